@@ -184,7 +184,8 @@ fn is_kept(bytes: Option<usize>) -> bool {
     bytes.is_some_and(|bytes| bytes <= KEPT_BYTES)
 }
 
-/// A tensor to be written: the one that is there when it fits, else a new one in `memory`.
+/// A tensor to be written: the one that is there when it fits, else a new one in `memory`, of zeros: a kernel that leaves its output
+/// unwritten shows nothing that lay there before.
 fn reserve<'a>(
     kept: &'a mut Option<DynTensor>,
     memory: &Allocator,
@@ -194,7 +195,11 @@ fn reserve<'a>(
     let fitting = kept.take().filter(|tensor| is_of(tensor, dtype, shape));
     let tensor = match fitting {
         Some(tensor) => tensor,
-        None => DynTensor::new(memory, values::element_type(dtype), shape.dims())?,
+        None => {
+            let mut fresh = DynTensor::new(memory, values::element_type(dtype), shape.dims())?;
+            values::clear(&mut fresh)?;
+            fresh
+        }
     };
     Ok(kept.insert(tensor))
 }

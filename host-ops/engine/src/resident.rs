@@ -1,6 +1,6 @@
 use crate::binding::device_memory;
 use crate::session::{borrow_all, extract_output};
-use crate::{Device, EngineError, Interrupt, Session, values};
+use crate::{Device, EngineError, Interrupt, Session, TensorSlot, values};
 use frostline_tensor::Tensor;
 use ort::session::{SessionInputValue, SessionOutputs};
 use ort::value::{DynValue, ValueType};
@@ -20,7 +20,8 @@ pub struct ResidentSlot {
 /// Tensors that stay values of ONNX Runtime, on the session's device, from one [`Session::step`] to the next.
 ///
 /// Any session whose inputs and outputs have the slots' names can go on with the state: a graph for the short last
-/// batch of an epoch takes it over without a copy.
+/// batch of an epoch takes it over without a copy. A slot that a session does not read is not fed to it, and one that it does not
+/// give stays.
 #[derive(Debug)]
 pub struct ResidentState {
     slots: Vec<Slot>,
@@ -88,23 +89,21 @@ impl ResidentState {
         self.slots.iter().map(|slot| slot.input.as_str()).collect()
     }
 
-    fn views(&self) -> impl Iterator<Item = (Cow<'_, str>, SessionInputValue<'_>)> {
+    fn views(&self, session: &[TensorSlot]) -> impl Iterator<Item = (Cow<'_, str>, SessionInputValue<'_>)> {
         self.slots
             .iter()
+            .filter(|slot| has(session, &slot.input))
             .map(|slot| (Cow::Borrowed(slot.input.as_str()), (&slot.value).into()))
     }
 
     /// The values that replace the state's, taken out of a step's outputs.
-    fn successors(&self, outputs: &mut SessionOutputs<'_>) -> Result<Vec<DynValue>, EngineError> {
+    fn successors(&self, outputs: &mut SessionOutputs<'_>) -> Result<Vec<Option<DynValue>>, EngineError> {
         let successor = |slot: &Slot| {
-            let value = outputs
-                .remove(&slot.output)
-                .ok_or_else(|| EngineError::UnknownOutput {
-                    name: slot.output.clone(),
-                    known: "others".to_owned(),
-                })?;
+            let Some(value) = outputs.remove(&slot.output) else {
+                return Ok(None);
+            };
             if same_type(&value, &slot.value) {
-                return Ok(value);
+                return Ok(Some(value));
             }
             Err(EngineError::OutputType {
                 name: slot.output.clone(),
@@ -114,11 +113,17 @@ impl ResidentState {
         self.slots.iter().map(successor).collect()
     }
 
-    fn replace(&mut self, values: Vec<DynValue>) {
+    fn replace(&mut self, values: Vec<Option<DynValue>>) {
         for (slot, value) in self.slots.iter_mut().zip(values) {
-            slot.value = value;
+            if let Some(value) = value {
+                slot.value = value;
+            }
         }
     }
+}
+
+fn has(session: &[TensorSlot], name: &str) -> bool {
+    session.iter().any(|slot| slot.name == name)
 }
 
 fn same_type(left: &DynValue, right: &DynValue) -> bool {
@@ -135,7 +140,7 @@ impl Session {
     /// `wanted`, in that order. When it fails, the state is as it was.
     ///
     /// # Errors
-    /// As [`Session::run`]; [`EngineError::UnknownOutput`] for a name of `wanted` or of the state that the model lacks;
+    /// As [`Session::run`]; [`EngineError::UnknownOutput`] for a name of `wanted` that the model lacks;
     /// [`EngineError::OutputType`] for a state output whose type or shape differs from its input's.
     pub fn step(
         &mut self,
@@ -157,13 +162,10 @@ impl Session {
         wanted: &[&str],
         interrupt: &Interrupt,
     ) -> Result<Vec<Tensor>, EngineError> {
-        self.check_inputs(inputs, &state.inputs())?;
-        let mut outputs = state
-            .slots
-            .iter()
-            .map(|slot| slot.output.as_str())
-            .chain(wanted.iter().copied());
-        outputs.try_for_each(|name| self.output(name).map(drop))?;
+        let mut resident = state.inputs();
+        resident.retain(|name| has(self.inputs(), name));
+        self.check_inputs(inputs, &resident)?;
+        wanted.iter().try_for_each(|name| self.output(name).map(drop))?;
         let (tensors, successors) = match self.device {
             Device::Cpu => self.step_in_place(state, inputs, wanted, interrupt)?,
             Device::Cuda(_) => self.step_on_device(state, inputs, wanted, interrupt)?,
@@ -179,8 +181,11 @@ impl Session {
         inputs: &[(&str, &Tensor)],
         wanted: &[&str],
         interrupt: &Interrupt,
-    ) -> Result<(Vec<Tensor>, Vec<DynValue>), EngineError> {
-        let bound = borrow_all(inputs)?.into_iter().chain(state.views()).collect();
+    ) -> Result<(Vec<Tensor>, Vec<Option<DynValue>>), EngineError> {
+        let bound = borrow_all(inputs)?
+            .into_iter()
+            .chain(state.views(self.inputs()))
+            .collect();
         self.run_values(bound, interrupt, |outputs| take(state, outputs, wanted))
     }
 
@@ -191,7 +196,7 @@ impl Session {
         inputs: &[(&str, &Tensor)],
         wanted: &[&str],
         interrupt: &Interrupt,
-    ) -> Result<(Vec<Tensor>, Vec<DynValue>), EngineError> {
+    ) -> Result<(Vec<Tensor>, Vec<Option<DynValue>>), EngineError> {
         let binding = self
             .bind_step(state, inputs, wanted)
             .map_err(EngineError::internal("bind a step"))?;
@@ -211,8 +216,12 @@ impl Session {
         }
         let resident = device_memory(self.device)?;
         for slot in &state.slots {
-            binding.bind_input(slot.input.as_str(), &slot.value)?;
-            binding.bind_output_to_device(slot.output.as_str(), &resident)?;
+            if has(self.inputs(), &slot.input) {
+                binding.bind_input(slot.input.as_str(), &slot.value)?;
+            }
+            if has(self.outputs(), &slot.output) {
+                binding.bind_output_to_device(slot.output.as_str(), &resident)?;
+            }
         }
         let cpu = device_memory(Device::Cpu)?;
         let plain = |name: &&&str| !state.slots.iter().any(|slot| slot.output == **name);
@@ -227,7 +236,7 @@ fn take(
     state: &ResidentState,
     outputs: &mut SessionOutputs<'_>,
     wanted: &[&str],
-) -> Result<(Vec<Tensor>, Vec<DynValue>), EngineError> {
+) -> Result<(Vec<Tensor>, Vec<Option<DynValue>>), EngineError> {
     let tensors = wanted
         .iter()
         .map(|name| extract_output(outputs, name))

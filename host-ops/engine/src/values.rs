@@ -178,6 +178,24 @@ pub(crate) fn write_pixels(
     normalisation.write(pixels, floats).map_err(ort::Error::wrap)
 }
 
+/// Sets all elements to 0.
+pub(crate) fn clear(value: &mut DynTensor) -> ort::Result<()> {
+    fn fill<T: PrimitiveTensorElementType + Clone + Default>(value: &mut DynTensor) -> ort::Result<()> {
+        value.try_extract_tensor_mut::<T>()?.1.fill(T::default());
+        Ok(())
+    }
+    match dtype(*value.data_type()) {
+        Some(DType::U8) => fill::<u8>(value),
+        Some(DType::F16) => fill::<half::f16>(value),
+        Some(DType::Bf16) => fill::<half::bf16>(value),
+        Some(DType::F32) => fill::<f32>(value),
+        Some(DType::F64) => fill::<f64>(value),
+        Some(DType::I32) => fill::<i32>(value),
+        Some(DType::I64) => fill::<i64>(value),
+        None => Ok(()),
+    }
+}
+
 fn bytes<T: PrimitiveTensorElementType + NoUninit>(value: &DynValue) -> ort::Result<&[u8]> {
     Ok(bytemuck::cast_slice(value.try_extract_tensor::<T>()?.1))
 }

@@ -2,7 +2,7 @@ use crate::augment::Rgb;
 use crate::{Area, DecodeLimits, Draw, ImageError, RgbImage, Undecoded, decode};
 use fast_image_resize::images::{TypedCroppedImage, TypedImage, TypedImageRef};
 use fast_image_resize::pixels::U8x3;
-use fast_image_resize::{FilterType, ImageView, ResizeAlg, ResizeOptions, Resizer};
+use fast_image_resize::{CropBox, FilterType, ImageView, ResizeAlg, ResizeOptions, Resizer};
 use frostline_tensor::{PixelSpec, View};
 use std::ops::Range;
 
@@ -135,12 +135,23 @@ pub(crate) fn centre(image: &RgbImage, spec: &PixelSpec) -> Result<Vec<Rgb>, Ima
     let (top, crop_height) = vertical.source_span();
     let rows = vertical.touched();
     let (first, count) = (f64::from(rows.start), rows.end - rows.start);
-    let source = TypedImageRef::<U8x3>::from_buffer(width, height, image.pixels()).map_err(failed)?;
-    let mut narrow = TypedImage::<U8x3>::new(spec.crop_width, count);
-    resize(&source, &mut narrow, (left, first, crop_width, f64::from(count)))?;
-    let mut crop = TypedImage::<U8x3>::new(spec.crop_width, spec.crop_height);
-    let crop_box = (0.0, top - first, f64::from(spec.crop_width), crop_height);
-    resize(&narrow, &mut crop, crop_box)?;
+    let source = TypedImageRef::from_buffer(width, height, image.pixels()).map_err(failed)?;
+    let mut narrow = TypedImage::new(spec.crop_width, count);
+    let columns = CropBox {
+        left,
+        top: first,
+        width: crop_width,
+        height: f64::from(count),
+    };
+    resize(&whole(source)?, &mut narrow, columns)?;
+    let mut crop = TypedImage::new(spec.crop_width, spec.crop_height);
+    let rows = CropBox {
+        left: 0.0,
+        top: top - first,
+        width: f64::from(spec.crop_width),
+        height: crop_height,
+    };
+    resize(&whole(lent(&narrow)?)?, &mut crop, rows)?;
     Ok(colours(&crop))
 }
 
@@ -153,33 +164,48 @@ pub(crate) fn resized(image: &RgbImage, area: Area, spec: &PixelSpec) -> Result<
         width,
         height,
     } = area;
-    let source = TypedImageRef::<U8x3>::from_buffer(image.width(), image.height(), image.pixels());
-    let source = source.map_err(failed)?;
-    let source = TypedCroppedImage::from_ref(&source, left, top, width, height).map_err(failed)?;
-    let mut narrow = TypedImage::<U8x3>::new(spec.crop_width, height);
+    let source = TypedImageRef::from_buffer(image.width(), image.height(), image.pixels());
+    let source = Source::new(source.map_err(failed)?, left, top, width, height).map_err(failed)?;
+    let mut narrow = TypedImage::new(spec.crop_width, height);
+    resize(&source, &mut narrow, all_of(width, height))?;
+    let mut crop = TypedImage::new(spec.crop_width, spec.crop_height);
     resize(
-        &source,
-        &mut narrow,
-        (0.0, 0.0, f64::from(width), f64::from(height)),
+        &whole(lent(&narrow)?)?,
+        &mut crop,
+        all_of(spec.crop_width, height),
     )?;
-    let mut crop = TypedImage::<U8x3>::new(spec.crop_width, spec.crop_height);
-    let whole = (0.0, 0.0, f64::from(spec.crop_width), f64::from(height));
-    resize(&narrow, &mut crop, whole)?;
     Ok(colours(&crop))
 }
 
-/// Resizes a box of `source` (left, top, width, height) to `target`; a side that is as long already keeps its values.
-fn resize(
-    source: &impl ImageView<Pixel = U8x3>,
-    target: &mut TypedImage<'_, U8x3>,
-    (left, top, width, height): (f64, f64, f64, f64),
-) -> Result<(), ImageError> {
+/// What is resized, of one type whatever it is: the resizer is compiled once for each, which took half of this crate's build.
+type Source<'a> = TypedCroppedImage<'a, TypedImageRef<'a, U8x3>>;
+
+fn whole(image: TypedImageRef<'_, U8x3>) -> Result<Source<'_>, ImageError> {
+    let (width, height) = (image.width(), image.height());
+    Source::new(image, 0, 0, width, height).map_err(failed)
+}
+
+fn lent<'a>(image: &'a TypedImage<'_, U8x3>) -> Result<TypedImageRef<'a, U8x3>, ImageError> {
+    TypedImageRef::new(image.width(), image.height(), image.pixels()).map_err(failed)
+}
+
+fn all_of(width: u32, height: u32) -> CropBox {
+    CropBox {
+        left: 0.0,
+        top: 0.0,
+        width: f64::from(width),
+        height: f64::from(height),
+    }
+}
+
+/// Resizes a part of `source` to `target`; a side that is as long already keeps its values.
+fn resize(source: &Source<'_>, target: &mut TypedImage<'_, U8x3>, part: CropBox) -> Result<(), ImageError> {
     // Sums of fractions may miss the last pixel's end by a rounding.
-    let width = width.min(f64::from(source.width()) - left);
-    let height = height.min(f64::from(source.height()) - top);
+    let width = part.width.min(f64::from(source.width()) - part.left);
+    let height = part.height.min(f64::from(source.height()) - part.top);
     let options = ResizeOptions::new()
         .resize_alg(ResizeAlg::Convolution(FilterType::Bilinear))
-        .crop(left, top, width, height)
+        .crop(part.left, part.top, width, height)
         .use_alpha(false);
     Resizer::new()
         .resize_typed(source, target, &options)

@@ -155,10 +155,6 @@ impl Emitter {
     }
 
     /// A scalar `true`.
-    pub(crate) fn truth(&mut self) -> String {
-        self.constant(data_type::BOOL, vec![], vec![1])
-    }
-
     /// A floating-point constant of shape `dims`.
     pub(crate) fn floats(&mut self, dims: &[usize], values: &[f64]) -> String {
         let raw = match self.float {
@@ -366,7 +362,7 @@ impl Emitter {
     pub(crate) fn finish(
         self,
         opset: i64,
-        inputs: Vec<ValueInfo>,
+        mut inputs: Vec<ValueInfo>,
         outputs: Vec<ValueInfo>,
         mut initializer: Vec<TensorProto>,
     ) -> ModelProto {
@@ -393,6 +389,7 @@ impl Emitter {
             ..Default::default()
         }));
         initializer.retain(|tensor| needed.contains(&tensor.name));
+        inputs.retain(|input| needed.contains(&input.name));
         let graph = GraphProto {
             name: "training".into(),
             node: nodes,

@@ -10,6 +10,10 @@
 //! last batch of an epoch has a graph of its own over the same state, and its loss is the mean over just its rows.
 //! [`StateSlot::to_weight`] turns a slot's tensor back into the weight to merge into the network.
 //!
+//! Where several batches make one update ([`StepSettings::accumulates`]), a step adds the sum of its samples' gradients to the state, and
+//! how much they count; [`TrainingGraph::update`] divides the one by the other and updates. So neither the sizes of batches nor the weights
+//! of their classes matter, nor samples that are missing.
+//!
 //! # What is trained
 //! Every weight of the suffix: [`Model::parameters`](frostline_graph::Model::parameters). A tensor stored once and used twice stays one
 //! weight and gets the sum of both gradients. [`BatchNorm`] says what becomes of BatchNormalization, whose statistics are slots as well
@@ -44,6 +48,7 @@ mod early;
 mod emitter;
 mod error;
 mod loss;
+mod mask;
 mod mode;
 mod operands;
 mod optimizer;
@@ -62,6 +67,7 @@ mod winograd;
 
 pub use error::TrainingError;
 pub use loss::Loss;
+pub use mask::Mask;
 pub use mode::{BatchNorm, Dropout};
 pub use optimizer::Optimizer;
 pub use settings::StepSettings;

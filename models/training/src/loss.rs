@@ -88,7 +88,7 @@ impl Loss {
         }
     }
 
-    /// Emits the loss of `logits` `[batch, outputs]` and its gradient.
+    /// Emits the loss of `logits` `[batch, outputs]`, and the gradient of the sum that it is the mean of.
     pub(crate) fn emit(
         &self,
         emit: &mut Emitter,
@@ -125,10 +125,13 @@ impl Loss {
     }
 }
 
-/// The loss, a scalar, and its gradient with respect to the logits.
+/// The loss, a scalar, and the gradient of what it is the mean of.
 pub(crate) struct LossTensors {
     pub(crate) loss: String,
+    /// Of the sum, with respect to the logits.
     pub(crate) gradient: String,
+    /// What the batch counts, a scalar: the loss is the sum over it.
+    pub(crate) count: String,
 }
 
 /// `labels`, `i64[batch]`, as `[batch, classes]` of 0 and 1.
@@ -174,9 +177,11 @@ fn cross_entropy(
         let whole = emit.sum(&target, [1], true);
         probabilities = emit.mul(&probabilities, &whole);
     }
-    let difference = emit.sub(&probabilities, &target);
-    let gradient = emit.div(&difference, count);
-    LossTensors { loss, gradient }
+    LossTensors {
+        loss,
+        gradient: emit.sub(&probabilities, &target),
+        count: count.to_owned(),
+    }
 }
 
 /// With `w = target·positive + 1 - target`, which is what a sample's output counts: the mean of `-positive·target·log σ(x) - (1 - target)·log
@@ -203,15 +208,16 @@ fn binary_cross_entropy(
     let yes = emit.mul(&counts, &softplus);
     let of_no = emit.mul(&no, logits);
     let each = emit.add(&of_no, &yes);
-    let share = 1.0 / (source.batch * source.classes) as f64;
+    let count = emit.scalar((source.batch * source.classes) as f64);
     let total = emit.sum(&each, [0, 1], false);
-    let loss = emit.scale(&total, share);
     // d softplus(-x) / dx = -σ(-x)
     let doubt = emit.node("Sigmoid", &[&negated], vec![]);
     let doubted = emit.mul(&counts, &doubt);
-    let difference = emit.sub(&no, &doubted);
-    let gradient = emit.scale(&difference, share);
-    LossTensors { loss, gradient }
+    LossTensors {
+        loss: emit.div(&total, &count),
+        gradient: emit.sub(&no, &doubted),
+        count,
+    }
 }
 
 /// `max(x, 0) + log(1 + exp(-|x|))`: no exponential overflows.
@@ -227,12 +233,13 @@ fn softplus(emit: &mut Emitter, tensor: &str) -> String {
 }
 
 fn mean_squared(emit: &mut Emitter, source: &Source<'_>, outputs: &str, targets: &str) -> LossTensors {
-    let share = 1.0 / (source.batch * source.classes) as f64;
+    let count = emit.scalar((source.batch * source.classes) as f64);
     let difference = emit.sub(outputs, targets);
     let square = emit.mul(&difference, &difference);
     let total = emit.sum(&square, [0, 1], false);
     LossTensors {
-        loss: emit.scale(&total, share),
-        gradient: emit.scale(&difference, 2.0 * share),
+        loss: emit.div(&total, &count),
+        gradient: emit.scale(&difference, 2.0),
+        count,
     }
 }

@@ -34,15 +34,14 @@ pub enum BatchNorm {
 }
 
 /// Dropout at a tensor: each element is zero with probability `ratio`, and the others are scaled by `1 / (1 - ratio)`
-/// (`torch.nn.Dropout`). What is drawn goes on from step to step of an engine session, and is the same in each session: each run draws
-/// with a seed of its own, the one after that of the run before.
+/// (`torch.nn.Dropout`). The graph of a step takes what is drawn as an input, a [`Mask`](crate::Mask).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dropout {
     /// The tensor's name in the suffix: its input, or what a node gives. Whoever reads it reads what is left.
     pub tensor: String,
     /// At least 0 and below 1.
     pub ratio: f64,
-    /// Seeds what is drawn.
+    /// Seeds the masks: two dropouts of one seed draw alike.
     pub seed: u64,
 }
 

@@ -4,6 +4,7 @@ use crate::range::{above_zero, fraction, held, not_negative};
 use crate::state::{SlotKind, StateBuilder};
 use frostline_graph::build;
 use frostline_graph::onnx::data_type;
+use frostline_tensor::Data;
 use std::collections::BTreeMap;
 
 /// How a step turns gradients into new weights. Formulas, defaults of the state and the order of operations are
@@ -257,7 +258,7 @@ fn count_step(emit: &mut Emitter, state: &mut StateBuilder, joined: u32) -> Stri
         0 => String::new(),
         joined => format!("{joined}/"),
     };
-    let before = state.counter(&name);
+    let before = state.scalar(&name, SlotKind::Step, Data::I64(vec![0]));
     let one = emit.integer(1);
     let step = emit.add(&before, &one);
     state.next(emit, &name, SlotKind::Step, &step);

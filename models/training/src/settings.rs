@@ -16,8 +16,8 @@ pub struct StepSettings {
     pub joined: BTreeMap<String, u32>,
     /// The norm of all gradients together is cut down to this, as `torch.nn.utils.clip_grad_norm_` does; `None` leaves it.
     pub clip_norm: Option<f64>,
-    /// Whether gradients of several batches make one update: [`TrainingGraph::gather`](crate::TrainingGraph::gather) adds up those
-    /// of all but the last.
+    /// Whether gradients of several batches make one update: a step adds its own to the state, and
+    /// [`TrainingGraph::update`](crate::TrainingGraph::update) makes the update of all of them.
     pub accumulates: bool,
     /// Whether an exponential moving average of the weights is kept beside them.
     pub averages: bool,

@@ -24,11 +24,16 @@ pub struct StateSlot {
     /// The shape in the suffix of a convolution's weight `[m, c, ..]`, which the slot holds as `[m, taps·c]` or, of Winograd's, as
     /// `[taps, m·c]`, so that no step has to rearrange it; `None` for what lies as in the suffix.
     kernel: Option<(Form, Shape)>,
+    pub(crate) kind: SlotKind,
 }
 
 impl StateSlot {
+    /// The input of the slot with what samples count whose update is to come, a scalar, where several batches make one.
+    pub const COUNT: &str = "count";
+
     fn new(kind: SlotKind, name: &str, initial: Tensor) -> Self {
         Self {
+            kind,
             input: kind.input(name),
             output: kind.output(name),
             initial,
@@ -131,8 +136,10 @@ pub(crate) enum SlotKind {
     Momentum,
     First,
     Second,
-    /// Gradients of batches that have yet to be used.
+    /// The sum of the gradients of samples whose update is to come.
     Gathered,
+    /// What these samples count.
+    Count,
     Average,
     Step,
 }
@@ -148,17 +155,13 @@ impl SlotKind {
             Self::Second => format!("{parameter}/second_moment"),
             Self::Gathered => format!("{parameter}/gathered"),
             Self::Average => format!("{parameter}/average"),
+            Self::Count => StateSlot::COUNT.to_owned(),
             Self::Step => format!("{parameter}step"),
         }
     }
 
     fn output(self, parameter: &str) -> String {
         format!("{}/next", self.input(parameter))
-    }
-
-    /// Whether the slot with this input is one of the kind.
-    fn is_of(self, input: &str) -> bool {
-        input.ends_with(&self.input(""))
     }
 }
 
@@ -223,12 +226,12 @@ impl StateBuilder {
         slot.map_or_else(String::new, |slot| self.add(slot))
     }
 
-    /// Adds a counter of steps, an `i64` scalar, and returns its input.
-    pub(crate) fn counter(&mut self, name: &str) -> String {
-        let zero = Tensor::i64([], vec![0]);
+    /// Adds a scalar that begins at 0, and returns its input.
+    pub(crate) fn scalar(&mut self, name: &str, kind: SlotKind, zero: Data) -> String {
+        let zero = Tensor::new([0; 0], zero);
         zero.map_or_else(
             |_| String::new(),
-            |zero| self.add(StateSlot::new(SlotKind::Step, name, zero)),
+            |zero| self.add(StateSlot::new(kind, name, zero)),
         )
     }
 
@@ -243,27 +246,13 @@ impl StateBuilder {
         emit.rename(tensor, &kind.output(name));
     }
 
-    /// Makes all slots but those of `kinds` stay as they are.
-    pub(crate) fn keep_all_but(&self, emit: &mut Emitter, kinds: &[SlotKind]) {
-        let stays = |slot: &&StateSlot| !kinds.iter().any(|kind| kind.is_of(&slot.input));
-        for slot in self.slots.iter().filter(stays) {
-            let same = emit.node("Identity", &[&slot.input], vec![]);
-            emit.rename(&same, &slot.output);
-        }
-    }
-
-    /// The slots' graph inputs.
-    pub(crate) fn inputs(&self) -> impl Iterator<Item = ValueInfo> {
-        self.slots
-            .iter()
-            .map(|slot| describe(&slot.input, slot.initial.dtype(), slot.initial.shape().dims()))
-    }
-
-    /// The slots' graph outputs.
-    pub(crate) fn outputs(&self) -> impl Iterator<Item = ValueInfo> {
-        self.slots
-            .iter()
-            .map(|slot| describe(&slot.output, slot.initial.dtype(), slot.initial.shape().dims()))
+    /// The slots, each as an input of the graph and as an output.
+    pub(crate) fn described(&self) -> impl Iterator<Item = (&StateSlot, [ValueInfo; 2])> {
+        self.slots.iter().map(|slot| {
+            let (dtype, dims) = (slot.initial.dtype(), slot.initial.shape().dims());
+            let ends = [&slot.input, &slot.output];
+            (slot, ends.map(|name| describe(name, dtype, dims)))
+        })
     }
 }
 

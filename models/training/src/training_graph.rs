@@ -3,12 +3,12 @@ use crate::mode::{Dropout, moving_statistics};
 use crate::operands::Operands;
 use crate::settings::StepSettings;
 use crate::source::Source;
-use crate::state::{StateBuilder, StateSlot, describe};
+use crate::state::{SlotKind, StateBuilder, StateSlot, describe};
 use crate::tape::{Form, Tape, Value};
-use crate::update::{self, Scalars};
-use crate::{TrainingError, rules};
+use crate::update::{Next, Part, Scalars};
+use crate::{Mask, TrainingError, rules};
 use frostline_graph::Model;
-use frostline_graph::onnx::{NodeProto, TensorProto};
+use frostline_graph::onnx::{NodeProto, TensorProto, ValueInfo};
 use frostline_graph::tensors::from_proto;
 
 const INPUT: &str = "activations";
@@ -22,13 +22,16 @@ const LOGITS: &str = "logits";
 /// A last, short batch gets a graph of its own: the state slots do not depend on the batch size.
 #[derive(Debug, Clone)]
 pub struct TrainingGraph {
-    /// The step. Inputs: `input`, `targets`, the scalars and every slot's; outputs: `loss`, `logits` and every slot's.
+    /// The step. Inputs: `input`, `targets`, the masks, and, where it updates, the scalars; outputs: `loss` and `logits`. With them, the inputs of the
+    /// slots that it reads, and the outputs of those that it replaces.
     pub model: Model,
     /// The input that takes the suffix's input, `[batch, ..]`.
     pub input: String,
     /// The input that takes the targets: where the loss [takes classes](crate::Loss::takes_classes) `i64[batch]`, each at least 0 and
     /// below the number of outputs (one outside that range adds nothing to the loss); else floats `[batch, outputs]`.
     pub targets: String,
+    /// The inputs that take what dropouts leave.
+    pub masks: Vec<Mask>,
     /// The inputs that take scalars.
     pub scalars: Scalars,
     /// The output with the mean loss of the batch before the update, a scalar.
@@ -40,7 +43,8 @@ pub struct TrainingGraph {
 }
 
 impl TrainingGraph {
-    /// Differentiates `suffix` for batches of exactly `batch` rows, as `settings` say.
+    /// Differentiates `suffix` for batches of exactly `batch` rows, as `settings` say. Where several batches make an update, the batch's
+    /// gradient is added to theirs, and [`Self::update`] is the update.
     ///
     /// # Errors
     /// [`TrainingError::NoRule`] and [`TrainingError::Unsupported`] name the operator and the node that cannot be trained
@@ -51,24 +55,23 @@ impl TrainingGraph {
         batch: usize,
         settings: impl Into<StepSettings>,
     ) -> Result<Self, TrainingError> {
-        Self::write(suffix, batch, &settings.into(), true)
+        Self::write(suffix, batch, &settings.into(), Part::Step)
     }
 
-    /// The same without the update: the batch's gradient is added to those that the next step of the graph from [`Self::build`] takes in as
-    /// well. Both have the same state; `settings` are those of the other one, and say that it
-    /// [accumulates](StepSettings::accumulates).
+    /// The update where several batches [make one](StepSettings::accumulates): it takes no batch, and its state is that of the graphs from
+    /// [`Self::build`] with the same `settings`. It divides by what the batches before it count, so there has to be one.
     ///
     /// # Errors
     /// As [`Self::build`].
-    pub fn gather(suffix: &Model, batch: usize, settings: &StepSettings) -> Result<Self, TrainingError> {
-        Self::write(suffix, batch, settings, false)
+    pub fn update(suffix: &Model, settings: &StepSettings) -> Result<Self, TrainingError> {
+        Self::write(suffix, 1, settings, Part::Update)
     }
 
     fn write(
         suffix: &Model,
         batch: usize,
         settings: &StepSettings,
-        updates: bool,
+        part: Part,
     ) -> Result<Self, TrainingError> {
         settings.check()?;
         if batch == 0 {
@@ -81,7 +84,7 @@ impl TrainingGraph {
         settings.loss.fits(source.classes)?;
         let mut writer = Writer::new(&source, &settings.dropout)?;
         let logits = writer.forward()?;
-        writer.step(&logits, settings, updates)
+        writer.step(&logits, settings, part)
     }
 }
 
@@ -104,6 +107,7 @@ pub(crate) struct Writer<'a> {
     operands: Operands<'a>,
     parameters: Vec<Parameter<'a>>,
     dropouts: &'a [Dropout],
+    masks: Vec<Mask>,
 }
 
 impl<'a> Writer<'a> {
@@ -116,6 +120,7 @@ impl<'a> Writer<'a> {
             operands: Operands::new(source),
             parameters: Vec::new(),
             dropouts: &[],
+            masks: Vec::new(),
         };
         let input = Value::new(&source.input_dims, Form::Standard, INPUT.into(), false);
         writer.operands.insert(source.input, input);
@@ -265,51 +270,49 @@ impl<'a> Writer<'a> {
 
     /// Replaces the value called `name` by what the dropouts there leave of it.
     fn drop_out(&mut self, name: &'a str) {
-        for dropout in self.dropouts.iter().filter(|dropout| dropout.tensor == name) {
+        let there = |dropout: &&Dropout| dropout.tensor == name && dropout.ratio > 0.0;
+        for dropout in self.dropouts.iter().filter(there) {
             if let Some(value) = self.operands.get(name) {
-                let left = rules::dropout(&mut self.tape, &value, dropout);
+                let mask = Mask {
+                    input: format!("mask/{}", self.masks.len()),
+                    dims: rules::mask_dims(&self.tape, &value),
+                    float: self.source.float,
+                    dropout: dropout.clone(),
+                };
+                let left = rules::dropout(&mut self.tape, &value, mask.input.clone());
                 self.operands.insert(name, left);
+                self.masks.push(mask);
             }
         }
     }
 
-    /// Emits loss, backward pass and update, and puts the model together.
+    /// Emits loss, backward pass and what becomes of the state, and puts the model together.
     fn step(
         mut self,
         logits: &Value,
         settings: &StepSettings,
-        updates: bool,
+        part: Part,
     ) -> Result<TrainingGraph, TrainingError> {
         let tensor = self.tape.standard(logits);
-        let loss = settings
-            .loss
-            .emit(&mut self.tape.emit, self.source, &tensor, TARGETS);
-        self.tape.emit.rename(&tensor, LOGITS);
-        self.tape.emit.rename(&loss.loss, LOSS);
-        self.tape.accumulate_tensor(logits, Form::Standard, loss.gradient);
+        let emit = &mut self.tape.emit;
+        let loss = settings.loss.emit(emit, self.source, &tensor, TARGETS);
+        let gradient = match settings.accumulates {
+            true => loss.gradient,
+            false => emit.div(&loss.gradient, &loss.count),
+        };
+        emit.rename(&tensor, LOGITS);
+        emit.rename(&loss.loss, LOSS);
+        self.tape.accumulate_tensor(logits, Form::Standard, gradient);
         self.tape.backward();
-        let scalars = Scalars::of(settings);
-        update::emit(
-            &mut self.tape,
-            &mut self.state,
-            &self.parameters,
+        let next = Next {
+            tape: &mut self.tape,
+            state: &mut self.state,
+            parameters: &self.parameters,
             settings,
-            updates,
-        );
-
-        let dtype = self.source.dtype();
-        let (kind, dims) = settings.loss.targets(self.source);
-        let mut inputs = vec![
-            describe(INPUT, dtype, &self.source.input_dims),
-            describe(TARGETS, kind, &dims),
-        ];
-        inputs.extend(scalars.names().map(|name| describe(name, dtype, &[])));
-        inputs.extend(self.state.inputs());
-        let mut outputs = vec![
-            describe(LOSS, dtype, &[]),
-            describe(LOGITS, dtype, &[self.source.batch, self.source.classes]),
-        ];
-        outputs.extend(self.state.outputs());
+            part,
+        };
+        next.emit(&loss.count);
+        let (inputs, outputs) = self.ends(settings, part);
         let model = Model::from_proto(self.tape.emit.finish(
             self.source.suffix.opset(),
             inputs,
@@ -320,10 +323,46 @@ impl<'a> Writer<'a> {
             model,
             input: INPUT.into(),
             targets: TARGETS.into(),
-            scalars,
+            masks: self.masks,
+            scalars: Scalars::of(settings),
             loss: LOSS.into(),
             logits: LOGITS.into(),
             state: self.state.slots,
         })
+    }
+
+    /// Inputs and outputs; of the inputs, those stay that something reads.
+    fn ends(&self, settings: &StepSettings, part: Part) -> (Vec<ValueInfo>, Vec<ValueInfo>) {
+        let dtype = self.source.dtype();
+        let (kind, dims) = settings.loss.targets(self.source);
+        let mut inputs = vec![
+            describe(INPUT, dtype, &self.source.input_dims),
+            describe(TARGETS, kind, &dims),
+        ];
+        inputs.extend(
+            self.masks
+                .iter()
+                .map(|mask| describe(&mask.input, dtype, &mask.dims)),
+        );
+        let scalars = Scalars::of(settings);
+        inputs.extend(scalars.names().map(|name| describe(name, dtype, &[])));
+        let mut outputs = match part {
+            Part::Update => Vec::new(),
+            Part::Step => vec![
+                describe(LOSS, dtype, &[]),
+                describe(LOGITS, dtype, &[self.source.batch, self.source.classes]),
+            ],
+        };
+        let gathers = settings.accumulates && part == Part::Step;
+        for (slot, [input, output]) in self.state.described() {
+            inputs.push(input);
+            let replaced = match slot.kind {
+                SlotKind::Statistic => part == Part::Step,
+                SlotKind::Gathered | SlotKind::Count => true,
+                _ => !gathers,
+            };
+            outputs.extend(replaced.then_some(output));
+        }
+        (inputs, outputs)
     }
 }

@@ -1,26 +1,24 @@
 //! From gradients to the next state.
 
-use crate::emitter::Emitter;
+use crate::emitter::{Emitter, Float};
 use crate::optimizer::{Update, Updater};
 use crate::settings::StepSettings;
 use crate::state::{SlotKind, StateBuilder};
 use crate::tape::Tape;
 use crate::training_graph::Parameter;
+use frostline_tensor::Data;
 
 const LEARNING_RATE: &str = "learning_rate";
-const SHARE: &str = "share";
 const AVERAGE_DECAY: &str = "average_decay";
 
 /// Added to the norm of gradients before it divides, as PyTorch does.
 const CLIP_EPSILON: f64 = 1e-6;
 
-/// The inputs of a step that take scalars.
+/// The inputs that take an update's scalars: those of a step that updates, else of [`TrainingGraph::update`](crate::TrainingGraph::update).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scalars {
     /// Takes the learning rate.
     pub learning_rate: String,
-    /// Takes the part of its update that the batch makes up, where [several](StepSettings::accumulates) do: its samples over all of theirs.
-    pub share: Option<String>,
     /// Takes what the [average](StepSettings::averages) keeps of itself at the step, 0 to 1.
     pub average_decay: Option<String>,
 }
@@ -29,66 +27,117 @@ impl Scalars {
     pub(crate) fn of(settings: &StepSettings) -> Self {
         Self {
             learning_rate: LEARNING_RATE.into(),
-            share: settings.accumulates.then(|| SHARE.into()),
             average_decay: settings.averages.then(|| AVERAGE_DECAY.into()),
         }
     }
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        let optional = self.share.iter().chain(&self.average_decay);
-        std::iter::once(&self.learning_rate)
-            .chain(optional)
-            .map(String::as_str)
+        let names = std::iter::once(&self.learning_rate).chain(&self.average_decay);
+        names.map(String::as_str)
     }
 }
 
-/// Emits what becomes of every slot: with the update, or, of a batch that is not the last of its update, its gradient added to the others'.
-pub(crate) fn emit(
-    tape: &mut Tape,
-    state: &mut StateBuilder,
-    parameters: &[Parameter<'_>],
-    settings: &StepSettings,
-    updates: bool,
-) {
-    let mut gradients: Vec<Option<String>> = parameters
-        .iter()
-        .map(|parameter| gradient(tape, parameter))
-        .collect();
-    let emit = &mut tape.emit;
-    if settings.accumulates {
-        for (parameter, gradient) in parameters.iter().zip(&mut gradients) {
-            if let Some(gradient) = gradient {
-                *gradient = gathered(emit, state, parameter, gradient, updates);
+/// Which of its graphs a suffix is written as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// Takes a batch, and updates by it; where several make an update, it adds to them.
+    Step,
+    /// Takes no batch, and updates by those that were added up.
+    Update,
+}
+
+/// Emits what becomes of every slot.
+pub(crate) struct Next<'a> {
+    pub(crate) tape: &'a mut Tape,
+    pub(crate) state: &'a mut StateBuilder,
+    pub(crate) parameters: &'a [Parameter<'a>],
+    pub(crate) settings: &'a StepSettings,
+    pub(crate) part: Part,
+}
+
+impl Next<'_> {
+    /// What becomes of them after a batch; where several make an update, it counts `count`, and gradients are sums over its samples.
+    pub(crate) fn emit(mut self, count: &str) {
+        let mut gradients: Vec<Option<String>> = self
+            .parameters
+            .iter()
+            .map(|parameter| gradient(self.tape, parameter))
+            .collect();
+        if self.settings.accumulates {
+            let total = self.total(count);
+            for (parameter, gradient) in self.parameters.iter().zip(&mut gradients) {
+                if let Some(gradient) = gradient {
+                    *gradient = self.gathered(parameter, gradient, &total);
+                }
+            }
+        }
+        if let Some(most) = self.settings.clip_norm {
+            clip(&mut self.tape.emit, gradients.iter_mut().flatten(), most);
+        }
+        self.weights(&gradients);
+        for (name, next) in std::mem::take(&mut self.tape.statistics) {
+            self.state
+                .next(&mut self.tape.emit, &name, SlotKind::Statistic, &next);
+        }
+    }
+
+    /// The weights after an update by `gradients`, and their averages.
+    fn weights(&mut self, gradients: &[Option<String>]) {
+        let (emit, settings) = (&mut self.tape.emit, self.settings);
+        let mut updater = Updater::new(settings.optimizer, LEARNING_RATE);
+        for (parameter, gradient) in self.parameters.iter().zip(gradients) {
+            let next = gradient.as_ref().map(|gradient| {
+                let update = Update {
+                    name: parameter.name,
+                    weight: &parameter.slot,
+                    gradient,
+                    dims: &parameter.slot_dims,
+                    factor: settings.rates.get(parameter.name).copied().unwrap_or(1.0),
+                    joined: settings.joined.get(parameter.name).copied().unwrap_or(0),
+                };
+                updater.apply(emit, self.state, &update)
+            });
+            let next = next.unwrap_or_else(|| emit.node("Identity", &[&parameter.slot], vec![]));
+            self.state.next(emit, parameter.name, SlotKind::Weight, &next);
+            if settings.averages {
+                average(emit, self.state, parameter, &next);
             }
         }
     }
-    if let Some(most) = settings.clip_norm {
-        clip(emit, gradients.iter_mut().flatten(), most);
+
+    /// What the samples of an update count: with the batch, or, for the update, without.
+    fn total(&mut self, count: &str) -> String {
+        let emit = &mut self.tape.emit;
+        let zero = match emit.float {
+            Float::F32 => Data::F32(vec![0.0]),
+            Float::F64 => Data::F64(vec![0.0]),
+        };
+        let before = self.state.scalar("", SlotKind::Count, zero);
+        let next = match self.part {
+            Part::Step => emit.add(&before, count),
+            Part::Update => emit.sub(&before, &before),
+        };
+        self.state.next(emit, "", SlotKind::Count, &next);
+        before
     }
-    let mut updater = Updater::new(settings.optimizer, LEARNING_RATE);
-    for (parameter, gradient) in parameters.iter().zip(&gradients) {
-        let next = gradient.as_ref().map(|gradient| {
-            let update = Update {
-                name: parameter.name,
-                weight: &parameter.slot,
-                gradient,
-                dims: &parameter.slot_dims,
-                factor: settings.rates.get(parameter.name).copied().unwrap_or(1.0),
-                joined: settings.joined.get(parameter.name).copied().unwrap_or(0),
-            };
-            updater.apply(emit, state, &update)
-        });
-        let next = next.unwrap_or_else(|| emit.node("Identity", &[&parameter.slot], vec![]));
-        state.next(emit, parameter.name, SlotKind::Weight, &next);
-        if settings.averages {
-            average(emit, state, parameter, &next);
-        }
-    }
-    for (name, next) in std::mem::take(&mut tape.statistics) {
-        state.next(emit, &name, SlotKind::Statistic, &next);
-    }
-    if !updates {
-        state.keep_all_but(emit, &[SlotKind::Gathered, SlotKind::Statistic]);
+
+    /// The sum of an update's gradients with the batch's, or, for the update, their mean over a count of `total`.
+    fn gathered(&mut self, parameter: &Parameter<'_>, gradient: &str, total: &str) -> String {
+        let emit = &mut self.tape.emit;
+        let before = self.state.zeros_like(parameter.name, SlotKind::Gathered);
+        let (next, gathered) = match self.part {
+            Part::Step => {
+                let sum = emit.add(&before, gradient);
+                (sum.clone(), sum)
+            }
+            Part::Update => {
+                let zero = emit.scalar(0.0);
+                let none = emit.expand(&zero, &parameter.slot_dims);
+                (none, emit.div(&before, total))
+            }
+        };
+        self.state.next(emit, parameter.name, SlotKind::Gathered, &next);
+        gathered
     }
 }
 
@@ -97,27 +146,6 @@ fn gradient(tape: &mut Tape, parameter: &Parameter<'_>) -> Option<String> {
     let gradient = tape.gradient(&parameter.value)?;
     let tensor = tape.tensor(&gradient, parameter.form);
     Some(tape.emit.reshape(&tensor, &parameter.slot_dims))
-}
-
-/// The gradient with those before it, which are forgotten with the update.
-fn gathered(
-    emit: &mut Emitter,
-    state: &mut StateBuilder,
-    parameter: &Parameter<'_>,
-    gradient: &str,
-    updates: bool,
-) -> String {
-    let before = state.zeros_like(parameter.name, SlotKind::Gathered);
-    let part = emit.mul(gradient, SHARE);
-    let sum = emit.add(&before, &part);
-    if updates {
-        let zero = emit.scalar(0.0);
-        let none = emit.expand(&zero, &parameter.slot_dims);
-        state.next(emit, parameter.name, SlotKind::Gathered, &none);
-    } else {
-        state.next(emit, parameter.name, SlotKind::Gathered, &sum);
-    }
-    sum
 }
 
 /// Multiplies all gradients by `most` over their norm where that is less than 1 (`torch.nn.utils.clip_grad_norm_`).

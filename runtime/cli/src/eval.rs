@@ -53,9 +53,14 @@ pub(crate) async fn run(flags: Eval, json: bool, stop: &CancellationToken) -> Re
         } if classes.len() > 5 => format!(", top-5 {:.1} %", top_5_accuracy * 100.0),
         _ => String::new(),
     };
+    let which = if evaluation.held_out {
+        " that its training held out"
+    } else {
+        ""
+    };
     writeln!(
         io::stdout(),
-        "{}{top_5} on {} images",
+        "{}{top_5} on {} images{which}",
         evaluation.quality,
         evaluation.samples
     )?;

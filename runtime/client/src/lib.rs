@@ -52,5 +52,6 @@ pub use hosts::{Hosts, place};
 pub use link::Link;
 pub use token::Token;
 pub use trace::belong_to;
+pub use transport::Connector;
 pub use trust::Trust;
 pub use upload::Uploaded;

@@ -80,6 +80,20 @@ impl Trust {
         Ok(scheme.enable_http2().wrap_connector(tcp))
     }
 
+    /// Opens connections to a server that is no host, over HTTP/1.1, encrypted where its address begins with `https`.
+    ///
+    /// # Errors
+    /// [`ClientError::Authorities`] where the certificates cannot be used.
+    pub fn web_connector(&self, encrypted: bool) -> Result<Connector, ClientError> {
+        let config = self
+            .config(encrypted)
+            .map_err(|error| ClientError::Authorities { reason: error.into() })?;
+        let scheme = HttpsConnectorBuilder::new()
+            .with_tls_config(config)
+            .https_or_http();
+        Ok(scheme.enable_http1().build())
+    }
+
     fn config(&self, encrypted: bool) -> Result<ClientConfig, rustls::Error> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let config = ClientConfig::builder_with_provider(Arc::clone(&provider))

@@ -2,6 +2,7 @@
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
+use std::cmp::Ordering;
 use std::fmt;
 
 /// How well a network does on some samples.
@@ -79,6 +80,13 @@ impl Quality {
             })
         };
         classes().or_else(labels).or_else(numbers)
+    }
+
+    /// How it stands to `other`, of the same kind of task: the better is the greater. What is no number is the worst.
+    pub fn compare(&self, other: &Self) -> Ordering {
+        let rank = |quality: &Self| (!quality.score().is_nan(), quality.score());
+        let (own, other) = (rank(self), rank(other));
+        own.partial_cmp(&other).unwrap_or(Ordering::Equal)
     }
 
     /// Its figures by their names.
@@ -159,6 +167,19 @@ fn named<S: Serializer>(prefix: &str, quality: &Quality, to: S) -> Result<S::Ok,
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_no_number_is_worse_than_any_number_and_as_good_as_itself() {
+        let of = |accuracy| Quality::Classes { accuracy };
+        let none = of(f64::NAN);
+        for number in [f64::NEG_INFINITY, -3.0, 0.0, 1.0] {
+            assert_eq!(of(number).compare(&none), Ordering::Greater);
+            assert_eq!(none.compare(&of(number)), Ordering::Less);
+        }
+        assert_eq!(none.compare(&none), Ordering::Equal);
+        assert_eq!(of(0.5).compare(&of(0.5)), Ordering::Equal);
+        assert_eq!(of(0.6).compare(&of(0.5)), Ordering::Greater);
+    }
 
     #[test]
     fn figures_serialise_by_their_names() {

@@ -13,6 +13,7 @@ mod page;
 mod run;
 mod tensorboard;
 
+pub use chart::{Cut, Cuts, LinkPoint, Links, cuts, links};
 pub use error::ReportError;
 pub use metrics::metrics_csv;
 pub use page::html;

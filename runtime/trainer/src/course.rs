@@ -1,9 +1,11 @@
 //! A job's way from its first step, or from a checkpoint, to the weights that are written.
 
-use crate::checkpoint::{BestNote, Folder, Found, SampleIndex, Weights};
+use crate::checkpoint::{BestNote, Folder, Found, KeptEpoch, SampleIndex, Weights};
 use crate::compute::{Suffix, blocking};
+use crate::division::Division;
 use crate::notes::Input;
 use crate::pipeline::{FeedPlan, Steering};
+use crate::predictions::Predictions;
 use crate::replan::Watch;
 use crate::results::Results;
 use crate::run::{Best, Run, RunParts};
@@ -23,6 +25,7 @@ pub(crate) struct Tuned {
     pub(crate) headed: Model,
     pub(crate) input: Input,
     pub(crate) task: Task,
+    pub(crate) division: Option<Division>,
     pub(crate) weights: Weights,
     /// What its run's folder says of it.
     pub(crate) results: Option<Results>,
@@ -104,7 +107,7 @@ impl<'a> Course<'a> {
         (run.keeper, run.stop) = (keeper, cancel.clone());
         run.freeze.clone_from(&phase.freeze);
         match found {
-            Some(found) => go_on(&mut run, found),
+            Some(found) => go_on(&mut run, found, &prepared.data.feed),
             None => {
                 run.baseline().await?;
                 // What was measured and chosen is kept from here on.
@@ -138,17 +141,24 @@ impl<'a> Course<'a> {
         let best = self.run.best.take();
         let best = best.filter(|_| diverged || self.job.spec.keep == Keep::Best);
         let written = best.as_ref().map(|best| best.note);
-        let (note, weights, predictions) = match best {
-            Some(Best {
-                note,
-                weights,
-                predictions,
-            }) => (note, weights, predictions),
+        let (note, kept) = match best {
+            Some(Best { note, kept }) => (note, kept),
             None => {
                 let weights = self.run.suffix.run(|suffix| suffix.weights()).await?;
-                (self.present(), Arc::new(weights), self.run.predictions.take())
+                let kept = KeptEpoch {
+                    weights: Arc::new(weights),
+                    predictions: self.run.predictions.take(),
+                };
+                (self.present(), kept)
             }
         };
+        if self.job.run.is_some() && kept.predictions.is_none() && !self.cancel.is_cancelled() {
+            let message = "the run's folder lacks some of its results: nothing is known any more of what the model that is written \
+                           made of each validation sample; `frostline eval --predictions` finds it out again";
+            (self.events)(Event::Warning {
+                message: message.to_owned(),
+            });
+        }
         let checkpoint = match self.run.keeper.as_mut() {
             Some(keeper) => keeper.settle().await,
             None => None,
@@ -166,7 +176,7 @@ impl<'a> Course<'a> {
         let results = job
             .run
             .as_ref()
-            .zip(predictions)
+            .zip(kept.predictions)
             .map(|(run, predictions)| Results {
                 folder: run.path.clone(),
                 predictions,
@@ -179,6 +189,7 @@ impl<'a> Course<'a> {
             sharing,
             input: prepared.offer.input(&job.guest.name, &split),
             task: prepared.data.feed.task,
+            division: prepared.data.division,
             outcome: Outcome {
                 model: targets.first().cloned().unwrap_or_default(),
                 classes: prepared.data.classes,
@@ -198,7 +209,7 @@ impl<'a> Course<'a> {
             },
             headed: prepared.network.headed,
             targets,
-            weights,
+            weights: kept.weights,
             ended,
         })
     }
@@ -389,16 +400,20 @@ fn announce(job: &Job, found: Option<&Found>, events: &Events) {
 }
 
 /// Has the run be where the checkpoint was written.
-fn go_on(run: &mut Run, found: Found) {
+fn go_on(run: &mut Run, found: Found, feed: &FeedPlan) {
     let note = found.snapshot.note.at;
     (run.progress, run.last) = (note.progress, note.last);
     run.baseline = Some(note.baseline);
     run.best = match (note.best, found.best) {
-        (Some(note), Some(weights)) => Some(Best {
-            note,
-            weights,
-            predictions: None,
-        }),
+        (Some(note), Some(best)) => {
+            let (samples, tensors) = (Arc::clone(&feed.validation), best.predictions);
+            let predictions = Predictions::of_tensors(feed.task, samples, &tensors);
+            let kept = KeptEpoch {
+                weights: best.weights,
+                predictions: predictions.map(Arc::new),
+            };
+            Some(Best { note, kept })
+        }
         _ => None,
     };
 }

@@ -1,4 +1,5 @@
-use crate::compute::{Dedicated, blocking, session_options};
+use crate::compute::{Dedicated, Forward, blocking, session_options};
+use crate::division::{Divided, Division, Listed};
 use crate::event::notices;
 use crate::guest::stock_description;
 use crate::notes::Input;
@@ -64,9 +65,17 @@ async fn run(job: &EvaluationJob, hosts: &Hosts, events: &Events) -> Result<Eval
     let outputs = outputs(job, &offer.network, &listing, table.as_ref())?;
     let names = outputs.names.clone();
     let for_samples = job.clone();
-    let (plan, left_out) = blocking(move || arrange(&for_samples, outputs, listing, table)).await?;
-    if left_out.objects > 0 {
-        events(Event::LeftOut(left_out));
+    let arranged = blocking(move || arrange(&for_samples, outputs, listing, table)).await?;
+    let (plan, held_out) = (arranged.plan, arranged.divided == Some(HeldOut::All));
+    if arranged.left_out.objects > 0 {
+        events(Event::LeftOut(arranged.left_out));
+    }
+    if arranged.divided == Some(HeldOut::Unknown) {
+        let message = "the model's training held a part of its data out, and these are other data: samples that it was trained on may be \
+                       among those that are measured";
+        events(Event::Warning {
+            message: message.to_owned(),
+        });
     }
     let network = open(job, &split, task).await?;
     let bad = Arc::new(BadSamples::new(job.on_bad_sample, Arc::clone(events)));
@@ -79,7 +88,11 @@ async fn run(job: &EvaluationJob, hosts: &Hosts, events: &Events) -> Result<Eval
     };
     let validation = Validation::of(&plan, &mut feed, &bad, &network, predict).await?;
     let file = job.predictions.clone();
-    blocking(move || conclude(&validation, &names, file.as_deref())).await
+    let evaluation = blocking(move || conclude(&validation, &names, file.as_deref())).await?;
+    Ok(Evaluation {
+        held_out,
+        ..evaluation
+    })
 }
 
 /// The figures, and the predictions in their file.
@@ -94,6 +107,7 @@ fn conclude(
     Ok(Evaluation {
         quality: validation.quality,
         samples: validation.predictions.len(),
+        held_out: false,
         tables: validation.predictions.tables(names),
     })
 }
@@ -107,9 +121,25 @@ async fn open(job: &EvaluationJob, split: &Split, task: Task) -> Result<Dedicate
             Split::None | Split::Input => job.model,
         };
         let options = session_options(job.device, job.threads);
-        Scorer::open(&model, task, job.batch, &options, interrupt, "evaluating")
+        let forward = Forward::open(&model, job.batch, &options, interrupt, "evaluating")?;
+        Ok(Scorer::new(forward, &model, task))
     };
     Dedicated::open(open).await
+}
+
+/// What is to be measured.
+struct Arranged {
+    plan: FeedPlan,
+    left_out: LeftOut,
+    /// Of a model that divided its own data.
+    divided: Option<HeldOut>,
+}
+
+/// Which of the samples the model's training held out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum HeldOut {
+    All,
+    Unknown,
 }
 
 fn arrange(
@@ -117,27 +147,48 @@ fn arrange(
     outputs: Outputs,
     listing: Listing,
     table: Option<LabelTable>,
-) -> Result<(FeedPlan, LeftOut), TrainerError> {
+) -> Result<Arranged, TrainerError> {
     let files = files(job);
     let names = &outputs.names;
+    let again = |division: Division| {
+        division.again(Listed {
+            root: &job.root,
+            listing: listing.clone(),
+            table: table.clone(),
+            files,
+        })
+    };
+    let divided = notes::division(&job.model).map(again);
     let found = match table {
         Some(table) => Dataset::to_evaluate_by(&job.root, listing, table, names, files),
         None => Dataset::to_evaluate(&job.root, listing, names, files),
     };
-    let (samples, left_out) = found.map_err(|error| match &error {
+    let (mut samples, left_out) = found.map_err(|error| match &error {
         DatasetError::UnknownClass { class, .. } => TrainerError::UnknownClass {
             known: knows(names, class),
             source: error,
         },
         _ => error.into(),
     })?;
+    let divided = match divided {
+        None | Some(Divided::Already) => None,
+        Some(Divided::Others) => Some(HeldOut::Unknown),
+        Some(Divided::HeldOut(keys)) => {
+            samples.retain(|sample| keys.contains(&sample.sample.key));
+            Some(HeldOut::All)
+        }
+    };
     let plan = FeedPlan {
         task: outputs.task,
         ahead: FLOW.ahead,
         memory_bytes: MEMORY_BYTES,
         ..FeedPlan::new(Arc::default(), Arc::new(samples), job.batch)
     };
-    Ok((plan, left_out))
+    Ok(Arranged {
+        plan,
+        left_out,
+        divided,
+    })
 }
 
 fn files(job: &EvaluationJob) -> SampleFiles {

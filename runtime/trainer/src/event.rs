@@ -46,6 +46,9 @@ pub struct Evaluation {
     pub quality: Quality,
     /// Samples that were used.
     pub samples: usize,
+    /// Whether they are what the model's own training held out of these data, and no others; else they are the `validation/` part, or all.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub held_out: bool,
     /// The same for each class, label or number.
     #[serde(flatten)]
     pub tables: Tables,

@@ -97,6 +97,12 @@ impl Features {
         let Some(cache) = job.features.clone() else {
             return Ok(None);
         };
+        if let Some(why) = too_large(&making.shape, plan) {
+            if !there {
+                events(Event::Warning { message: why });
+            }
+            return Ok(None);
+        }
         let (subject, row) = subject(job, making, rounding);
         let offered = match &job.team {
             Some(team) => team.offers(&subject.name(&row), events).await,
@@ -240,6 +246,19 @@ impl Features {
             repeats: plan.views.repeat(),
         }
     }
+}
+
+/// Why rows of this shape are not kept, where two batches of them do not fit the memory of `plan`: a batch whose rows were kept is read as a whole.
+fn too_large(shape: &[usize], plan: &FeedPlan) -> Option<String> {
+    let row = shape.iter().map(|dim| *dim as u64).fold(4, u64::saturating_mul);
+    let rows = plan.train.len().max(plan.validation.len()).min(plan.batch);
+    let batch = row.saturating_mul(rows as u64);
+    (batch.saturating_mul(2) > plan.memory_bytes).then(|| {
+        format!(
+            "rows at the freeze cut are not kept for later epochs: a batch of them takes {batch} bytes, and two have to fit --memory, which is {} bytes",
+            plan.memory_bytes
+        )
+    })
 }
 
 /// What rows of a job depend on, and what they are.

@@ -15,6 +15,7 @@ mod check;
 mod checkpoint;
 mod compute;
 mod course;
+mod division;
 mod dry_run;
 mod error;
 mod evaluate;

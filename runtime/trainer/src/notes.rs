@@ -1,6 +1,7 @@
 //! What a tuned model says about itself, in its ONNX metadata.
 
 use crate::TrainerError;
+use crate::division::Division;
 use frostline_client::Task;
 use frostline_graph::{Model, Network};
 use frostline_tensor::{DType, PixelSpec};
@@ -16,6 +17,9 @@ pub(crate) const CLASSES_KEY: &str = "frostline.classes";
 pub(crate) const LABELS_KEY: &str = "frostline.labels";
 /// The same of numbers.
 pub(crate) const TARGETS_KEY: &str = "frostline.targets";
+
+/// How the job divided its data, of data that did not come divided: JSON.
+pub(crate) const DIVISION_KEY: &str = "frostline.division";
 
 /// How a model's input was made for training.
 #[derive(Debug, Clone, PartialEq)]
@@ -155,9 +159,20 @@ fn key(task: Task) -> &'static str {
     }
 }
 
-/// Writes both notes into the model, and what it may have carried of other outputs goes.
-pub(crate) fn write(model: &mut Model, input: &Input, task: Task, names: &[String]) {
-    for stale in [CLASSES_KEY, LABELS_KEY, TARGETS_KEY] {
+/// How the job that made the model divided its data, where it did.
+pub(crate) fn division(model: &Model) -> Option<Division> {
+    serde_json::from_str(model.metadata(DIVISION_KEY)?).ok()
+}
+
+/// Writes all notes into the model, and what it may have carried of other outputs and data goes.
+pub(crate) fn write(
+    model: &mut Model,
+    input: &Input,
+    task: Task,
+    names: &[String],
+    division: Option<&Division>,
+) {
+    for stale in [CLASSES_KEY, LABELS_KEY, TARGETS_KEY, DIVISION_KEY] {
         model.remove_metadata(stale);
     }
     let input = match input {
@@ -169,5 +184,8 @@ pub(crate) fn write(model: &mut Model, input: &Input, task: Task, names: &[Strin
     }
     if let Ok(text) = serde_json::to_string(names) {
         model.set_metadata(key(task), &text);
+    }
+    if let Some(Ok(text)) = division.map(serde_json::to_string) {
+        model.set_metadata(DIVISION_KEY, &text);
     }
 }

@@ -1,7 +1,6 @@
 use crate::TrainerError;
 use crate::compute::Forward;
 use frostline_client::Task;
-use frostline_engine::{Interrupt, SessionOptions};
 use frostline_graph::Model;
 use frostline_tensor::{Data, Tensor};
 
@@ -20,22 +19,12 @@ enum Ending {
 }
 
 impl Scorer {
-    /// The network, for batches of mostly `batch` rows.
-    ///
-    /// # Errors
-    /// As [`Forward::open`].
-    pub(crate) fn open(
-        model: &Model,
-        task: Task,
-        batch: usize,
-        options: &SessionOptions,
-        interrupt: &Interrupt,
-        doing: &'static str,
-    ) -> Result<Self, TrainerError> {
-        Ok(Self {
-            forward: Forward::open(model, batch, options, interrupt, doing)?,
+    /// `model`, which `forward` runs.
+    pub(crate) fn new(forward: Forward, model: &Model, task: Task) -> Self {
+        Self {
+            forward,
             ending: Ending::of(model, task),
-        })
+        }
     }
 
     /// The scores of these rows, `[rows, outputs]`: of classes logits, of labels logits, numbers as they are.
@@ -83,6 +72,7 @@ mod tests {
     use super::*;
     use crate::predictions::{Softmax, sigmoid};
     use crate::tests::network;
+    use frostline_engine::{Interrupt, SessionOptions};
     use frostline_graph::build::node;
 
     /// The tests' network with such an operator behind its scores.
@@ -98,7 +88,8 @@ mod tests {
     fn probabilities_that_a_network_makes_are_taken_back() {
         let open = |model: &Model, task| {
             let (options, interrupt) = (SessionOptions::default(), Interrupt::new());
-            Scorer::open(model, task, 2, &options, &interrupt, "testing").unwrap()
+            let forward = Forward::open(model, 2, &options, &interrupt, "testing").unwrap();
+            Scorer::new(forward, model, task)
         };
         let pixels = (0..2 * 3 * 8 * 8).map(|index| (index % 13) as f32 / 3.0 - 2.0);
         let rows = Tensor::f32([2, 3, 8, 8], pixels.collect()).unwrap();

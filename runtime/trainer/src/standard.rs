@@ -4,6 +4,8 @@
 
 use crate::TrainerError;
 use frostline_graph::Model;
+use frostline_graph::onnx::NodeProto;
+use frostline_graph::tensors::from_proto;
 use frostline_tensor::Tensor;
 
 /// Below this part of the mean a deviation is what rounding leaves of none.
@@ -228,23 +230,17 @@ impl Standard {
 
     /// Whether a `suffix` may learn standardised numbers: nothing that bends them lies behind its head.
     pub(crate) fn fits(suffix: &Model) -> Result<bool, TrainerError> {
-        let head = suffix.head_weights()?;
-        let reads =
-            |node: &frostline_graph::onnx::NodeProto| node.input.iter().any(|name| head.contains(name));
-        let mut behind = suffix.nodes().iter().skip_while(|node| !reads(node));
-        let straight = ["Mul", "Div", "Constant"];
-        Ok(behind.all(|node| {
-            let name = node.op_type.as_str();
-            reads(node) || BESIDE.contains(&name) || straight.contains(&name)
-        }))
+        Ok(gain(suffix)?.is_some())
     }
 
-    /// The head of numbers as they are, among the `weights` of the one of standardised numbers: with `d` for the deviation, `W·d` and `b·d + m`.
+    /// The head of numbers as they are, among the `weights` of the one of standardised numbers: with `d` for the deviation, `W·d` and `b·d + m`,
+    /// where all biases together move the output by `m`.
     pub(crate) fn unfold(
         &self,
         suffix: &Model,
         weights: &mut [(String, Tensor)],
     ) -> Result<(), TrainerError> {
+        let gain = gain(suffix)?.ok_or(TrainerError::Ended { part: "classifier" })?;
         let names = suffix.head_weights()?;
         for pair in names.chunks(2) {
             let [weight, bias] = pair else {
@@ -268,7 +264,7 @@ impl Standard {
                 let scaled = values.iter().enumerate().map(|(index, value)| {
                     let output = index / run.max(1) % outputs;
                     let (mean, scale) = self.of.get(output).copied().unwrap_or((0.0, 1.0));
-                    (f64::from(*value) / scale + if moves { mean } else { 0.0 }) as f32
+                    (f64::from(*value) / scale + if moves { mean / gain } else { 0.0 }) as f32
                 });
                 *tensor = Tensor::f32(tensor.shape().clone(), scaled.collect())?;
             }
@@ -277,10 +273,48 @@ impl Standard {
     }
 }
 
+/// By how much the outputs of `suffix` grow where all biases of its head grow by 1: there may be several layers whose sum is divided. `None` where
+/// something behind the head bends them.
+fn gain(suffix: &Model) -> Result<Option<f64>, TrainerError> {
+    let head = suffix.head_weights()?;
+    let reads = |node: &NodeProto| node.input.iter().any(|name| head.contains(name));
+    let mut gain = head.len() as f64 / 2.0;
+    for node in suffix.nodes().iter().skip_while(|node| !reads(node)) {
+        let factor = |slot| node.input_name(slot).and_then(|name| number(suffix, name));
+        let factor = match node.op_type.as_str() {
+            "Constant" => Some(1.0),
+            "Mul" => factor(0).or(factor(1)),
+            "Div" => factor(1).map(|divisor| 1.0 / divisor),
+            name => (reads(node) || BESIDE.contains(&name)).then_some(1.0),
+        };
+        let Some(factor) = factor else { return Ok(None) };
+        gain *= factor;
+    }
+    Ok(Some(gain).filter(|gain| gain.is_normal()))
+}
+
+/// The number that is stored as `name` and not trained.
+fn number(suffix: &Model, name: &str) -> Option<f64> {
+    if suffix.parameters().iter().any(|weight| weight.name == name) {
+        return None;
+    }
+    let made = |node: &&NodeProto| node.op_type == "Constant" && node.output_name(0) == Some(name);
+    let held = || suffix.nodes().iter().find(made)?.tensor("value");
+    let stored = suffix.initializers().get(name).copied().or_else(held)?;
+    match from_proto(stored).ok()?.as_f32() {
+        Some([number]) => Some(f64::from(*number)),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compute::Forward;
     use crate::tests::network;
+    use frostline_engine::{Interrupt, SessionOptions};
+    use frostline_graph::build;
+    use frostline_graph::onnx::GraphProto;
 
     #[test]
     fn moments_of_batches_are_those_of_all_rows() {
@@ -348,6 +382,81 @@ mod tests {
             head.fold(&standard, &mut weights).unwrap();
             assert_eq!(scores(&weights, &features), before);
         }
+    }
+
+    /// Two numbers from two features: by one layer or two, and what comes behind.
+    fn heads(layers: usize, behind: &[NodeProto]) -> Model {
+        let weight = |name: &str, seed: f32| {
+            let values = (0..4).map(|place| seed + place as f32 / 4.0).collect();
+            build::initializer(name, &Tensor::f32([2, 2], values).unwrap())
+        };
+        let bias = |name: &str, value: f32| {
+            build::initializer(name, &Tensor::f32([2], vec![value, -value]).unwrap())
+        };
+        let mut nodes = vec![build::node("Gemm", &["x", "w", "b"], &["one"])];
+        if layers == 2 {
+            nodes.push(build::node("Gemm", &["x", "v", "c"], &["other"]));
+            nodes.push(build::node("Add", &["one", "other"], &["sum"]));
+        }
+        nodes.extend(behind.iter().cloned());
+        let last = nodes.last().unwrap().output[0].clone();
+        let scalar = |name: &str, value| build::initializer(name, &Tensor::f32([], vec![value]).unwrap());
+        let graph = GraphProto {
+            node: nodes,
+            initializer: vec![
+                weight("w", 0.5),
+                bias("b", 0.1),
+                weight("v", -0.3),
+                bias("c", 0.4),
+                scalar("two", 2.0),
+                scalar("three", 3.0),
+            ],
+            input: vec![build::batched("x", &[2])],
+            output: vec![build::batched(&last, &[2])],
+            ..GraphProto::default()
+        };
+        Model::from_proto(build::model(17, graph)).unwrap()
+    }
+
+    #[test]
+    fn unfolded_heads_give_numbers_as_they_are_however_many_there_are() {
+        let node = build::node;
+        let sum = heads(2, &[]);
+        let mean = heads(2, &[node("Div", &["sum", "two"], &["mean"])]);
+        let scaled = heads(
+            2,
+            &[
+                node("Mul", &["three", "sum"], &["more"]),
+                node("Div", &["more", "two"], &["mean"]),
+            ],
+        );
+        let standard = Standard {
+            of: vec![(100.0, 0.5), (-7.0, 4.0)],
+        };
+        let rows = Tensor::f32([3, 2], vec![0.2, -1.0, 3.0, 0.5, -2.0, 0.0]).unwrap();
+        let outputs = |model: &Model| {
+            let (options, interrupt) = (SessionOptions::default(), Interrupt::new());
+            let mut forward = Forward::open(model, 3, &options, &interrupt, "testing").unwrap();
+            forward.run(&rows).unwrap()
+        };
+        for model in [heads(1, &[]), sum, mean, scaled] {
+            assert!(Standard::fits(&model).unwrap());
+            let names = model.head_weights().unwrap();
+            let weights = names
+                .iter()
+                .map(|name| (name.clone(), model.weight(name).unwrap()));
+            let mut weights: Vec<_> = weights.collect();
+            standard.unfold(&model, &mut weights).unwrap();
+            let unfolded = outputs(&model.merge(&weights).unwrap());
+            let again = standard.apply(&unfolded).unwrap();
+            let (again, before) = (again.as_f32().unwrap(), outputs(&model));
+            assert_eq!(again.len(), before.as_f32().unwrap().len());
+            for (again, before) in again.iter().zip(before.as_f32().unwrap()) {
+                assert!((again - before).abs() < 1e-4, "{again} instead of {before}");
+            }
+        }
+        let bent = heads(1, &[node("Sigmoid", &["one"], &["bent"])]);
+        assert!(Standard::fits(&bent).is_ok_and(|fits| !fits) || bent.head_weights().is_err());
     }
 
     #[test]

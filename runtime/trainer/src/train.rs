@@ -32,9 +32,10 @@ pub async fn train(
     let Some((folder, _kept)) = Folder::take(&job).await? else {
         return tune(&job, None, hosts, &events, &cancel, started).await;
     };
-    let events = folder.recorded(&events)?;
+    let (events, recorder) = folder.recorded(&events)?;
     let job = folder.fixed(job);
     let ended = tune(&job, Some(folder), hosts, &events, &cancel, started).await;
+    recorder.settle().await;
     if let Some(run) = &job.run {
         conclude(&run.path, &ending(&ended));
     }
@@ -71,6 +72,7 @@ async fn tune(
         mut headed,
         input,
         task,
+        division,
         weights,
         targets,
         results,
@@ -80,7 +82,7 @@ async fn tune(
     } = course.run().await?;
     let classes = outcome.classes.clone();
     let written = blocking(move || {
-        notes::write(&mut headed, &input, task, &classes);
+        notes::write(&mut headed, &input, task, &classes, division.as_ref());
         let model = headed.merge(&weights)?;
         Ok(targets.iter().map(|out| export::write(&model, out)).collect())
     });

@@ -7,13 +7,11 @@ use anyhow::Result;
 use bytes::Bytes;
 use frostline_behaviours::{BEHAVIOURS, Behaviour, Ending, Source};
 use frostline_client::{ClientError, HostClient};
-use frostline_e2e::repository;
 use frostline_graph::build::{batched, initializer, model, node};
 use frostline_graph::onnx::GraphProto;
 use frostline_tensor::Tensor;
 use frostline_wire::{DescriptionRequest, Encoding, ExtractionRequest, RowFormat, Split, Terms};
 use prost::Message;
-use std::path::PathBuf;
 
 /// The name all of them are uploaded by; a new version each time.
 const NAME: &str = "guest";
@@ -21,10 +19,16 @@ const NAME: &str = "guest";
 /// Numbers of a sample at the cut, which the guests know.
 const WIDTH: usize = 4;
 
-/// Those whose bytes are here: compiled ones are there after `cargo xtask guests`.
-pub(crate) fn all() -> Vec<Case> {
-    let here = |behaviour: &&Behaviour| bytes(behaviour).is_some();
-    BEHAVIOURS.iter().filter(here).map(case).collect()
+/// Those that are made here.
+pub(crate) fn made() -> Vec<Case> {
+    let made = |behaviour: &&Behaviour| matches!(behaviour.guest, Source::Made(_));
+    BEHAVIOURS.iter().filter(made).map(case).collect()
+}
+
+/// Those that `cargo xtask guests` compiles.
+pub(crate) fn compiled() -> Vec<Case> {
+    let compiled = |behaviour: &&Behaviour| matches!(behaviour.guest, Source::Compiled);
+    BEHAVIOURS.iter().filter(compiled).map(case).collect()
 }
 
 fn case(behaviour: &'static Behaviour) -> Case {
@@ -46,21 +50,17 @@ fn case(behaviour: &'static Behaviour) -> Case {
     }
 }
 
-fn bytes(behaviour: &Behaviour) -> Option<Vec<u8>> {
+fn bytes(behaviour: &Behaviour) -> Result<Vec<u8>> {
     match behaviour.guest {
-        Source::Made(make) => Some(make()),
-        Source::Compiled => {
-            let built = std::env::var_os("FROSTLINE_GUESTS_DIR");
-            let folder = built.map_or_else(|| repository().join("target/guests"), PathBuf::from);
-            std::fs::read(folder.join(format!("{}.wasm", behaviour.name))).ok()
-        }
+        Source::Made(make) => Ok(make()),
+        Source::Compiled => Ok(std::fs::read(frostline_needs::built_guest(behaviour.name))?),
     }
 }
 
 /// Uploads it, has it describe itself, and extracts two photos with it; whichever the host refuses first is what is seen.
 pub(crate) async fn run(scene: &Scene, behaviour: &Behaviour) -> Result<Seen> {
     let client = scene.client(HOSTILE)?;
-    let bytes = bytes(behaviour).unwrap_or_default();
+    let bytes = bytes(behaviour)?;
     match attempt(scene, &client, bytes.into()).await? {
         Ok(rows) => Ok(Seen::new(200, format!("{rows} rows"))),
         Err(error) => Ok(Seen::refused(&error)),

@@ -57,26 +57,13 @@ impl Scene {
         Ok(scene)
     }
 
-    /// The same where the host finds no `/proc`, in a mount namespace of its own. `None` where this system allows none.
+    /// The same where the host finds no `/proc`, in a mount namespace of its own. For tests in `needs_unshare`.
     ///
     /// # Errors
     /// As for [`Scene::start`].
-    pub async fn start_without_proc(binary: &Path) -> Result<Option<Self>> {
-        let within = |flags: &[&str], then: &str| {
-            let mut command = Command::new("unshare");
-            command.args(flags).args(["sh", "-c"]);
-            command
-                .arg(format!("mount -t tmpfs none /proc && {then}"))
-                .arg(binary);
-            command
-        };
-        let ways = [&["--mount"][..], &["--map-root-user", "--mount"]];
-        let allowed = |flags: &&&[&str]| within(flags, "true").status().is_ok_and(|tried| tried.success());
-        let Some(flags) = ways.iter().find(allowed) else {
-            return Ok(None);
-        };
-        let command = within(flags, r#"exec "$0" "$@""#);
-        Self::unlimited(binary, command, &[]).await.map(Some)
+    pub async fn start_without_proc(binary: &Path) -> Result<Self> {
+        let command = frostline_needs::in_mount_namespace("mount -t tmpfs none /proc", binary);
+        Self::unlimited(binary, command, &[]).await
     }
 
     /// A host that `command` becomes, of the same `binary` as its admin.

@@ -6,9 +6,6 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The module that such tests lie in.
-pub(crate) const MODULE: &str = "needs_gpu";
-
 /// What became of them: how many ran, or why none did.
 pub(crate) type Outcome = Result<usize, String>;
 

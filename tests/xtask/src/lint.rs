@@ -1,7 +1,7 @@
 //! Formatting, clippy, the rules of the dependency graph, and no circles of files.
 
-use crate::structure;
 use crate::workspace::{self, cargo, has_cargo_command, output, root, target};
+use crate::{needs, structure};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -93,6 +93,7 @@ pub(crate) fn run() -> Result<()> {
     workspace::run(cargo().args(["fmt", "--all", "--check", "--manifest-path", "guest/Cargo.toml"]))?;
     check_graph()?;
     structure::check()?;
+    needs::lint::check()?;
     workspace::run(cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
     check_dependencies()?;
     eprintln!("lint: all clean");

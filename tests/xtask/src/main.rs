@@ -6,6 +6,7 @@ mod deploy;
 mod fuzz;
 mod gpu;
 mod lint;
+mod needs;
 mod ort;
 mod python;
 mod relay;
@@ -23,7 +24,8 @@ Usage: cargo xtask <command>
 
   demo     set everything up and run the main job on the bundled photos
   test     set everything up and run the tests (--quick: without whole systems and large networks; --gpu: fail where those that need a
-           GPU cannot run; other arguments go to the runner)
+           GPU cannot run; --skipped: only what the last run skipped, and fail where anything stays skipped that .ci/may-skip does not
+           name; other arguments go to the runner)
   lint     formatting, clippy, the rules of the dependency graph, cargo-deny where installed
   structure  lines, functions, circles and public names of the product's crates; another copy's by its folder
   fuzz     run the fuzz targets, 30 s each: cargo xtask fuzz [--seconds N] [target..]

@@ -1,6 +1,6 @@
 //! Object stores of others: started here, and what is tried on them as a table.
 
-use crate::test::{self, Selection};
+use crate::test::{self, Environment, Selection};
 use crate::workspace::{root, target};
 use crate::{ort, python};
 use anyhow::{Context, Result, bail};
@@ -76,7 +76,11 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         return Ok(());
     }
     let selection = Selection::Stores(servers.iter().map(|server| server.name).collect());
-    let (runner, mut command) = test::runner(&selection, &[], &ort::ensure()?, &path);
+    let environment = Environment {
+        library: ort::ensure()?,
+        path,
+    };
+    let (runner, mut command) = test::runner(&selection, &[], &environment);
     let ran = runner.run(command.env(STORES, &folder), None);
     println!("{}", table(&servers, &folder.join("tried")));
     ran.map(|count| eprintln!("stores: {count} tests of {} servers", servers.len()))

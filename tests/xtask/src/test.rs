@@ -1,56 +1,129 @@
 //! The tests, with everything they need.
 
+use crate::needs::{self, skipped};
 use crate::relay::Runner;
-use crate::workspace::{cargo, has_cargo_command, target};
+use crate::workspace::{cargo, has_cargo_command};
 use crate::{gpu, ort, python, wheel};
 use anyhow::{Result, bail};
-use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::Command;
 
-/// Sets up ONNX Runtime and the Python packages, then runs every test whose needs are met; the runner counts the others as skipped.
-/// `--quick` leaves out what takes long: whole systems and networks of real size. `--gpu` fails where tests that need a GPU cannot run.
-pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    let (library, path) = (
-        ort::ensure()?,
-        python::ensure("tests/requirements.txt", "python")?,
-    );
-    let (ours, words): (Vec<&String>, Vec<_>) = arguments
-        .iter()
-        .partition(|word| ["--quick", "--gpu"].contains(&word.as_str()));
-    let given = |flag: &str| ours.iter().any(|word| *word == flag);
-    let on_gpu = on_gpu(&words, &path)?;
-    let notice = gpu::line(&on_gpu);
-    if given("--gpu") && on_gpu.is_err() {
-        bail!("{notice}");
+/// What a developer may say beside words for the runner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Flag {
+    /// Skip what takes long: whole systems and networks of real size.
+    Quick,
+    /// Fail where the tests that need a GPU cannot run.
+    Gpu,
+    /// Only what the last run of all tests skipped; fail where something stays skipped that `.ci/may-skip` does not name.
+    Skipped,
+}
+
+impl Flag {
+    fn parse(word: &str) -> Option<Self> {
+        match word {
+            "--quick" => Some(Self::Quick),
+            "--gpu" => Some(Self::Gpu),
+            "--skipped" => Some(Self::Skipped),
+            _ => None,
+        }
     }
-    let wheel = wheel(given("--quick"), &words)?;
+}
+
+/// Sets up ONNX Runtime and the Python packages, then runs every test whose needs are met; ends with what is skipped, and with what brings it.
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    let flags: Vec<Flag> = arguments.iter().filter_map(|word| Flag::parse(word)).collect();
+    let words: Vec<&String> = arguments
+        .iter()
+        .filter(|word| Flag::parse(word).is_none())
+        .collect();
+    let environment = Environment {
+        library: ort::ensure()?,
+        path: python::ensure("tests/requirements.txt", "python")?,
+    };
+    let on_gpu = on_gpu(&words, &environment)?;
+    if flags.contains(&Flag::Gpu) && on_gpu.is_err() {
+        bail!("{}", gpu::line(&on_gpu));
+    }
+    let quick = flags.contains(&Flag::Quick);
+    let Needs { unmet, pythons } = needs(quick, &words)?;
+    let within = flags.contains(&Flag::Skipped).then(skipped::read).transpose()?;
+    let selection = Selection::Usual {
+        without: unmet.clone(),
+        within,
+        quick,
+    };
+    let (runner, mut command) = runner(&selection, &words, &environment);
+    command.envs(pythons);
+    if !words.is_empty() {
+        return runner.run(&mut command, Some(&gpu::line(&on_gpu))).map(drop);
+    }
+    let skipped = skipped::list(&unmet, &environment)?;
+    let notice = format!("{}\n{}", skipped::report(&skipped), gpu::line(&on_gpu));
+    let ran = runner.run(&mut command, Some(&notice));
+    if flags.contains(&Flag::Skipped) {
+        skipped::check(&skipped)?;
+    } else {
+        skipped::write(&unmet)?;
+    }
+    ran.map(drop)
+}
+
+/// What tests run with.
+pub(crate) struct Environment {
+    /// ONNX Runtime.
+    pub(crate) library: PathBuf,
+    /// The `PATH`, with the Python that has the tests' packages.
+    pub(crate) path: OsString,
+}
+
+/// Which needs are met.
+struct Needs {
+    /// The modules of those that are not.
+    unmet: Vec<&'static str>,
+    /// The variables that name interpreters, of those that are.
+    pythons: Vec<(&'static str, PathBuf)>,
+}
+
+fn needs(quick: bool, words: &[&String]) -> Result<Needs> {
+    let wheel = wheel(quick, words)?;
     let trainers = match &wheel {
         Ok(_) => wheel::with_trainers()?,
         Err(why) => Err(why.clone()),
     };
-    let selection = Selection::Usual {
-        without: left_out(
-            given("--quick"),
-            [(NEEDS_WHEEL, &wheel), (NEEDS_TRAINERS, &trainers)],
-        ),
-        quick: given("--quick"),
-    };
-    let (runner, mut command) = runner(&selection, &words, &library, &path);
-    if let Ok(python) = wheel {
-        command.env("FROSTLINE_WHEEL_PYTHON", python);
+    let mut unmet = needs::unmet();
+    unmet.push(needs::GPU);
+    unmet.extend(
+        quick
+            .then_some("needs_shared")
+            .filter(|module| !unmet.contains(module)),
+    );
+    let mut pythons = Vec::new();
+    for (module, variable, python) in [
+        (needs::WHEEL, "FROSTLINE_WHEEL_PYTHON", wheel),
+        (needs::TRAINERS, "FROSTLINE_TRAINERS_PYTHON", trainers),
+    ] {
+        match python {
+            Ok(python) => pythons.push((variable, python)),
+            Err(why) => {
+                eprintln!("skipping the tests in modules `{module}`: {why}");
+                unmet.push(module);
+            }
+        }
     }
-    if let Ok(python) = trainers {
-        command.env("FROSTLINE_TRAINERS_PYTHON", python);
-    }
-    runner.run(&mut command, Some(&notice)).map(drop)
+    Ok(Needs { unmet, pythons })
 }
 
 /// Runs the tests that need a GPU, where there is one.
-fn on_gpu(words: &[&String], path: &OsStr) -> Result<gpu::Outcome> {
+fn on_gpu(words: &[&String], environment: &Environment) -> Result<gpu::Outcome> {
     Ok(match gpu::probe() {
         Ok(library) => {
-            let (runner, mut command) = runner(&Selection::Gpu, words, &library, path);
+            let environment = Environment {
+                library,
+                path: environment.path.clone(),
+            };
+            let (runner, mut command) = runner(&Selection::Gpu, words, &environment);
             Ok(runner.run(&mut command, None)?)
         }
         Err(reason) => Err(reason),
@@ -67,80 +140,17 @@ fn wheel(quick: bool, words: &[&String]) -> Result<Result<PathBuf, String>> {
     Ok(wheel::installed(false)?.map(|installed| installed.python))
 }
 
-/// The modules whose tests are not run.
-fn left_out(quick: bool, pythons: [(&'static str, &Result<PathBuf, String>); 2]) -> Vec<&'static str> {
-    let missing = missing();
-    let absent = pythons
-        .into_iter()
-        .filter_map(|(module, python)| Some((module, python.as_ref().err()?)));
-    for (module, why) in absent.clone() {
-        eprintln!("skipping the tests in modules `{module}`: {why}");
-    }
-    for need in &missing {
-        eprintln!(
-            "skipping the tests in modules `{}`: {}",
-            need.module, need.otherwise
-        );
-    }
-    let mut modules: Vec<&str> = missing.iter().map(|need| need.module).collect();
-    modules.extend(quick.then_some("needs_shared"));
-    modules.extend(absent.map(|(module, _)| module));
-    modules
-}
-
-/// The module of tests that need an object store of others, with a module for each.
-const NEEDS_STORES: &str = "needs_stores";
-
 /// Packages that `--quick` leaves out beside networks of real size: whole systems.
 const WHOLE: [&str; 2] = ["frostline-e2e", "frostline-isolation"];
 
-/// The module of tests that need the Python wheel.
-const NEEDS_WHEEL: &str = "needs_wheel";
-
-/// That of tests that need PyTorch, and Ray where they say so, beside it.
-const NEEDS_TRAINERS: &str = "needs_wheel_with_trainers";
-
-/// What not every machine has. The tests that cannot do without lie in modules of this name, in whatever crate.
-struct Need {
-    module: &'static str,
-    otherwise: &'static str,
-}
-
-/// The needs that are not met here.
-fn missing() -> Vec<Need> {
-    let needs = [
-        (
-            std::env::var_os("FROSTLINE_SHARED").is_some(),
-            "needs_shared",
-            "FROSTLINE_SHARED names no folder of real photos and networks",
-        ),
-        (
-            built_guests().is_dir(),
-            "needs_guests",
-            "the guests for tests are not built (cargo xtask guests)",
-        ),
-        (
-            false,
-            NEEDS_STORES,
-            "they need object stores of others (cargo xtask stores)",
-        ),
-        (has_program("clang"), "needs_clang", "clang is not installed"),
-        (
-            has_program("chromium"),
-            "needs_chromium",
-            "chromium is not installed",
-        ),
-    ];
-    let unmet = needs.into_iter().filter(|(met, ..)| !met);
-    unmet
-        .map(|(_, module, otherwise)| Need { module, otherwise })
-        .collect()
-}
-
 /// Which tests run.
 pub(crate) enum Selection {
-    /// All that are not ignored, without those in these modules and, `quick`, without whole systems.
-    Usual { without: Vec<&'static str>, quick: bool },
+    /// All that are not ignored and not in these modules; `within` only those in these; `quick` without whole systems.
+    Usual {
+        without: Vec<&'static str>,
+        within: Option<Vec<String>>,
+        quick: bool,
+    },
     /// Those that need a GPU, which are ignored otherwise.
     Gpu,
     /// Those that need a real store, on these.
@@ -151,19 +161,19 @@ pub(crate) enum Selection {
 pub(crate) fn runner(
     selection: &Selection,
     words: &[&String],
-    library: &Path,
-    path: &OsStr,
+    environment: &Environment,
 ) -> (Runner, Command) {
     let (runner, mut command) = if has_cargo_command("nextest") {
         (Runner::Nextest, nextest(selection, words))
     } else {
         (Runner::Cargo, cargo_test(selection, words))
     };
-    command.env("ORT_DYLIB_PATH", library).env("PATH", path);
+    command.env("ORT_DYLIB_PATH", &environment.library);
+    command.env("PATH", &environment.path);
     // What earlier runs kept is not to decide what this one does; a test of kept rows says where.
     command.env("FROSTLINE_FEATURE_CACHE", "off");
-    if built_guests().is_dir() {
-        command.env("FROSTLINE_GUESTS_DIR", built_guests());
+    if needs::built_guests().is_dir() {
+        command.env("FROSTLINE_GUESTS_DIR", needs::built_guests());
     }
     (runner, command)
 }
@@ -175,20 +185,25 @@ fn nextest(selection: &Selection, words: &[&String]) -> Command {
     command
         .args(["nextest", "run", "--workspace"])
         .env("NEXTEST_TEST_THREADS", threads.to_string());
-    let within = |modules: &str| format!("test(/(^|::)({modules})::/)");
+    let inside = |modules: &str| format!("test(/(^|::)({modules})::/)");
     let mut filters = Vec::new();
     match selection {
-        Selection::Usual { without, quick } => {
-            filters.extend((!without.is_empty()).then(|| format!("not {}", within(&without.join("|")))));
+        Selection::Usual {
+            without,
+            within,
+            quick,
+        } => {
+            filters.extend((!without.is_empty()).then(|| format!("not {}", inside(&without.join("|")))));
+            filters.extend(within.as_ref().map(|modules| inside(&modules.join("|"))));
             let whole = WHOLE.iter().filter(|_| *quick);
             filters.extend(whole.map(|package| format!("not package({package})")));
         }
         Selection::Gpu => {
             command.args(["--run-ignored", "only", "--no-tests", "pass"]);
-            filters.push(within(gpu::MODULE));
+            filters.push(inside(needs::GPU));
         }
         Selection::Stores(servers) => {
-            filters.push(within(&format!("{NEEDS_STORES}::({})", servers.join("|"))));
+            filters.push(inside(&format!("{}::({})", needs::STORES, servers.join("|"))));
         }
     }
     if !filters.is_empty() {
@@ -202,33 +217,29 @@ fn cargo_test(selection: &Selection, words: &[&String]) -> Command {
     let mut command = cargo();
     command.args(["test", "--workspace"]);
     match selection {
-        Selection::Usual { without, quick } => {
+        Selection::Usual {
+            without,
+            within,
+            quick,
+        } => {
             let whole = WHOLE.iter().filter(|_| *quick);
             command.args(whole.flat_map(|package| ["--exclude", package]));
             let skips = without
                 .iter()
                 .flat_map(|module| ["--skip".to_owned(), format!("{module}::")]);
-            command
-                .args((!without.is_empty()).then_some("--"))
-                .args(skips)
-                .args(words);
+            let modules = within.iter().flatten().map(|module| format!("{module}::"));
+            command.arg("--").args(skips).args(modules).args(words);
         }
         Selection::Gpu => {
-            let module = format!("{}::", gpu::MODULE);
+            let module = format!("{}::", needs::GPU);
             command.args(words).args(["--", "--ignored"]).arg(module);
         }
         Selection::Stores(servers) => {
-            let modules = servers.iter().map(|server| format!("{NEEDS_STORES}::{server}::"));
+            let modules = servers
+                .iter()
+                .map(|server| format!("{}::{server}::", needs::STORES));
             command.arg("--").args(modules);
         }
     }
     command
-}
-
-fn built_guests() -> PathBuf {
-    target().join("guests")
-}
-
-fn has_program(name: &str) -> bool {
-    Command::new(name).arg("--version").output().is_ok()
 }

@@ -16,8 +16,15 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// And at last. Submissions wait meanwhile, within their own deadline.
 const LAST_PAUSE: Duration = Duration::from_secs(10);
 
-/// What a lane runs networks with.
-pub(super) enum Engine {
+/// What a lane runs networks with. Memory that it keeps for the next run is given back before a run of another tenant: a kernel that
+/// leaves its output unwritten shows what lay there before.
+pub(super) struct Engine {
+    place: Place,
+    /// Whose run was the last.
+    tenant: Option<Arc<str>>,
+}
+
+enum Place {
     InProcess { sessions: Sessions, started: bool },
     Child(ChildLane),
 }
@@ -25,26 +32,27 @@ pub(super) enum Engine {
 impl Engine {
     /// For lane `index`.
     pub(super) fn new(config: &LanesConfig, index: usize) -> Self {
-        match &config.place {
-            LanesPlace::InProcess => Self::InProcess {
+        let place = match &config.place {
+            LanesPlace::InProcess => Place::InProcess {
                 sessions: Sessions::new(config, true),
                 started: false,
             },
-            LanesPlace::Child(place) => Self::Child(ChildLane::new(index, Arc::new(place.clone()))),
-        }
+            LanesPlace::Child(place) => Place::Child(ChildLane::new(index, Arc::new(place.clone()))),
+        };
+        Self { place, tenant: None }
     }
 
     /// Makes sure that networks can be run, and says so once they can.
     pub(super) fn prepare(&mut self, shared: &Shared, index: usize) -> Result<(), EngineError> {
-        match self {
-            Self::InProcess { started: true, .. } => Ok(()),
-            Self::InProcess { started, .. } => {
+        match &mut self.place {
+            Place::InProcess { started: true, .. } => Ok(()),
+            Place::InProcess { started, .. } => {
                 *started = true;
                 shared.absent(index);
                 shared.started(index, None, 0);
                 Ok(())
             }
-            Self::Child(lane) => lane.prepare(shared),
+            Place::Child(lane) => lane.prepare(shared),
         }
     }
 
@@ -67,37 +75,47 @@ impl Engine {
             Ok(batch) => batch,
             Err(error) => return Ended::failed(error),
         };
-        match self {
-            Self::InProcess { sessions, .. } => {
+        self.change_tenant(shared, index, order);
+        match &mut self.place {
+            Place::InProcess { sessions, .. } => {
                 order.close.iter().for_each(|stage| sessions.close(stage));
                 let run = order.run(&batch, None);
                 let opened = || shared.opened(index);
                 let take = |output: &Output<'_>| Ok(order.hand_out(output));
                 Ended::Ran(sessions.run(shared.source(), &run, &opened, take))
             }
-            Self::Child(lane) => lane.run(shared, order, &batch),
+            Place::Child(lane) => lane.run(shared, order, &batch),
         }
+    }
+
+    fn change_tenant(&mut self, shared: &Shared, index: usize, order: &Order) {
+        let tenant = order.tenant();
+        if self.tenant.is_some() && self.tenant.as_deref() != tenant.as_deref() {
+            let held = self.rest();
+            shared.holds(index, held);
+        }
+        self.tenant = tenant;
     }
 
     /// Closes the sessions of `stages`; the bytes that are held then, if the system tells.
     pub(super) fn close(&mut self, stages: &[Stage]) -> Option<u64> {
-        match self {
-            Self::InProcess { sessions, .. } => {
+        match &mut self.place {
+            Place::InProcess { sessions, .. } => {
                 stages.iter().for_each(|stage| sessions.close(stage));
                 None
             }
-            Self::Child(lane) => lane.close(stages),
+            Place::Child(lane) => lane.close(stages),
         }
     }
 
     /// Gives memory back that only the next run would need; the bytes that are held then, if the system tells.
     pub(super) fn rest(&mut self) -> Option<u64> {
-        match self {
-            Self::InProcess { sessions, .. } => {
+        match &mut self.place {
+            Place::InProcess { sessions, .. } => {
                 sessions.rest();
                 None
             }
-            Self::Child(lane) => lane.rest(),
+            Place::Child(lane) => lane.rest(),
         }
     }
 }

@@ -25,8 +25,14 @@ pub(super) struct Job {
 
 impl Job {
     /// # Errors
-    /// When `batch` has no rows to count.
+    /// When `batch` has no rows to count, or no elements: kernels that are given nothing may leave their output unwritten.
     pub(super) fn new(customer: Customer, stage: Stage, batch: Tensor) -> Result<Self, OpError> {
+        if batch.byte_len() == 0 {
+            let (stage, batch) = (describe(&stage), batch.describe());
+            return Err(OpError::invalid(format!(
+                "{stage}: {batch} has an axis of size 0"
+            )));
+        }
         Ok(Self {
             rows: batch.rows()?,
             customer,

@@ -104,6 +104,13 @@ impl Order {
         kept.collect()
     }
 
+    /// Whose rows they are; `None` where they are of several tenants.
+    pub(super) fn tenant(&self) -> Option<Arc<str>> {
+        let mut tenants = self.parts.iter().map(|part| &part.job.customer.tenant);
+        let first = tenants.next()?;
+        tenants.all(|tenant| tenant == first).then(|| Arc::clone(first))
+    }
+
     /// Whether it cannot have fewer rows.
     pub(super) fn is_least(&self) -> bool {
         let fixed = |part: &Part| part.job.customer.terms.terms.fixed_batch.is_some();

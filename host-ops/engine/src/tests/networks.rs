@@ -102,6 +102,41 @@ pub(crate) fn relu(width: i64) -> Vec<u8> {
     )
 }
 
+/// `y = max(x, 0)` as matrices of one row.
+pub(crate) fn matrices() -> Vec<u8> {
+    of_matrices(vec![
+        node("Unsqueeze", &["x", "one"], "batched"),
+        node("Relu", &["batched"], "y"),
+    ])
+}
+
+/// `y` is a batched product over an axis of size 0, of which ONNX Runtime 1.31 writes the first matrix alone.
+pub(crate) fn unwritten() -> Vec<u8> {
+    of_matrices(vec![
+        node("Unsqueeze", &["x", "one"], "batched"),
+        node("Slice", &["batched", "zero", "zero", "one"], "right"),
+        node("MatMul", &["left", "right"], "y"),
+    ])
+}
+
+/// From rows of four to matrices of one row.
+fn of_matrices(nodes: Vec<NodeProto>) -> Vec<u8> {
+    let place = |name: &str, axis: i64| TensorProto {
+        dims: vec![1],
+        ..whole(name, axis)
+    };
+    network(
+        nodes,
+        vec![floats("x", &[-1, 4])],
+        vec![floats("y", &[-1, 1, 4])],
+        vec![
+            place("zero", 0),
+            place("one", 1),
+            weight("left", &[1, 0], Vec::new()),
+        ],
+    )
+}
+
 /// `y = x` on pixels of any size.
 pub(crate) fn pixels() -> Vec<u8> {
     network(

@@ -65,7 +65,7 @@ fn a_binding_gives_the_same_step() {
     let (tensors, successors) = run.unwrap();
     assert_eq!(tensors, expected);
     assert_eq!(
-        crate::values::extract("w", &successors[0]).unwrap(),
+        crate::values::extract("w", successors[0].as_ref().unwrap()).unwrap(),
         plain.tensor("w").unwrap()
     );
 }
@@ -110,4 +110,18 @@ fn a_state_that_changes_its_shape_is_refused() {
     let error = open(&growing).step(&mut resident, &[], &[]).unwrap_err();
     assert!(matches!(error, EngineError::OutputType { .. }), "{error}");
     assert_eq!(resident.tensor("w").unwrap(), vector(&[1.0]));
+}
+
+#[test]
+fn slots_that_a_session_does_not_know_stay() {
+    let twice = network(
+        vec![node("Add", &["w", "w"], "next_w")],
+        vec![floats("w", &[2])],
+        vec![floats("next_w", &[2])],
+        vec![],
+    );
+    let mut resident = state(&[1.0, 2.0]);
+    open(&twice).step(&mut resident, &[], &[]).unwrap();
+    assert_eq!(resident.tensor("w").unwrap(), vector(&[2.0, 4.0]));
+    assert_eq!(resident.tensor("m").unwrap(), vector(&[0.0, 0.0]));
 }

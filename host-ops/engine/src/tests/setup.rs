@@ -1,6 +1,8 @@
 //! Lanes over tiny networks.
 
-use super::networks::{deep, divided, folded, hungry, pixels, relu, slow, squared, swollen, wide};
+use super::networks::{
+    deep, divided, folded, hungry, matrices, pixels, relu, slow, squared, swollen, unwritten, wide,
+};
 use crate::{LaneStats, Lanes, LanesConfig, LanesPlace, StageSource, TenantLanes};
 use bytes::Bytes;
 use frostline_tensor::{OpError, Precision, RunTerms, Stage, Tensor, Terms};
@@ -28,6 +30,8 @@ impl StageSource for Source {
             "folded" => return Ok(folded().into()),
             "hungry" => return Ok(hungry().into()),
             "wide" => return Ok(wide().into()),
+            "matrices" => return Ok(matrices().into()),
+            "unwritten" => return Ok(unwritten().into()),
             "squared" => return Ok(squared().into()),
             // 32 MiB a row, and 1 GiB.
             "swollen" => return Ok(swollen(1 << 20).into()),

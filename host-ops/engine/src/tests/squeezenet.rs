@@ -3,10 +3,7 @@ use frostline_tensor::Tensor;
 
 /// SqueezeNet's bytes. Only tests in a module `needs_shared` may ask for them.
 fn squeezenet() -> Vec<u8> {
-    let shared = std::env::var_os("FROSTLINE_SHARED");
-    let shared = shared.expect("FROSTLINE_SHARED is not set: cargo xtask test leaves out what needs it");
-    let file = std::path::Path::new(&shared).join("data/squeezenet1_1_pooled.onnx");
-    std::fs::read(file).unwrap()
+    std::fs::read(frostline_needs::shared_file("data/squeezenet1_1_pooled.onnx")).unwrap()
 }
 
 /// Rows that differ, with values between -2 and 2 as normalised pixels have.

@@ -9,28 +9,16 @@ use frostline_tensor::GraphExecutor;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 
 /// The folder that stands for a disk.
 const DISK: &str = "FROSTLINE_TEST_DISK";
 
-/// Runs the ignored test `name` after the shell did `first`, in a namespace. Says so where the system allows none.
-fn tried_after(first: &str, name: &str, folder: &Path) {
-    let within = |flags: &[&str], then: &str| -> Option<Output> {
-        let mut command = Command::new("unshare");
-        command.args(flags).args(["sh", "-c"]);
-        command.arg(format!("{first} && {then}")).arg(this_program());
-        let test = format!("tests::surroundings::{name}");
-        command.args([&test, "--exact", "--ignored", "--nocapture"]);
-        command.env(DISK, folder).output().ok()
-    };
-    let ways = [&["--mount"][..], &["--map-root-user", "--mount"]];
-    let allowed = |flags: &&&[&str]| within(flags, "true").is_some_and(|tried| tried.status.success());
-    let Some(flags) = ways.iter().find(allowed) else {
-        eprintln!("skipped: this system allows no mount namespace (unshare --mount) to try `{first}` in");
-        return;
-    };
-    let tried = within(flags, r#"exec "$0" "$@""#).unwrap();
+/// Runs the ignored test `name` after the shell did `setup`, in a namespace.
+fn run_after(setup: &str, name: &str, folder: &Path) {
+    let mut command = frostline_needs::in_mount_namespace(setup, this_program());
+    let test = format!("tests::surroundings::{name}");
+    command.args([&test, "--exact", "--ignored", "--nocapture"]);
+    let tried = command.env(DISK, folder).output().unwrap();
     let told = String::from_utf8_lossy(&tried.stdout) + String::from_utf8_lossy(&tried.stderr);
     assert!(tried.status.success() && told.contains("1 passed"), "{told}");
 }
@@ -43,13 +31,6 @@ fn child(prepared: &Path) -> LanesPlace {
         }),
         ..program()
     })
-}
-
-#[test]
-fn stages_on_a_full_disk_run_from_their_bytes() {
-    let folder = tempfile::tempdir().unwrap();
-    let mount = format!("mount -t tmpfs -o size=64m none \"${DISK}\"");
-    tried_after(&mount, "on_a_full_disk", folder.path());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -93,12 +74,6 @@ fn folders(path: &Path) -> usize {
     entries.filter(|entry| entry.path().is_dir()).count()
 }
 
-#[test]
-fn lanes_work_where_there_is_no_proc() {
-    let folder = tempfile::tempdir().unwrap();
-    tried_after("mount -t tmpfs none /proc", "without_proc", folder.path());
-}
-
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "where /proc is empty, which `lanes_work_where_there_is_no_proc` sees to"]
 async fn without_proc() {
@@ -124,4 +99,21 @@ async fn without_proc() {
     let stats = wait_for(&lanes, |stats| stats.running == 0);
     assert_eq!((stats.memory_held, stats.crashes, stats.jobs_failed), (0, 0, 0));
     assert_eq!(folders(&disk.join("stages")), 0, "none could be opened");
+}
+
+mod needs_unshare {
+    use super::*;
+
+    #[test]
+    fn stages_on_a_full_disk_run_from_their_bytes() {
+        let folder = tempfile::tempdir().unwrap();
+        let mount = format!("mount -t tmpfs -o size=64m none \"${DISK}\"");
+        run_after(&mount, "on_a_full_disk", folder.path());
+    }
+
+    #[test]
+    fn lanes_work_where_there_is_no_proc() {
+        let folder = tempfile::tempdir().unwrap();
+        run_after("mount -t tmpfs none /proc", "without_proc", folder.path());
+    }
 }

@@ -9,10 +9,8 @@ use std::process::{Command, Stdio};
 
 /// All real photos. Only tests in a module `needs_shared` may ask for them.
 fn photos() -> Vec<PathBuf> {
-    let shared = std::env::var_os("FROSTLINE_SHARED");
-    let shared = shared.expect("FROSTLINE_SHARED is not set: cargo xtask test leaves out what needs it");
     let mut photos = Vec::new();
-    collect(&Path::new(&shared).join("data/clothing"), &mut photos);
+    collect(&frostline_needs::shared_file("data/clothing"), &mut photos);
     photos.sort();
     assert!(
         !photos.is_empty(),

@@ -1,6 +1,6 @@
-use super::growth;
 use super::refusal::shown;
 use super::{Inadmissible, ModelLimits, weights};
+use super::{empty, growth};
 use crate::kinds::{Kind, Kinds};
 use crate::onnx::NodeProto;
 use crate::operators;
@@ -62,7 +62,7 @@ impl Model {
     }
 }
 
-/// The footprint of a stranger's model, within `limits`.
+/// The footprint of a stranger's model, within `limits`; no kernel of it is given an axis of size 0.
 pub(super) fn check(model: &Model, limits: &ModelLimits) -> Result<Footprint, GraphError> {
     let mut constant_work = 0;
     let footprint = walk(model, &mut |node, size, work| {
@@ -110,6 +110,7 @@ fn walk(
             operator: shown(&node.op_type),
             why,
         })?;
+        empty::check(node, &probes)?;
         for name in node.output.iter().filter(|name| !name.is_empty()) {
             let elements = memory.elements_of(name, node, &probes)?;
             let size = memory.make(name, elements, &probes);
@@ -160,12 +161,14 @@ impl<'a> Memory<'a> {
         Ok(memory)
     }
 
-    /// The elements of an output: from its shape, else at most those of what it is made of.
+    /// The elements of an output: from its shape; of statistics and indices beside the first output, whose shapes are not inferred, at most
+    /// those of what they are made of.
     fn elements_of(&self, name: &str, node: &NodeProto, probes: &Probes) -> Result<Size, Inadmissible> {
         if let Some(elements) = known_elements(name, probes) {
             return Ok(elements);
         }
-        let shrinks = operators::find(node).is_some_and(|operator| operator.shrinks);
+        let beside = node.output_name(0) != Some(name);
+        let shrinks = beside && operators::find(node).is_some_and(|operator| operator.shrinks);
         let input = node.input_name(0).and_then(|name| self.made.get(name));
         match input {
             Some((elements, _)) if shrinks => Ok(*elements),

@@ -45,7 +45,7 @@ fn check_dims(value: Pair<'_>) -> Result<(), Why> {
     let grows = |axis: &usize| {
         let size = |dims: &[usize]| dims.get(*axis).and_then(|&size| i64::try_from(size).ok());
         let line = Line::through(size(small)?, size(large)?)?;
-        (line.times > 0 && line.times.checked_add(line.plus)? >= 0).then_some(())
+        (line.times > 0 && line.times.checked_add(line.plus)? > 0).then_some(())
     };
     if open.iter().all(|axis| grows(axis).is_some()) {
         Ok(())

@@ -1,5 +1,6 @@
 //! The check of a stranger's model before anything else looks at it.
 
+mod empty;
 mod footprint;
 mod growth;
 mod limits;

@@ -146,7 +146,20 @@ pub enum Inadmissible {
         /// Where it says its data lies.
         location: String,
     },
-    /// A value whose size is known only from the data, of an operator that can make any size.
+    /// A tensor without elements where numbers are computed.
+    #[error(
+        "node `{node}` ({operator}) computes with `{tensor}`, which has an axis of size 0; remove the node, or export the network for the \
+         image size it was made for"
+    )]
+    Empty {
+        /// The node.
+        node: String,
+        /// Its operator.
+        operator: String,
+        /// The tensor.
+        tensor: String,
+    },
+    /// A value whose size is known only from the data.
     #[error(
         "how much node `{node}` ({operator}) makes depends on the data, so it cannot be bounded before it runs; export the \
          network for one image size, with its shapes as constants"

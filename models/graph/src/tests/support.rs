@@ -4,24 +4,19 @@ use crate::Model;
 use crate::onnx::data_type;
 use bytes::Bytes;
 use frostline_engine::{Session, SessionOptions};
+use frostline_needs::shared_file;
 use frostline_tensor::Tensor;
 use std::path::PathBuf;
 
-/// The folder of shared data. Only tests in a module `needs_shared` may ask for it.
-pub(super) fn shared() -> PathBuf {
-    let folder = std::env::var_os("FROSTLINE_SHARED");
-    PathBuf::from(folder.expect("FROSTLINE_SHARED is not set: cargo xtask test leaves out what needs it"))
-}
-
 /// A skeleton network: its weights are missing, its shapes are there.
 pub(super) fn skeleton(name: &str) -> Model {
-    let path = shared().join("models/skeletons").join(format!("{name}.onnx"));
+    let path = shared_file(&format!("models/skeletons/{name}.onnx"));
     Model::read(path).expect("the skeleton is readable")
 }
 
 /// One of the two real SqueezeNets.
 pub(super) fn squeezenet(file: &str) -> Model {
-    Model::read(shared().join("data").join(file)).expect("the network is readable")
+    Model::read(shared_file(&format!("data/{file}"))).expect("the network is readable")
 }
 
 /// Numbers between -1 and 1 that look random: the same for the same seed.

@@ -6,7 +6,6 @@ use bytes::Bytes;
 use frostline_graph::onnx::GraphProto;
 use frostline_graph::{Model, Network, build};
 use frostline_tensor::Tensor;
-use std::path::PathBuf;
 
 const NETWORKS: [&str; 7] = [
     "alexnet",
@@ -20,11 +19,7 @@ const NETWORKS: [&str; 7] = [
 
 /// A skeleton network. Only tests in a module `needs_shared` may ask for it.
 fn skeleton(name: &str) -> (Model, Network) {
-    let folder = std::env::var_os("FROSTLINE_SHARED");
-    let folder = PathBuf::from(
-        folder.expect("FROSTLINE_SHARED is not set: cargo xtask test leaves out what needs it"),
-    );
-    let path = folder.join("models/skeletons").join(format!("{name}.onnx"));
+    let path = frostline_needs::shared_file(&format!("models/skeletons/{name}.onnx"));
     let model = Model::read(path).unwrap();
     let network = model.network().unwrap();
     (model, network)

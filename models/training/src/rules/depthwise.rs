@@ -54,14 +54,8 @@ impl Depthwise {
     }
 
     /// Rows `[n·positions, c]` at the positions of `pattern`, as `[c, blocks·n, places]`.
-    fn by_block(
-        &self,
-        tape: &mut Tape,
-        rows: &str,
-        pattern: &[usize],
-        positions: usize,
-        places: usize,
-    ) -> String {
+    fn by_block(&self, tape: &mut Tape, rows: &str, pattern: &[usize], positions: usize) -> String {
+        let places = pattern.len() / self.blocks.count().max(1);
         let mut rows = rows.to_owned();
         if !pattern.iter().copied().eq(0..positions) {
             let images = tape
@@ -110,13 +104,7 @@ impl Tiled for Depthwise {
     /// What each block sees, `[c, blocks·n, sees]`.
     fn seen(&self, tape: &mut Tape) -> String {
         let rows = tape.rows(&self.input);
-        self.by_block(
-            tape,
-            &rows,
-            &self.blocks.seen(),
-            self.blocks.inputs(),
-            self.blocks.sees(),
-        )
+        self.by_block(tape, &rows, &self.blocks.seen(), self.blocks.inputs())
     }
 
     fn seen_bytes(&self) -> usize {
@@ -141,13 +129,7 @@ impl Tiled for Depthwise {
 
     /// The output's gradient at what each block makes, `[c, blocks·n, makes]`.
     fn made(&self, tape: &mut Tape, rows: &str) -> String {
-        self.by_block(
-            tape,
-            rows,
-            &self.blocks.made(),
-            self.blocks.outputs(),
-            self.blocks.makes(),
-        )
+        self.by_block(tape, rows, &self.blocks.made(), self.blocks.outputs())
     }
 
     fn weight_gradient(&self, tape: &mut Tape, made: &str, seen: &str) {

@@ -42,7 +42,12 @@ impl Rows {
 
     /// `dx = (g - mean(g) - x * mean(g * x)) / deviation` with `g = dy * scale`, where `x` is the normalised input: the gradient
     /// through a normalisation, as in Ba et al., Layer Normalization (2016). Without the first mean it is that of RMSNormalization.
-    fn backward(&self, tape: &mut Tape, dy: &str, normal: &str, inverse: &str, centred: bool) {
+    fn backward(&self, tape: &mut Tape, dy: &str, of: &Normalised) {
+        let Normalised {
+            normal,
+            inverse,
+            centred,
+        } = of;
         let dims = self.input.shape();
         let along = tape.emit.mul(dy, normal);
         if let Some(bias) = self.bias.as_ref().filter(|bias| bias.is_differentiable()) {
@@ -66,13 +71,22 @@ impl Rows {
         let along = tape.emit.mean(&along, self.axes(), true);
         let share = tape.emit.mul(normal, &along);
         let mut rest = tape.emit.sub(&slope, &share);
-        if centred {
+        if *centred {
             let mean = tape.emit.mean(&slope, self.axes(), true);
             rest = tape.emit.sub(&rest, &mean);
         }
         let dx = tape.emit.mul(&rest, inverse);
         tape.accumulate_tensor(&self.input, Form::Standard, dx);
     }
+}
+
+/// What a normalisation made of its rows.
+struct Normalised {
+    normal: String,
+    /// One over their deviations.
+    inverse: String,
+    /// Whether their means were taken away.
+    centred: bool,
 }
 
 pub(super) fn layer_normalization(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
@@ -105,7 +119,13 @@ pub(super) fn layer_normalization(tape: &mut Tape, call: &Call<'_>) -> Result<Va
                 Float::F32 => inverse.clone(),
                 Float::F64 => tape.emit.node("Cast", &[inverse], vec![to]),
             };
-            rows.backward(tape, &dy, normal, &inverse, true);
+            let normal = normal.clone();
+            let of = Normalised {
+                normal,
+                inverse,
+                centred: true,
+            };
+            rows.backward(tape, &dy, &of);
         }
     });
     Ok(output)
@@ -127,9 +147,14 @@ pub(super) fn rms_normalization(tape: &mut Tape, call: &Call<'_>) -> Result<Valu
     let normal = tape.emit.mul(&x, &inverse);
     let y = tape.emit.mul(&normal, &scale);
     let output = call.output(Form::Standard, y);
+    let of = Normalised {
+        normal,
+        inverse,
+        centred: false,
+    };
     tape.on_backward(&output, move |tape, gradient| {
         let dy = tape.standard(gradient);
-        rows.backward(tape, &dy, &normal, &inverse, false);
+        rows.backward(tape, &dy, &of);
     });
     Ok(output)
 }

@@ -31,7 +31,7 @@ mod standard;
 mod tiled;
 mod winograd;
 
-pub(crate) use dropout::dropout;
+pub(crate) use dropout::{dropout, mask_dims};
 
 use crate::TrainingError;
 use crate::call::Call;

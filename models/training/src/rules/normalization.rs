@@ -25,9 +25,7 @@ pub(super) fn batch_normalization(tape: &mut Tape, call: &Call<'_>) -> Result<Va
 fn by_stored_statistics(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let (input, scale, bias) = (call.value(0)?, call.value(1)?, call.value(2)?);
     let (rank, channels) = (input.rank(), input.channels());
-    let (mean, inverse) = statistics(call, rank, channels)?;
-    let inverse = tape.emit.floats(&[channels], &inverse);
-    let mean = tape.emit.floats(&[channels], &mean);
+    let (mean, inverse) = stored(tape, call, [rank, channels])?;
 
     let form = tape.preferred_form(&[&input]);
     let x = tape.tensor(&input, form);
@@ -61,7 +59,29 @@ fn by_stored_statistics(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Train
     Ok(output)
 }
 
-/// The mean of each channel, and one over its deviation.
+/// The stored mean of each channel, and one over its deviation: as they are by now, where they move.
+fn stored(
+    tape: &mut Tape,
+    call: &Call<'_>,
+    [rank, channels]: [usize; 2],
+) -> Result<(String, String), TrainingError> {
+    let (mean, inverse) = statistics(call, rank, channels)?;
+    let emit = &mut tape.emit;
+    let moving = (call.node.input_name(3), call.node.input_name(4));
+    let ((Some(mean), Some(variance)), BatchNorm::Updated) = (moving, call.source.batch_norm) else {
+        return Ok((
+            emit.floats(&[channels], &mean),
+            emit.floats(&[channels], &inverse),
+        ));
+    };
+    let epsilon = emit.scalar(call.float("epsilon", 1e-5));
+    let variance = emit.add(&SlotKind::Statistic.input(variance), &epsilon);
+    let deviation = emit.node("Sqrt", &[&variance], vec![]);
+    let inverse = emit.node("Reciprocal", &[&deviation], vec![]);
+    Ok((SlotKind::Statistic.input(mean), inverse))
+}
+
+/// The mean of each channel that is in the file, and one over its deviation.
 fn statistics(call: &Call<'_>, rank: usize, channels: usize) -> Result<(Vec<f64>, Vec<f64>), TrainingError> {
     let (Some(mean), Some(variance)) = (call.constant_floats(3)?, call.constant_floats(4)?) else {
         return Err(call.unsupported("it has no stored mean and variance"));

@@ -26,7 +26,7 @@ impl Places {
         };
         let padded = match (before, after) {
             (0, 0) => tensor.to_owned(),
-            (before, after) => self.pad(emit, tensor, before, after, dims.len()),
+            (before, after) => self.pad(emit, tensor, [before, after], dims.len()),
         };
         if let Some(length) = dims.get_mut(self.axis) {
             *length = self.length;
@@ -40,7 +40,7 @@ impl Places {
     }
 
     /// Zeros before and after along the axis.
-    fn pad(&self, emit: &mut Emitter, tensor: &str, before: usize, after: usize, rank: usize) -> String {
+    fn pad(&self, emit: &mut Emitter, tensor: &str, [before, after]: [usize; 2], rank: usize) -> String {
         let at = |wanted: usize, size: usize| move |axis: usize| if axis == wanted { size as i64 } else { 0 };
         let pads = (0..rank)
             .map(at(self.axis, before))

@@ -76,6 +76,44 @@ fn the_same_seed_drops_the_same_in_another_session() {
 }
 
 #[test]
+fn a_mask_is_of_its_step_and_its_seed_alone() {
+    let model = net().model();
+    let at = |tensor: &str, seed| Dropout {
+        tensor: tensor.into(),
+        ratio: 0.5,
+        seed,
+    };
+    let settings = StepSettings {
+        dropout: vec![at("x", 3), at("h", 4)],
+        accumulates: true,
+        ..StepSettings::from(PLAIN)
+    };
+    let draw = |rows: usize| {
+        let masks = TrainingGraph::build(&model, rows, &settings).unwrap().masks;
+        let steps = 0..4;
+        let drawn = steps.flat_map(|step| {
+            masks
+                .iter()
+                .map(move |mask| mask.draw(step).unwrap())
+                .collect::<Vec<_>>()
+        });
+        drawn.collect::<Vec<_>>()
+    };
+    let masks = draw(2);
+    assert_eq!(masks.len(), 8);
+    for (place, mask) in masks.iter().enumerate() {
+        assert!(
+            masks[..place].iter().all(|other| other != mask),
+            "mask {place} came before"
+        );
+    }
+    assert_eq!(draw(2), masks);
+    // The update draws nothing.
+    let update = TrainingGraph::update(&model, &settings).unwrap();
+    assert!(update.model.inputs().all(|input| !input.name.starts_with("mask")));
+}
+
+#[test]
 fn dropout_nowhere_or_of_all_is_refused() {
     let model = net().model();
     for (settings, reason) in [

@@ -90,6 +90,7 @@ fn check(network: &str) {
         for run in &runs {
             let (settings, rate) = recipe(run[1], run[2]);
             let expected: Vec<f64> = run[3..].iter().map(|loss| loss.parse().unwrap()).collect();
+            assert_eq!(expected.len(), 50, "{network}, {exporter}");
             let (step, error) = furthest(&model, &settings, rate, &expected);
             println!(
                 "agreement over 50 steps of {network} {exporter}, {} {}: {error:.1e}",

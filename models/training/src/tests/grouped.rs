@@ -75,11 +75,14 @@ fn check(shape: &Shape, attributes: &[AttributeProto]) {
             .collect::<Vec<_>>()
     };
     let names = TrainingGraph::build(&grouped, 5, PLAIN).unwrap().state;
-    for ((slot, own), other) in names.iter().zip(gradients(&grouped)).zip(gradients(&alone)) {
+    let (of_groups, of_one) = (gradients(&grouped), gradients(&alone));
+    assert_eq!([of_groups.len(), of_one.len()], [names.len(); 2]);
+    for ((slot, own), other) in names.iter().zip(of_groups).zip(of_one) {
         let own = match slot.parameter.as_deref() {
             Some("w") => dense(&own, shape.groups),
             _ => own,
         };
+        assert_eq!(own.shape(), other.shape(), "{}", slot.input);
         let pairs = values(&own).into_iter().zip(values(&other));
         for (own, other) in pairs.filter(|(own, _)| *own != 0.0) {
             let error = (own - other).abs();

@@ -169,6 +169,7 @@ impl Batch {
 pub(super) struct Trained {
     pub(super) graph: TrainingGraph,
     session: Session,
+    steps: u64,
 }
 
 /// What a step gave.
@@ -194,7 +195,11 @@ impl Trained {
             },
         )
         .unwrap();
-        Self { graph, session }
+        Self {
+            graph,
+            session,
+            steps: 0,
+        }
     }
 
     pub(super) fn initial(&self) -> Vec<Tensor> {
@@ -202,49 +207,43 @@ impl Trained {
     }
 
     pub(super) fn step(&mut self, state: &[Tensor], batch: &Batch, rate: f64) -> Step {
-        self.step_with(state, batch, rate, 1.0, 0.0)
+        self.step_with(state, batch, rate, 0.0)
     }
 
-    /// A step of a batch that is `share` of its update, after which averages keep `decay` of themselves.
-    pub(super) fn step_with(
-        &mut self,
-        state: &[Tensor],
-        batch: &Batch,
-        rate: f64,
-        share: f64,
-        decay: f64,
-    ) -> Step {
-        let [rate, share, decay] =
-            [rate, share, decay].map(|number| tensor(&[], batch.activations.dtype(), vec![number]));
+    /// A step after which averages keep `decay` of themselves; its masks are those of the next number.
+    pub(super) fn step_with(&mut self, state: &[Tensor], batch: &Batch, rate: f64, decay: f64) -> Step {
+        let masks: Vec<Tensor> = self
+            .graph
+            .masks
+            .iter()
+            .map(|mask| mask.draw(self.steps).unwrap())
+            .collect();
+        self.steps += 1;
+        let [rate, decay] = [rate, decay].map(|number| tensor(&[], batch.activations.dtype(), vec![number]));
         let graph = &self.graph;
+        let scalars = &graph.scalars;
         let mut inputs = vec![
             (graph.input.as_str(), &batch.activations),
             (graph.targets.as_str(), &batch.labels),
-            (graph.scalars.learning_rate.as_str(), &rate),
+            (scalars.learning_rate.as_str(), &rate),
         ];
-        let optional = [
-            (&graph.scalars.share, &share),
-            (&graph.scalars.average_decay, &decay),
-        ];
-        inputs.extend(
-            optional
-                .into_iter()
-                .filter_map(|(name, value)| Some((name.as_deref()?, value))),
-        );
+        inputs.extend(scalars.average_decay.as_deref().map(|name| (name, &decay)));
+        inputs.extend(graph.masks.iter().map(|mask| mask.input.as_str()).zip(&masks));
         inputs.extend(graph.state.iter().map(|slot| slot.input.as_str()).zip(state));
+        let taken: Vec<&str> = graph.model.inputs().map(|input| input.name.as_str()).collect();
+        inputs.retain(|(name, _)| taken.contains(name));
         let outputs = self.session.run(&inputs).unwrap();
         let output = |name: &str| {
-            outputs
-                .iter()
-                .find(|(output, _)| output == name)
-                .unwrap()
-                .1
-                .clone()
+            let named = outputs.iter().find(|(output, _)| output == name);
+            named.map(|(_, tensor)| tensor.clone())
         };
+        let next = graph.state.iter().zip(state);
         Step {
-            loss: values(&output(&graph.loss))[0],
-            logits: output(&graph.logits),
-            state: graph.state.iter().map(|slot| output(&slot.output)).collect(),
+            loss: output(&graph.loss).map_or(f64::NAN, |loss| values(&loss)[0]),
+            logits: output(&graph.logits).unwrap_or_else(|| tensor(&[0], DType::F32, Vec::new())),
+            state: next
+                .map(|(slot, before)| output(&slot.output).unwrap_or_else(|| before.clone()))
+                .collect(),
         }
     }
 
@@ -351,7 +350,9 @@ fn check_scores(model: &Model) {
     let mut session = Session::open(&model.to_bytes().unwrap(), &SessionOptions::default()).unwrap();
     let input = model.inputs().next().unwrap().name.clone();
     let outputs = session.run(&[(&input, &batch.activations)]).unwrap();
-    for (place, (actual, expected)) in values(&step.logits).iter().zip(values(&outputs[0].1)).enumerate() {
+    let (actual, expected) = (values(&step.logits), values(&outputs[0].1));
+    assert_eq!(actual.len(), expected.len());
+    for (place, (actual, expected)) in actual.iter().zip(expected).enumerate() {
         let error = (actual - expected).abs();
         assert!(
             error < 1e-4 + 1e-4 * expected.abs(),
@@ -363,6 +364,11 @@ fn check_scores(model: &Model) {
 /// [`check`] with other settings.
 pub(super) fn check_with(net: Net, settings: &StepSettings) {
     compare(&net.model(), settings, 3, 40, &EXACT);
+}
+
+/// [`check_with`] in batches of so many rows.
+pub(super) fn check_rows(net: Net, settings: &StepSettings, rows: usize) {
+    compare(&net.model(), settings, rows, 40, &EXACT);
 }
 
 /// [`check`] of an f32 network, as far as its digits go.

@@ -57,6 +57,7 @@ fn expect(loss: Loss, value: f64, gradient: [f64; 12]) {
         (actual - value).abs() < 1e-9 * value.abs(),
         "{loss:?}: {actual} instead of {value}"
     );
+    assert_eq!(slopes.len(), gradient.len());
     for (actual, expected) in slopes.iter().zip(gradient) {
         assert!(
             (actual - expected).abs() < 1e-12,

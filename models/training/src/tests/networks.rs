@@ -4,13 +4,9 @@ use super::harness::{Batch, PLAIN, Trained, in_f64, random, tensor, values, weig
 use crate::TrainingGraph;
 use frostline_graph::onnx::data_type;
 use frostline_graph::{Cut, Model, build};
+use frostline_needs::shared_file;
 use frostline_tensor::{DType, Tensor};
 use std::path::{Path, PathBuf};
-
-fn shared() -> PathBuf {
-    let folder = std::env::var_os("FROSTLINE_SHARED");
-    PathBuf::from(folder.expect("FROSTLINE_SHARED is not set: cargo xtask test leaves out what needs it"))
-}
 
 /// The suffix behind `cut`, with a head for five classes.
 fn suffix(model: &Model, cut: &str) -> Model {
@@ -133,21 +129,21 @@ mod needs_shared {
 
     #[test]
     fn squeezenet_with_a_convolution_as_head() {
-        let shared = shared();
+        let shared = shared_file("");
         let model = Model::read(shared.join("data/squeezenet1_1.onnx")).unwrap();
         check_cuts(&model, &["52", "46"]);
     }
 
     #[test]
     fn squeezenet_with_a_linear_head() {
-        let shared = shared();
+        let shared = shared_file("");
         let model = Model::read(shared.join("data/squeezenet1_1_pooled.onnx")).unwrap();
         check_cuts(&model, &["features", "pooled", "52", "27"]);
     }
 
     #[test]
     fn squeezenet_can_be_trained_behind_every_cut() {
-        let shared = shared();
+        let shared = shared_file("");
         for (name, last) in [
             ("squeezenet1_1.onnx", usize::MAX),
             ("squeezenet1_1_pooled.onnx", 6),
@@ -166,7 +162,7 @@ mod needs_shared {
 
     #[test]
     fn resnet18_head_and_last_block() {
-        let shared = shared();
+        let shared = shared_file("");
         let (model, cuts) = resnet18(&shared, "resnet18.opset20.onnx");
         let block = cuts.iter().find(|cut| cut.shape.dims() == [512, 7, 7]).unwrap();
         let head = cuts.iter().rfind(|cut| cut.shape.elements() == Ok(512)).unwrap();
@@ -175,7 +171,7 @@ mod needs_shared {
 
     #[test]
     fn resnet18_last_stage() {
-        let shared = shared();
+        let shared = shared_file("");
         let (model, cuts) = resnet18(&shared, "resnet18.opset17.onnx");
         let stage = cuts
             .iter()
@@ -186,7 +182,7 @@ mod needs_shared {
 
     #[test]
     fn vit_at_the_papers_cut_and_a_block_earlier() {
-        let shared = shared();
+        let shared = shared_file("");
         for (export, cut) in [
             (
                 "vit_b_16.opset17.onnx",

@@ -1,6 +1,6 @@
 //! Normalisations of a sample or a batch, against central differences.
 
-use super::harness::{Batch, Net, PLAIN, Trained, check, check_with, tensor, values, weights};
+use super::harness::{Batch, Net, PLAIN, Trained, check, check_rows, check_with, tensor, values, weights};
 use crate::{BatchNorm, StepSettings, TrainingGraph};
 use frostline_graph::build::{float, int, node};
 use frostline_tensor::DType;
@@ -145,11 +145,12 @@ fn statistics_move_with_batches_that_make_no_update_alone() {
         ..by(BatchNorm::Updated)
     };
     let batch = Batch::random(&net, 3, 1);
-    let mut gathering = Trained::open(TrainingGraph::gather(&net, 3, &settings).unwrap());
+    let mut gathering = Trained::new(&net, 3, &settings);
     let state = gathering.initial();
     let next = gathering.step(&state, &batch, 0.1).state;
     for (slot, (before, after)) in gathering.graph.state.iter().zip(state.iter().zip(&next)) {
-        let moves = slot.input.ends_with("/statistic") || slot.input.ends_with("/gathered");
+        let moves = ["/statistic", "/gathered", "count"];
+        let moves = moves.iter().any(|end| slot.input.ends_with(end));
         assert_eq!(moves, before != after, "{}", slot.input);
     }
 }
@@ -177,6 +178,29 @@ fn a_single_row_is_normalised_by_the_stored_statistics_and_leaves_them() {
             slot.input
         );
     }
+}
+
+#[test]
+fn a_single_row_is_normalised_by_the_statistics_as_they_have_become() {
+    let net = || batch_norm(Net::new(&[4]).probed(&[4]), "h").classified("y", 4);
+    let model = net().model();
+    let settings = by(BatchNorm::Updated);
+    let mut trained = Trained::new(&model, 3, &settings);
+    let state = trained.initial();
+    let state = trained.step(&state, &Batch::random(&model, 3, 1), 0.1).state;
+    let became = trained.graph.state.iter().zip(&state);
+    let became = became.filter_map(|(slot, tensor)| {
+        let weight = slot.to_weight(tensor).unwrap();
+        Some((slot.parameter.clone()?, weight))
+    });
+    let became = model.merge(&became.collect::<Vec<_>>()).unwrap();
+    let row = Batch::random(&model, 1, 2);
+    let mut one = Trained::new(&model, 1, &settings);
+    let mut stored = Trained::new(&became, 1, by(BatchNorm::Stored));
+    let expected = stored.step(&stored.initial(), &row, 0.0).loss;
+    let actual = one.step(&state, &row, 0.0).loss;
+    assert!((actual - expected).abs() < 1e-9, "{actual} instead of {expected}");
+    check_rows(net(), &settings, 1);
 }
 
 #[test]

@@ -33,7 +33,9 @@ fn compare(optimizer: Optimizer, mut reference: impl FnMut(usize, f64, usize, &[
         state = trained.step(&state, &batch, rate).state;
         for (index, slot) in slots.iter().enumerate() {
             let expected = reference(step, rate, index, &values(&weights[index]), &gradients[index]);
-            for (expected, actual) in expected.iter().zip(values(&state[*slot])) {
+            let actual = values(&state[*slot]);
+            assert_eq!(actual.len(), expected.len());
+            for (expected, actual) in expected.iter().zip(actual) {
                 let error = (expected - actual).abs();
                 // Gemm takes momentum and decay as attributes, which are f32.
                 assert!(

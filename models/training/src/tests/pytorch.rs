@@ -9,6 +9,7 @@ use std::path::Path;
 
 const RATE: f64 = 0.05;
 const ROWS: usize = 4;
+const STEPS: usize = 50;
 
 /// The rows that `record.py` trains with.
 fn batch(model: &Model) -> Batch {
@@ -28,6 +29,7 @@ const EXPORTS: &[&str] = &[
 fn compare(network: &str, exports: &[&str]) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/tests/recorded");
     let losses = std::fs::read_to_string(folder.join(format!("{network}.losses"))).unwrap();
+    assert_eq!(losses.lines().count(), STEPS, "{network}");
     for export in exports {
         let bytes = std::fs::read(folder.join(format!("{network}.{export}.onnx"))).unwrap();
         let model = Model::admit(bytes.into(), &ModelLimits::default())

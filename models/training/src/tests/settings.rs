@@ -1,10 +1,10 @@
 //! What a step does with gradients beside the optimiser's formula: clipping, several batches an update, rates of their own, averages.
 
-use super::harness::{Batch, Net, PLAIN, Trained, values};
-use crate::{Optimizer, StepSettings, TrainingGraph};
+use super::harness::{Batch, Net, PLAIN, Trained, random, values};
+use crate::{Loss, Optimizer, StepSettings, TrainingGraph};
 use frostline_graph::Model;
 use frostline_graph::build::{ints, node};
-use frostline_tensor::Tensor;
+use frostline_tensor::{DType, Tensor};
 
 const MOMENTUM: Optimizer = Optimizer::Sgd {
     momentum: 0.9,
@@ -81,23 +81,23 @@ fn several_batches_make_the_update_of_one_large_one() {
                 ..whole_settings.clone()
             };
             let mut whole = Trained::new(&model, 6, &whole_settings);
-            let mut gathers = Trained::open(TrainingGraph::gather(&model, 4, &settings).unwrap());
-            let mut updates = Trained::new(&model, 2, &settings);
-            assert_eq!(gathers.graph.state, updates.graph.state);
+            let mut gathers = [4, 2].map(|rows| Trained::new(&model, rows, &settings));
+            let mut updates = Trained::open(TrainingGraph::update(&model, &settings).unwrap());
+            assert_eq!(gathers[0].graph.state, updates.graph.state);
             let (mut one, mut many) = (whole.initial(), updates.initial());
             for step in 0..3 {
                 let batch = Batch::random(&model, 6, step);
-                one = whole.step_with(&one, &batch, 0.1, 1.0, 0.9).state;
-                let gathered = gathers
-                    .step_with(&many, &batch.rows(0, 4), 0.1, 4.0 / 6.0, 0.9)
-                    .state;
-                for (index, slot) in updates.graph.state.iter().enumerate() {
-                    let moved = gathered[index] != many[index];
-                    assert_eq!(moved, slot.input.ends_with("/gathered"), "{}", slot.input);
+                one = whole.step_with(&one, &batch, 0.1, 0.9).state;
+                for (gathers, rows) in gathers.iter_mut().zip([[0, 4], [4, 6]]) {
+                    let gathered = gathers.step(&many, &batch.rows(rows[0], rows[1]), 0.1).state;
+                    for (index, slot) in updates.graph.state.iter().enumerate() {
+                        let moved = gathered[index] != many[index];
+                        let moves = slot.input == "count" || slot.input.ends_with("/gathered");
+                        assert_eq!(moved, moves, "{}", slot.input);
+                    }
+                    many = gathered;
                 }
-                many = updates
-                    .step_with(&gathered, &batch.rows(4, 6), 0.1, 2.0 / 6.0, 0.9)
-                    .state;
+                many = updates.step_with(&many, &batch, 0.1, 0.9).state;
             }
             for (index, held) in whole.graph.state.iter().enumerate() {
                 if held.input == "step" {
@@ -108,6 +108,59 @@ fn several_batches_make_the_update_of_one_large_one() {
                     &values(&many[slot(&updates.graph, &held.input)]),
                     &values(&one[index]),
                 );
+            }
+        }
+    }
+}
+
+/// The state after one update of `sizes` batches that have the first rows of `batch` in turn.
+fn updated(model: &Model, settings: &StepSettings, batch: &Batch, sizes: &[usize]) -> Vec<Tensor> {
+    let settings = StepSettings {
+        accumulates: true,
+        ..settings.clone()
+    };
+    let mut update = Trained::open(TrainingGraph::update(model, &settings).unwrap());
+    let (mut state, mut first) = (update.initial(), 0);
+    for rows in sizes {
+        let part = batch.rows(first, first + rows);
+        state = Trained::new(model, *rows, &settings)
+            .step(&state, &part, 0.1)
+            .state;
+        first += rows;
+    }
+    update.step(&state, batch, 0.1).state
+}
+
+#[test]
+fn three_batches_of_seven_are_one_of_twenty_one_by_whatever_loss() {
+    let model = net();
+    let of_classes = Batch::random(&model, 21, 4);
+    let of_values = Batch {
+        labels: random(&[21, 3], DType::F64, 5),
+        ..of_classes.clone()
+    };
+    // Batches of seven have each class in other numbers.
+    let weighted = Loss::CrossEntropy {
+        label_smoothing: 0.1,
+        class_weights: Some(vec![0.1, 1.0, 7.0]),
+        mixed: false,
+    };
+    let of_labels = Loss::BinaryCrossEntropy {
+        positive_weights: Some(vec![0.5, 1.0, 3.0]),
+    };
+    for (loss, batch) in [
+        (weighted, &of_classes),
+        (of_labels, &of_values),
+        (Loss::MeanSquared, &of_values),
+    ] {
+        let settings = StepSettings { loss, ..PLAIN.into() };
+        let mut whole = Trained::new(&model, 21, &settings);
+        let state = whole.initial();
+        let expected = whole.step(&state, batch, 0.1).state;
+        for sizes in [&[7, 7, 7][..], &[1, 13, 7]] {
+            let actual = updated(&model, &settings, batch, sizes);
+            for (slot, expected) in expected.iter().enumerate() {
+                near(&values(&actual[slot]), &values(expected));
             }
         }
     }
@@ -153,7 +206,7 @@ fn averages_follow_the_weights() {
     let mut expected = values(&state[weight]);
     for (step, decay) in [0.0, 0.5, 0.9].into_iter().enumerate() {
         let batch = Batch::random(&model, 4, step as u64);
-        state = trained.step_with(&state, &batch, 0.1, 1.0, decay).state;
+        state = trained.step_with(&state, &batch, 0.1, decay).state;
         for (expected, weight) in expected.iter_mut().zip(values(&state[weight])) {
             *expected = decay * *expected + (1.0 - decay) * weight;
         }

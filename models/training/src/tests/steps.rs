@@ -43,6 +43,7 @@ fn a_short_batch_is_the_mean_over_its_own_rows() {
                 .for_each(|(sum, part)| *sum += part / 3.0);
         }
     }
+    assert_eq!(single.gradients(&state, &batch.rows(0, 1)).len(), together.len());
     for (together, apart) in together.iter().flatten().zip(apart.iter().flatten()) {
         assert!((together - apart).abs() < 1e-12, "{together} instead of {apart}");
     }

@@ -6,6 +6,7 @@ use crate::arguments::{CheckGuest, RunGuest};
 use frostline_engine::{Session, SessionOptions};
 use frostline_graph::Model;
 use frostline_images::{DecodeLimits, load, normalise};
+use frostline_needs::{built_guest, stock_guest};
 use frostline_tensor::{Data, PixelSpec, Tensor};
 use std::path::{Path, PathBuf};
 
@@ -36,18 +37,6 @@ fn backbone() -> PathBuf {
 
 fn photos() -> PathBuf {
     repository("models/zoo/demo/photos")
-}
-
-/// A guest as `cargo xtask guests` builds it, else as committed. Of those that are not committed only tests in a module `needs_guests`
-/// may ask.
-fn component(name: &str) -> PathBuf {
-    let built =
-        std::env::var_os("FROSTLINE_GUESTS_DIR").map_or_else(|| repository("target/guests"), PathBuf::from);
-    let file = format!("{name}.wasm");
-    let found = [built.join(&file), repository("guest").join(name).join(&file)]
-        .into_iter()
-        .find(|path| path.is_file());
-    found.unwrap_or_else(|| panic!("there is no guest {name}: cargo xtask guests builds it"))
 }
 
 fn flags(guest: PathBuf, data: &Path, keys: &[&str], parameters: &str) -> RunGuest {
@@ -97,16 +86,16 @@ fn assert_close(activations: &Tensor, expected: &[f32]) {
 }
 
 /// The guest lets the host load photos, and gives the network's own activations.
-async fn gives_the_networks_own(guest: &str, spec: &PixelSpec, parameters: &str) {
-    let flags = flags(component(guest), &photos(), &PHOTOS, parameters);
+async fn gives_the_networks_own(guest: PathBuf, spec: &PixelSpec, parameters: &str) {
+    let flags = flags(guest, &photos(), &PHOTOS, parameters);
     let (_, extracted) = extract(&flags).await.unwrap();
-    assert!(extracted.failed.is_empty(), "{guest}: {:?}", extracted.failed);
+    assert!(extracted.failed.is_empty(), "{:?}", extracted.failed);
     assert_close(&extracted.activations, &directly(&network_input(&PHOTOS, spec)));
 }
 
 #[tokio::test]
 async fn the_stock_guest_gives_the_networks_own_activations() {
-    gives_the_networks_own("prefix", &PixelSpec::imagenet(SIDE, SIDE), "").await;
+    gives_the_networks_own(stock_guest(), &PixelSpec::imagenet(SIDE, SIDE), "").await;
 }
 
 /// Interleaved RGB as a binary PPM picture.
@@ -118,7 +107,7 @@ fn ppm(side: usize, pixels: &[[u8; 3]]) -> Vec<u8> {
 
 #[tokio::test]
 async fn a_network_that_no_host_takes_is_refused_when_a_guest_is_checked() {
-    let file = component("prefix");
+    let file = stock_guest();
     let folder = tempfile::tempdir().unwrap();
     let foreign = folder.path().join("foreign.onnx");
     let mut proto = Model::read(backbone()).unwrap().into_proto();
@@ -135,33 +124,33 @@ async fn a_network_that_no_host_takes_is_refused_when_a_guest_is_checked() {
     assert_eq!(refused, "a host would refuse this model");
 }
 
-mod needs_clang {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_guest_in_c_does_what_the_stock_guest_does_and_names_what_fails() {
-        gives_the_networks_own("c-prefix", &PixelSpec::imagenet(SIDE, SIDE), "").await;
-        let (ours, stock) = (component("c-prefix"), component("prefix"));
-        let keys = ["train/cat/00.jpg", "no/such.jpg", "train/grass/03.jpg"];
-        let (_, ours) = extract(&flags(ours, &photos(), &keys, "")).await.unwrap();
-        let (_, stock) = extract(&flags(stock, &photos(), &keys, "")).await.unwrap();
-        assert_eq!(ours, stock);
-        assert_eq!(ours.failed.len(), 1);
-    }
-}
-
 mod needs_guests {
     use super::*;
 
+    mod needs_clang {
+        use super::*;
+
+        #[tokio::test]
+        async fn a_guest_in_c_does_what_the_stock_guest_does_and_names_what_fails() {
+            gives_the_networks_own(built_guest("c-prefix"), &PixelSpec::imagenet(SIDE, SIDE), "").await;
+            let (ours, stock) = (built_guest("c-prefix"), stock_guest());
+            let keys = ["train/cat/00.jpg", "no/such.jpg", "train/grass/03.jpg"];
+            let (_, ours) = extract(&flags(ours, &photos(), &keys, "")).await.unwrap();
+            let (_, stock) = extract(&flags(stock, &photos(), &keys, "")).await.unwrap();
+            assert_eq!(ours, stock);
+            assert_eq!(ours.failed.len(), 1);
+        }
+    }
+
     #[tokio::test]
     async fn guests_of_authors_give_the_networks_own_activations() {
-        gives_the_networks_own("starter", &PixelSpec::imagenet(SIDE, SIDE), "").await;
-        gives_the_networks_own("two-stage", &HALVES, "stem").await;
+        gives_the_networks_own(built_guest("starter"), &PixelSpec::imagenet(SIDE, SIDE), "").await;
+        gives_the_networks_own(built_guest("two-stage"), &HALVES, "stem").await;
     }
 
     #[tokio::test]
     async fn a_guest_that_decodes_and_scales_itself_agrees_with_the_network() {
-        let guest = component("own-pixels");
+        let guest = built_guest("own-pixels");
         let side = SIDE as usize;
         // At twice the size, every pixel of the network's input is the mean of four.
         let large: Vec<[u8; 3]> = (0..4 * side * side)
@@ -197,7 +186,7 @@ mod needs_guests {
 
     #[tokio::test]
     async fn a_guest_of_plain_wasi_nn_computes_on_stored_tensors() {
-        let guest = component("plain-nn");
+        let guest = built_guest("plain-nn");
         let input = network_input(&PHOTOS, &HALVES);
         let folder = tempfile::tempdir().unwrap();
         let keys = ["a.f32", "b.f32", "c.f32"];

@@ -1,13 +1,13 @@
-//! Spans of `tracing` that are requests, handed on when they end: those that a host answered, and those that a job asked.
+//! Spans of `tracing` that are requests, exported when they end: those that a host answered, and those that a job asked.
 
-use super::ids::Ids;
 use frostline_wire::TraceParent;
 use opentelemetry::trace::{
     Span as _, SpanBuilder, SpanContext, SpanId, SpanKind, Status, TraceContextExt, TraceFlags, TraceId,
     TraceState, Tracer,
 };
 use opentelemetry::{Context, KeyValue, Value};
-use opentelemetry_sdk::trace::SdkTracer;
+use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator, SdkTracer};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::SystemTime;
@@ -34,18 +34,34 @@ const ATTRIBUTES: [(&str, &str); 10] = [
     ("outcome", "frostline.outcome"),
 ];
 
+thread_local! {
+    /// The id of the next span that ends on this thread.
+    static NEXT_ID: Cell<Option<SpanId>> = const { Cell::new(None) };
+}
+
+/// Random ids, except for a request's span: its host was told the id before.
+#[derive(Debug, Default)]
+pub(super) struct Ids(RandomIdGenerator);
+
+impl IdGenerator for Ids {
+    fn new_trace_id(&self) -> TraceId {
+        self.0.new_trace_id()
+    }
+
+    fn new_span_id(&self) -> SpanId {
+        NEXT_ID.take().unwrap_or_else(|| self.0.new_span_id())
+    }
+}
+
 pub(crate) struct ExportLayer {
     tracer: SdkTracer,
 }
 
-/// A span that has not ended.
-struct Begun {
-    at: SystemTime,
-    fields: Fields,
+/// What a span that has not ended has recorded.
+struct Recorded {
+    start: SystemTime,
+    fields: BTreeMap<&'static str, Value>,
 }
-
-#[derive(Default)]
-struct Fields(BTreeMap<&'static str, Value>);
 
 impl ExportLayer {
     pub(super) fn new(tracer: SdkTracer) -> Self {
@@ -58,32 +74,31 @@ impl ExportLayer {
         filter_fn(exported).with_max_level_hint(LevelFilter::DEBUG)
     }
 
-    fn export(&self, kind: &SpanKind, begun: Begun) {
-        let Begun { at, fields } = begun;
-        let parent = fields.parent();
-        let own = fields.id();
-        match kind {
-            // Strangers' requests, and probes, would take the room of others.
-            SpanKind::Server if fields.text("tenant").is_empty() => return,
-            SpanKind::Client => match (parent, own) {
-                (Some(_), Some(own)) => Ids::give(own),
-                _ => return,
-            },
-            _ => {}
+    fn export(&self, kind: SpanKind, recorded: &Recorded) {
+        let parent = recorded.parent();
+        let id = SpanId::from_hex(&recorded.text("span")).ok();
+        let exported = match kind {
+            // Requests without a good token, and probes, would displace others.
+            SpanKind::Server => !recorded.text("tenant").is_empty(),
+            _ => parent.is_some() && id.is_some(),
+        };
+        if !exported {
+            return;
         }
-        let span = SpanBuilder::from_name(fields.name())
-            .with_kind(kind.clone())
-            .with_start_time(at)
-            .with_attributes(fields.attributes());
+        NEXT_ID.set(id);
+        let failure = recorded.failure(&kind);
+        let span = SpanBuilder::from_name(recorded.name())
+            .with_kind(kind)
+            .with_start_time(recorded.start)
+            .with_attributes(recorded.attributes());
         let mut span = self.tracer.build_with_context(span, &context_in(parent));
-        if let Some(why) = fields.failure(kind) {
+        if let Some(why) = failure {
             span.set_status(Status::error(why));
         }
-        span.end();
     }
 }
 
-/// What a span of ours is in a trace; none for those that are not exported.
+/// What a span of ours is in a trace; `None` for those that are not exported.
 fn kind(metadata: &Metadata<'_>) -> Option<SpanKind> {
     match metadata.name() {
         _ if !metadata.is_span() => None,
@@ -95,103 +110,87 @@ fn kind(metadata: &Metadata<'_>) -> Option<SpanKind> {
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for ExportLayer {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: layer::Context<'_, S>) {
-        let mut fields = Fields::default();
-        attributes.record(&mut fields);
+        let (start, fields) = (SystemTime::now(), BTreeMap::new());
+        let mut recorded = Recorded { start, fields };
+        attributes.record(&mut recorded);
         if let Some(span) = context.span(id) {
-            let at = SystemTime::now();
-            span.extensions_mut().insert(Begun { at, fields });
+            span.extensions_mut().insert(recorded);
         }
     }
 
     fn on_record(&self, id: &Id, values: &Record<'_>, context: layer::Context<'_, S>) {
         if let Some(span) = context.span(id)
-            && let Some(begun) = span.extensions_mut().get_mut::<Begun>()
+            && let Some(recorded) = span.extensions_mut().get_mut::<Recorded>()
         {
-            values.record(&mut begun.fields);
+            values.record(recorded);
         }
     }
 
     fn on_close(&self, id: Id, context: layer::Context<'_, S>) {
-        let ended = context.span(&id).and_then(|span| {
-            let begun = span.extensions_mut().remove::<Begun>()?;
-            Some((kind(span.metadata())?, begun))
-        });
-        if let Some((kind, begun)) = ended {
-            self.export(&kind, begun);
+        if let Some(span) = context.span(&id)
+            && let Some(kind) = kind(span.metadata())
+            && let Some(recorded) = span.extensions_mut().remove::<Recorded>()
+        {
+            self.export(kind, &recorded);
         }
     }
 }
 
-impl Fields {
-    fn text(&self, name: &str) -> String {
-        self.0
-            .get(name)
-            .map(|value| value.as_str().into_owned())
-            .unwrap_or_default()
+impl Recorded {
+    fn text(&self, field: &str) -> String {
+        let value = self.fields.get(field).map(Value::as_str);
+        value.unwrap_or_default().into_owned()
     }
 
-    /// The span it is a part of.
     fn parent(&self) -> Option<TraceParent> {
-        let (trace, rest) = (self.text("trace"), self.text("parent"));
-        TraceParent::read(&format!("00-{trace}-{rest}"))
+        TraceParent::read(&format!("00-{}-{}", self.text("trace"), self.text("parent")))
     }
 
-    /// The id that its host was told.
-    fn id(&self) -> Option<SpanId> {
-        SpanId::from_hex(&self.text("span")).ok()
-    }
-
-    /// What is done to what; whose it is has no place there.
+    /// The method and the route, or the beginning of the path: neither a tenant's nor an object's name.
     fn name(&self) -> String {
-        let (method, route, path) = (self.text("method"), self.text("route"), self.text("path"));
-        if !route.is_empty() {
-            return format!("{method} {route}");
+        let (method, mut route) = (self.text("method"), self.text("route"));
+        if route.is_empty() {
+            let path = self.text("path");
+            route = path.splitn(4, '/').take(3).collect::<Vec<_>>().join("/");
         }
-        let kind: Vec<&str> = path.splitn(4, '/').take(3).collect();
-        format!("{method} {}", kind.join("/"))
+        format!("{method} {route}")
     }
 
     fn attributes(&self) -> Vec<KeyValue> {
         let found = ATTRIBUTES
             .iter()
-            .filter_map(|(field, key)| Some(KeyValue::new(*key, self.0.get(field)?.clone())));
+            .filter_map(|(field, key)| Some(KeyValue::new(*key, self.fields.get(field)?.clone())));
         found.collect()
     }
 
-    /// Why it counts as failed, in a word or more; a host does not fail where it refuses.
+    /// Why the request failed, if it did. A host that refuses a request has not failed.
     fn failure(&self, kind: &SpanKind) -> Option<String> {
         let least = if *kind == SpanKind::Server { 500 } else { 400 };
-        if let Some(error) = self.0.get("error") {
-            return Some(error.as_str().into_owned());
+        match (self.fields.get("error"), self.fields.get("status")) {
+            (Some(error), _) => Some(error.as_str().into_owned()),
+            (_, Some(Value::I64(status))) if *status >= least => Some(String::new()),
+            _ => Some(self.text("outcome"))
+                .filter(|outcome| ["failed", "deadline"].contains(&outcome.as_str())),
         }
-        if let Some(Value::I64(status)) = self.0.get("status")
-            && *status >= least
-        {
-            return Some(String::new());
-        }
-        let outcome = self.text("outcome");
-        ["failed", "deadline"]
-            .contains(&outcome.as_str())
-            .then_some(outcome)
     }
 }
 
-impl Visit for Fields {
+impl Visit for Recorded {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        self.0.insert(field.name(), format!("{value:?}").into());
+        self.fields.insert(field.name(), format!("{value:?}").into());
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.0.insert(field.name(), value.to_owned().into());
+        self.fields.insert(field.name(), value.to_owned().into());
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
         let value = i64::try_from(value).unwrap_or(i64::MAX);
-        self.0.insert(field.name(), value.into());
+        self.fields.insert(field.name(), value.into());
     }
 }
 
-/// In what a span begins that is a part of `parent`.
+/// The context of spans that are part of `parent`.
 pub(super) fn context_in(parent: Option<TraceParent>) -> Context {
     let Some(TraceParent { trace, span, sampled }) = parent else {
         return Context::new();
@@ -200,15 +199,6 @@ pub(super) fn context_in(parent: Option<TraceParent>) -> Context {
     let (trace, span) = (TraceId::from(trace), SpanId::from(span));
     let parent = SpanContext::new(trace, span, flags, true, TraceState::default());
     Context::new().with_remote_span_context(parent)
-}
-
-/// What says of others that they are parts of a span.
-pub(super) fn parent_of(span: &SpanContext) -> TraceParent {
-    TraceParent {
-        trace: u128::from_be_bytes(span.trace_id().to_bytes()),
-        span: u64::from_be_bytes(span.span_id().to_bytes()),
-        sampled: span.is_sampled(),
-    }
 }
 
 #[cfg(test)]

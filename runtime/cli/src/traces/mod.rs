@@ -1,21 +1,20 @@
 //! Traces, exported by OTLP to the collector that OpenTelemetry's own variables name (`runtime/server/docs/tracing.md`). All that knows of
 //! OpenTelemetry stands here: libraries make spans of `tracing`.
 
-mod exporter;
-mod ids;
+mod collector;
 mod layer;
-mod settings;
 
 pub(crate) use layer::ExportLayer;
 
 use crate::arguments::Command;
-use exporter::Watched;
 use frostline_client::belong_to;
 use frostline_wire::TraceParent;
-use ids::Ids;
-use layer::{context_in, parent_of};
-use opentelemetry::trace::{Span as _, SpanBuilder, Status, Tracer, TracerProvider};
-use opentelemetry_sdk::trace::{BatchSpanProcessor, SdkTracer, SdkTracerProvider, Span};
+use layer::{Ids, context_in};
+use opentelemetry::KeyValue;
+use opentelemetry::trace::{Span as _, SpanBuilder, SpanContext, Status, Tracer, TracerProvider};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::resource::{EnvResourceDetector, TelemetryResourceDetector};
+use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider, Span};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -29,8 +28,8 @@ pub(crate) struct Traces {
     tracer: SdkTracer,
     /// The command's own span, where it is a job.
     job: Option<Span>,
-    /// Whether somebody was told that the collector cannot be reached.
-    told: Arc<AtomicBool>,
+    /// Whether a warning has said that the collector cannot be reached.
+    warned: Arc<AtomicBool>,
 }
 
 impl Traces {
@@ -42,15 +41,14 @@ impl Traces {
         let Some((service, job)) = exported(command) else {
             return Ok(None);
         };
-        let Some(exporter) = settings::exporter()? else {
+        let warned = Arc::new(AtomicBool::new(false));
+        let Some(exporter) = collector::exporter(Arc::clone(&warned))? else {
             return Ok(None);
         };
-        let told = Arc::new(AtomicBool::new(false));
-        let watched = Watched::new(exporter, Arc::clone(&told));
         let provider = SdkTracerProvider::builder()
-            .with_resource(settings::resource(service))
+            .with_resource(resource(service))
             .with_id_generator(Ids::default())
-            .with_span_processor(BatchSpanProcessor::builder(watched).build())
+            .with_batch_exporter(exporter)
             .build();
         let tracer = provider.tracer("frostline");
         let job = job.map(|name| begin(&tracer, name));
@@ -58,7 +56,7 @@ impl Traces {
             provider,
             tracer,
             job,
-            told,
+            warned,
         }))
     }
 
@@ -76,7 +74,7 @@ impl Traces {
             job.end();
         }
         let sent = self.provider.shutdown_with_timeout(FAREWELL);
-        if sent.is_err() && !self.told.swap(true, Ordering::Relaxed) {
+        if sent.is_err() && !self.warned.swap(true, Ordering::Relaxed) {
             let seconds = FAREWELL.as_secs();
             tracing::warn!("the collector did not take the last traces within {seconds} s; they are lost");
         }
@@ -104,4 +102,30 @@ fn begin(tracer: &SdkTracer, name: &'static str) -> Span {
     let span = tracer.build_with_context(SpanBuilder::from_name(name), &context_in(starter));
     belong_to(parent_of(span.span_context()));
     span
+}
+
+fn parent_of(span: &SpanContext) -> TraceParent {
+    TraceParent {
+        trace: u128::from_be_bytes(span.trace_id().to_bytes()),
+        span: u64::from_be_bytes(span.span_id().to_bytes()),
+        sampled: span.is_sampled(),
+    }
+}
+
+/// What exports: a service of this name, unless the variables name it otherwise.
+fn resource(service: &'static str) -> Resource {
+    let resource = Resource::builder_empty()
+        .with_attributes([
+            KeyValue::new("service.name", service),
+            KeyValue::new("service.version", env!("CARGO_PKG_VERSION")),
+        ])
+        .with_detectors(&[
+            Box::new(TelemetryResourceDetector),
+            Box::new(EnvResourceDetector::new()),
+        ]);
+    let named = std::env::var("OTEL_SERVICE_NAME");
+    match named.ok().filter(|name| !name.is_empty()) {
+        Some(name) => resource.with_service_name(name).build(),
+        None => resource.build(),
+    }
 }

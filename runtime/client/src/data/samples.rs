@@ -78,6 +78,13 @@ impl Samples {
             .filter_map(|row| Some((self.sample(row)?, row.label)))
     }
 
+    /// Leaves out all but those to `keep`.
+    pub fn retain(&mut self, keep: impl Fn(&ObjectInfo) -> bool) {
+        let listing = Arc::clone(&self.listing);
+        let keeps = |row: &Row| listing.get(row.object).is_some_and(|object| keep(&object.into()));
+        self.rows.retain(keeps);
+    }
+
     /// Their sizes in bytes, in their order.
     pub fn sizes(&self) -> impl Iterator<Item = u64> {
         self.rows.iter().map(|row| self.listing.size(row.object))

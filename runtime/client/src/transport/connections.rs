@@ -21,7 +21,8 @@ const CONNECTION_WINDOW: u32 = 16 << 20;
 /// tell and to gain from; beyond that a job takes from its neighbours on the link more than its share.
 pub(crate) const CONNECTIONS: usize = 4;
 
-pub(crate) type Connector = HttpsConnector<HttpConnector>;
+/// Opens connections, encrypted or not.
+pub type Connector = HttpsConnector<HttpConnector>;
 
 /// The HTTP/2 connections to one host.
 pub(super) enum Connections {

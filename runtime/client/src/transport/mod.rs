@@ -8,7 +8,8 @@ mod refusal;
 
 pub(crate) use answer::Answer;
 pub(crate) use call::{Body, Call, Content};
-pub(crate) use connections::{CONNECTIONS, Connector};
+pub(crate) use connections::CONNECTIONS;
+pub use connections::Connector;
 
 use crate::address::any_of;
 use crate::meter::ByteMeter;

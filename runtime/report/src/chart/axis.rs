@@ -1,9 +1,10 @@
-/// From the least to the greatest tick, which are round numbers.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// From the least to the greatest value, with ticks at round numbers.
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Axis {
     pub(crate) low: f64,
     pub(crate) high: f64,
-    pub(crate) step: f64,
+    ticks: Vec<f64>,
+    logarithmic: bool,
 }
 
 impl Axis {
@@ -18,34 +19,67 @@ impl Axis {
             (low - low.abs().max(1.0) * 0.05, high + high.abs().max(1.0) * 0.05)
         };
         let step = tick(high - low, most);
-        Self {
-            low: (low / step + 1e-9).floor() * step,
-            high: (high / step - 1e-9).ceil() * step,
-            step,
-        }
+        let (low, high) = (
+            (low / step + 1e-9).floor() * step,
+            (high / step - 1e-9).ceil() * step,
+        );
+        Self::linear(low, high, step)
     }
 
     /// An axis of whole numbers from `low` to just `high`.
     pub(crate) fn whole(low: f64, high: f64, most: u32) -> Self {
         let high = high.max(low + 1.0);
+        Self::linear(low, high, tick(high - low, most).max(1.0))
+    }
+
+    fn linear(low: f64, high: f64, step: f64) -> Self {
+        let first = (low / step - 1e-9).ceil();
+        let ticks = (0..100).map(|place| (first + f64::from(place)) * step);
         Self {
             low,
             high,
-            step: tick(high - low, most).max(1.0),
+            ticks: ticks.take_while(|tick| *tick <= high + step * 1e-6).collect(),
+            logarithmic: false,
         }
+    }
+
+    /// A logarithmic axis of positive values, with ticks at `steps` times each power of ten.
+    pub(crate) fn logarithmic(low: f64, high: f64, steps: &[f64]) -> Self {
+        let powers = low.log10().floor() as i32..=high.log10().ceil() as i32;
+        let ticks = powers.flat_map(|power| steps.iter().map(move |step| step * 10_f64.powi(power)));
+        let fits = (low * (1.0 - 1e-9))..=(high * (1.0 + 1e-9));
+        Self {
+            low,
+            high,
+            ticks: ticks.filter(|tick| fits.contains(tick)).collect(),
+            logarithmic: true,
+        }
+    }
+
+    /// The same axis where nothing lies beyond `low..=high`.
+    pub(crate) fn within(mut self, low: f64, high: f64) -> Self {
+        let (low, high) = (self.low.max(low), self.high.min(high));
+        if low < high {
+            let slack = (high - low) * 1e-6;
+            self.ticks
+                .retain(|tick| (low - slack..=high + slack).contains(tick));
+            (self.low, self.high) = (low, high);
+        }
+        self
     }
 
     /// Where a value lies, from 0 to 1.
     pub(crate) fn share(&self, value: f64) -> f64 {
-        ((value - self.low) / (self.high - self.low)).clamp(0.0, 1.0)
+        let share = if self.logarithmic {
+            (value.max(f64::MIN_POSITIVE) / self.low).ln() / (self.high / self.low).ln()
+        } else {
+            (value - self.low) / (self.high - self.low)
+        };
+        share.clamp(0.0, 1.0)
     }
 
     pub(crate) fn ticks(&self) -> impl Iterator<Item = f64> {
-        let Self { low, high, step } = *self;
-        let first = (low / step - 1e-9).ceil();
-        (0..100)
-            .map(move |place| (first + f64::from(place)) * step)
-            .take_while(move |tick| *tick <= high + step * 1e-6)
+        self.ticks.iter().copied()
     }
 }
 
@@ -74,6 +108,19 @@ mod tests {
         );
         let whole: Vec<f64> = Axis::whole(0.0, 3.0, 8).ticks().collect();
         assert_eq!(whole, [0.0, 1.0, 2.0, 3.0]);
+        let limited = Axis::of(-0.2, 1.1, 5).within(0.0, 1.0);
+        assert_eq!((limited.low, limited.high), (0.0, 1.0));
+        assert_eq!(limited.ticks().next(), Some(0.0));
+    }
+
+    #[test]
+    fn a_logarithmic_axis_has_ticks_at_each_power() {
+        let axis = Axis::logarithmic(1e3, 1e6, &[1.0]);
+        assert_eq!(axis.ticks().collect::<Vec<_>>(), [1e3, 1e4, 1e5, 1e6]);
+        assert!((axis.share(1e4) - 1.0 / 3.0).abs() < 1e-9);
+        assert_eq!((axis.share(0.0), axis.share(1e9)), (0.0, 1.0));
+        let steps: Vec<f64> = Axis::logarithmic(1.0, 15.0, &[1.0, 2.0, 5.0]).ticks().collect();
+        assert_eq!(steps, [1.0, 2.0, 5.0, 10.0]);
     }
 
     #[test]

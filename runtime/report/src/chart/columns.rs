@@ -1,16 +1,18 @@
 //! Columns of parts that add up, one for each epoch.
 
 use super::axis::Axis;
-use super::{COLOURS, begin};
+use super::frame::Frame;
+use super::{begin, end, fill};
 use crate::markup::{escaped, plain};
 
-const WIDTH: f64 = 480.0;
-const HEIGHT: f64 = 240.0;
-const LEFT: f64 = 76.0;
-const RIGHT: f64 = 14.0;
-const TOP: f64 = 12.0;
-/// Where columns stand.
-const BASE: f64 = HEIGHT - 42.0;
+const FRAME: Frame = Frame {
+    width: 480.0,
+    height: 240.0,
+    left: 76.0,
+    right: 14.0,
+    top: 12.0,
+    bottom: 42.0,
+};
 /// Columns that are told apart; of more, neighbours are taken together.
 const MOST: usize = 80;
 
@@ -46,26 +48,27 @@ pub(crate) fn columns(chart: &Columns) -> Option<String> {
     }
     let up = Axis::of(0.0, most, 4);
     let across = Axis::whole(first, last, 8);
-    let wide = (WIDTH - LEFT - RIGHT) / joined.len() as f64;
-    let mut out = begin("chart", WIDTH, HEIGHT, chart.title);
-    grid(&mut out, &up, chart);
+    let wide = (FRAME.edge() - FRAME.left) / joined.len() as f64;
+    let mut out = begin("chart", &FRAME, chart.title);
+    for tick in up.ticks() {
+        FRAME.level(&mut out, up.share(tick), &(chart.ticked)(tick));
+    }
+    FRAME.foot(&mut out, chart.across);
     for (place, column) in joined.iter().enumerate() {
-        let x = LEFT + wide * place as f64;
-        stack(&mut out, chart, &up, column, (x + wide * 0.12, wide * 0.76));
-        if across
-            .ticks()
-            .any(|tick| (column.from..=column.to).contains(&tick))
-        {
-            out.push_str(&format!(
-                r#"<text class="tick" x="{:.1}" y="{:.1}" text-anchor="middle">{}</text>"#,
-                x + wide / 2.0,
-                BASE + 17.0,
-                plain(column.from)
-            ));
+        let x = FRAME.left + wide * place as f64;
+        let numbers = column.from..=column.to;
+        let stack = Stack {
+            chart,
+            up: &up,
+            x: x + wide * 0.12,
+            wide: wide * 0.76,
+        };
+        stack.draw(&mut out, column);
+        if across.ticks().any(|tick| numbers.contains(&tick)) {
+            FRAME.below(&mut out, x + wide / 2.0, &plain(column.from));
         }
     }
-    out.push_str("</svg>");
-    Some(out)
+    Some(end(out))
 }
 
 fn joined(columns: &[(f64, [f64; 2])]) -> Vec<Joined> {
@@ -85,47 +88,37 @@ fn joined(columns: &[(f64, [f64; 2])]) -> Vec<Joined> {
     columns.chunks(per).filter_map(join).collect()
 }
 
-/// The lines behind the columns, the one below them, and what they say.
-fn grid(out: &mut String, up: &Axis, chart: &Columns) {
-    let right = WIDTH - RIGHT;
-    for tick in up.ticks() {
-        let y = BASE - up.share(tick) * (BASE - TOP);
-        out.push_str(&format!(
-            r#"<path class="grid" d="M{LEFT} {y:.1}H{right}"/><text class="tick" x="{:.1}" y="{:.1}" text-anchor="end">{}</text>"#,
-            LEFT - 7.0,
-            y + 4.0,
-            escaped(&(chart.ticked)(tick))
-        ));
-    }
-    out.push_str(&format!(
-        r#"<path class="axis" d="M{LEFT} {BASE}H{right}"/><text class="tick" x="{:.1}" y="{:.1}" text-anchor="middle">{}</text>"#,
-        (LEFT + right) / 2.0,
-        HEIGHT - 6.0,
-        escaped(chart.across)
-    ));
+/// Where a column's parts are drawn on each other.
+struct Stack<'a> {
+    chart: &'a Columns<'a>,
+    up: &'a Axis,
+    x: f64,
+    wide: f64,
 }
 
-/// A column's parts on each other, from `x` on.
-fn stack(out: &mut String, chart: &Columns, up: &Axis, column: &Joined, (x, wide): (f64, f64)) {
-    let number = if column.from == column.to {
-        plain(column.from)
-    } else {
-        format!("{} to {}, mean", plain(column.from), plain(column.to))
-    };
-    let mut below = 0.0;
-    for (place, (value, name)) in column.parts.iter().zip(chart.names).enumerate() {
-        let height = up.share(*value) * (BASE - TOP);
-        if height > 0.0 {
-            out.push_str(&format!(
-                r#"<rect class="f{}" x="{x:.1}" y="{:.1}" width="{wide:.1}" height="{height:.1}"><title>{} {number}, {}: {}</title></rect>"#,
-                place % COLOURS,
-                BASE - below - height,
-                escaped(chart.across),
-                escaped(name),
-                escaped(&(chart.shown)(*value)),
-            ));
+impl Stack<'_> {
+    fn draw(&self, out: &mut String, column: &Joined) {
+        let number = if column.from == column.to {
+            plain(column.from)
+        } else {
+            format!("{} to {}, mean", plain(column.from), plain(column.to))
+        };
+        let mut below = FRAME.base();
+        for (place, (value, name)) in column.parts.iter().zip(self.chart.names).enumerate() {
+            let height = FRAME.base() - FRAME.y(self.up.share(*value));
+            below -= height;
+            if height > 0.0 {
+                out.push_str(&format!(
+                    r#"<rect class="{}" x="{:.1}" y="{below:.1}" width="{:.1}" height="{height:.1}"><title>{} {number}, {}: {}</title></rect>"#,
+                    fill(place),
+                    self.x,
+                    self.wide,
+                    escaped(self.chart.across),
+                    escaped(name),
+                    escaped(&(self.chart.shown)(*value)),
+                ));
+            }
         }
-        below += height;
     }
 }
 

@@ -1,17 +1,19 @@
 //! Curves over one axis.
 
 use super::axis::Axis;
+use super::frame::Frame;
 use super::thin::thinned;
-use super::{COLOURS, begin};
+use super::{begin, end, fill, stroke};
 use crate::markup::{escaped, plain};
 
-const WIDTH: f64 = 480.0;
-const HEIGHT: f64 = 280.0;
-/// Room for the labels of the axes.
-const LEFT: f64 = 58.0;
-const RIGHT: f64 = 14.0;
-const TOP: f64 = 12.0;
-const BOTTOM: f64 = 42.0;
+const FRAME: Frame = Frame {
+    width: 480.0,
+    height: 280.0,
+    left: 58.0,
+    right: 14.0,
+    top: 12.0,
+    bottom: 42.0,
+};
 /// Pairs of points of a curve: more than a chart has pixels at its usual size.
 const PARTS: usize = 300;
 /// Points of a curve that get a dot each.
@@ -59,35 +61,71 @@ pub(crate) fn lines(chart: &Lines) -> Option<String> {
     } else {
         Axis::of(left.min(0.0), right, 6)
     };
-    let mut up = Axis::of(low, high, 5);
-    let (least, most) = (up.low.max(chart.limits.0), up.high.min(chart.limits.1));
-    if least < most {
-        (up.low, up.high) = (least, most);
+    let place = Place {
+        frame: FRAME,
+        across,
+        up: Axis::of(low, high, 5).within(chart.limits.0, chart.limits.1),
+    };
+    let mut out = begin("chart", &FRAME, chart.title);
+    for tick in place.up.ticks() {
+        FRAME.level(&mut out, place.up.share(tick), &(chart.shown)(tick));
     }
-    let place = Place { across, up };
-    let mut out = begin("chart", WIDTH, HEIGHT, chart.title);
-    axes(&mut out, &place, chart);
+    for tick in place.across.ticks() {
+        FRAME.mark(&mut out, place.across.share(tick), &plain(tick));
+    }
+    FRAME.foot(&mut out, chart.across);
     for behind in [true, false] {
         for series in chart.series.iter().filter(|series| series.behind == behind) {
-            curve(&mut out, &place, series, chart.shown);
+            place.curve(&mut out, series, chart.shown);
         }
     }
-    out.push_str("</svg>");
-    Some(out)
+    Some(end(out))
 }
 
-struct Place {
-    across: Axis,
-    up: Axis,
+/// Where the values of a chart lie.
+pub(super) struct Place {
+    pub(super) frame: Frame,
+    pub(super) across: Axis,
+    pub(super) up: Axis,
 }
 
 impl Place {
-    fn x(&self, value: f64) -> f64 {
-        LEFT + self.across.share(value) * (WIDTH - LEFT - RIGHT)
+    pub(super) fn x(&self, value: f64) -> f64 {
+        self.frame.x(self.across.share(value))
     }
 
-    fn y(&self, value: f64) -> f64 {
-        HEIGHT - BOTTOM - self.up.share(value) * (HEIGHT - BOTTOM - TOP)
+    pub(super) fn y(&self, value: f64) -> f64 {
+        self.frame.y(self.up.share(value))
+    }
+
+    pub(super) fn line(&self, points: &[(f64, f64)], class: &str) -> String {
+        let place = |(x, y): &(f64, f64)| format!("{:.1} {:.1}", self.x(*x), self.y(*y));
+        let path: Vec<String> = points.iter().map(place).collect();
+        format!(r#"<path class="{class}" d="M{}"/>"#, path.join("L"))
+    }
+
+    pub(super) fn curve(&self, out: &mut String, series: &Series, shown: fn(f64) -> String) {
+        let points = series.points.iter().copied();
+        let points: Vec<(f64, f64)> = points.filter(|(x, y)| x.is_finite() && y.is_finite()).collect();
+        let points = thinned(&points, PARTS);
+        let weight = if series.behind { " behind" } else { "" };
+        if points.len() > 1 {
+            out.push_str(&self.line(&points, &format!("{}{weight}", stroke(series.place))));
+        }
+        if points.len() > DOTS || series.behind {
+            return;
+        }
+        for (x, y) in points {
+            out.push_str(&format!(
+                r#"<circle class="{}" cx="{:.1}" cy="{:.1}" r="3"><title>{}, {}: {}</title></circle>"#,
+                fill(series.place),
+                self.x(x),
+                self.y(y),
+                escaped(&series.name),
+                plain(x),
+                escaped(&shown(y))
+            ));
+        }
     }
 }
 
@@ -116,72 +154,6 @@ fn heights<I: Iterator<Item = (f64, f64)>>(chart: &Lines, all: &impl Fn() -> I) 
     };
     let (_, most) = range(front.filter(|y| y.is_finite())).unwrap_or((usual, usual));
     Some((low, high.min((usual * 1.1).max(most)).max(low)))
-}
-
-fn axes(out: &mut String, place: &Place, chart: &Lines) {
-    let (right, base) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
-    for tick in place
-        .up
-        .ticks()
-        .filter(|tick| *tick >= place.up.low - place.up.step * 1e-6)
-    {
-        let y = place.y(tick);
-        out.push_str(&format!(
-            r#"<path class="grid" d="M{LEFT} {y:.1}H{right}"/><text class="tick" x="{:.1}" y="{:.1}" text-anchor="end">{}</text>"#,
-            LEFT - 7.0,
-            y + 4.0,
-            escaped(&(chart.shown)(tick))
-        ));
-    }
-    for tick in place.across.ticks() {
-        let x = place.x(tick);
-        out.push_str(&format!(
-            r#"<path class="axis" d="M{x:.1} {base}v4"/><text class="tick" x="{x:.1}" y="{:.1}" text-anchor="middle">{}</text>"#,
-            base + 17.0,
-            plain(tick)
-        ));
-    }
-    out.push_str(&format!(
-        r#"<path class="axis" d="M{LEFT} {base}H{right}"/><text class="tick" x="{:.1}" y="{:.1}" text-anchor="middle">{}</text>"#,
-        (LEFT + right) / 2.0,
-        HEIGHT - 6.0,
-        escaped(chart.across)
-    ));
-}
-
-fn curve(out: &mut String, place: &Place, series: &Series, shown: fn(f64) -> String) {
-    let points: Vec<(f64, f64)> = series
-        .points
-        .iter()
-        .copied()
-        .filter(|(x, y)| x.is_finite() && y.is_finite())
-        .collect();
-    let points = thinned(&points, PARTS);
-    let path: Vec<String> = points
-        .iter()
-        .map(|(x, y)| format!("{:.1} {:.1}", place.x(*x), place.y(*y)))
-        .collect();
-    let (colour, dashes) = (series.place % COLOURS, series.place / COLOURS % 3);
-    let weight = if series.behind { " behind" } else { "" };
-    if points.len() > 1 {
-        out.push_str(&format!(
-            r#"<path class="l{colour} d{dashes}{weight}" d="M{}"/>"#,
-            path.join("L")
-        ));
-    }
-    if points.len() > DOTS || series.behind {
-        return;
-    }
-    for (x, y) in points {
-        out.push_str(&format!(
-            r#"<circle class="f{colour}" cx="{:.1}" cy="{:.1}" r="3"><title>{}, {}: {}</title></circle>"#,
-            place.x(x),
-            place.y(y),
-            escaped(&series.name),
-            plain(x),
-            escaped(&shown(y))
-        ));
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Counts of pairs as shades.
 
-use super::begin;
+use super::frame::Frame;
+use super::{begin, end};
 use crate::markup::{count, escaped, middle_cut, percent};
 
 /// Classes of which all pairs can be shown.
@@ -38,7 +39,15 @@ pub(crate) fn matrix(chart: &Matrix) -> String {
     let margin = longest.min(LETTERS) as f64 * size * 0.64 + 34.0;
     let side = cell * classes as f64;
     let (width, height) = (margin + side + 6.0, margin + side + 6.0);
-    let mut out = begin("matrix", width, height, chart.title);
+    let frame = Frame {
+        width,
+        height,
+        left: margin,
+        right: 6.0,
+        top: margin,
+        bottom: 6.0,
+    };
+    let mut out = begin("matrix", &frame, chart.title);
     // As large as it is drawn, however wide the page: letters stay readable, and the page around it scrolls.
     out = out.replacen(
         "<svg ",
@@ -67,8 +76,7 @@ pub(crate) fn matrix(chart: &Matrix) -> String {
         r#"<text class="word" x="{middle:.1}" y="14" text-anchor="middle">taken for</text><text class="word" transform="translate(14 {middle:.1}) rotate(-90)" text-anchor="middle">is</text>"#
     ));
     cells(&mut out, chart, classes, margin, cell);
-    out.push_str("</svg>");
-    out
+    end(out)
 }
 
 fn cells(out: &mut String, chart: &Matrix, classes: usize, margin: f64, cell: f64) {

@@ -1,5 +1,5 @@
 use crate::fakes::{model, small};
-use crate::files::component;
+use crate::files::{built, stock};
 use frostline_sandbox::{Sandbox, SandboxConfig, SandboxError};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -27,7 +27,7 @@ fn compiled(directory: &Path) -> Vec<PathBuf> {
 
 #[tokio::test]
 async fn a_compiled_guest_is_kept_and_runs_after_a_restart() {
-    let bytes = component("prefix");
+    let bytes = stock();
     let directory = tempfile::tempdir().unwrap();
     let home = directory.path().join("artefacts");
     sandbox(&home).prepare(bytes.clone()).await.unwrap();
@@ -46,7 +46,7 @@ async fn a_compiled_guest_is_kept_and_runs_after_a_restart() {
 
 #[tokio::test]
 async fn an_altered_artefact_is_not_run_but_compiled_again() {
-    let bytes = component("prefix");
+    let bytes = stock();
     let directory = tempfile::tempdir().unwrap();
     sandbox(directory.path()).prepare(bytes.clone()).await.unwrap();
     let [file] = compiled(directory.path()).try_into().unwrap();
@@ -89,7 +89,7 @@ mod needs_guests {
 
     #[tokio::test]
     async fn an_artefact_of_another_guest_is_not_taken_for_this_one() {
-        let (honest, other) = (component("prefix"), component("trap"));
+        let (honest, other) = (stock(), built("trap"));
         let directory = tempfile::tempdir().unwrap();
         let first = sandbox(directory.path());
         first.prepare(other).await.unwrap();
@@ -106,7 +106,7 @@ mod needs_guests {
 
     #[tokio::test]
     async fn room_is_made_by_removing_what_was_used_longest_ago() {
-        let (first, second) = (component("prefix"), component("trap"));
+        let (first, second) = (stock(), built("trap"));
         let directory = tempfile::tempdir().unwrap();
         let sandbox = Sandbox::new(SandboxConfig {
             artefacts: Some(directory.path().to_owned()),

@@ -120,7 +120,7 @@ mod needs_guests {
     async fn every_guest_ends_as_the_table_says() {
         end_as_the_table_says(|behaviour| match behaviour.guest {
             Source::Made(_) => None,
-            Source::Compiled => Some(files::component(behaviour.name)),
+            Source::Compiled => Some(files::built(behaviour.name)),
         })
         .await;
     }

@@ -1,7 +1,7 @@
 //! Compilers that go wrong, played by the shell. (The real one is tested with the whole program.)
 
 use crate::fakes::small;
-use crate::files::component;
+use crate::files::stock;
 use frostline_sandbox::{CompileCost, Compiler, Sandbox, SandboxConfig, SandboxError};
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ async fn failure(script: &str, bytes: Vec<u8>) -> SandboxError {
 
 #[tokio::test]
 async fn a_compiler_that_takes_too_much_is_told_from_one_that_fails() {
-    let bytes = component("prefix");
+    let bytes = stock();
     let costly = |cost, allowed| SandboxError::TooCostly { cost, allowed };
     let limits = small();
     assert_eq!(
@@ -49,7 +49,7 @@ async fn a_compiler_that_takes_too_much_is_told_from_one_that_fails() {
 
 #[tokio::test]
 async fn an_answer_that_is_none_is_not_taken_for_one() {
-    let bytes = component("prefix");
+    let bytes = stock();
     for script in [
         // Nothing; a length that is not kept; a status that does not exist; no machine code.
         "cat > /dev/null",
@@ -73,7 +73,7 @@ async fn an_answer_that_is_none_is_not_taken_for_one() {
 
 #[tokio::test]
 async fn a_compiler_that_hangs_is_ended_and_holds_up_nobody() {
-    let bytes = component("prefix");
+    let bytes = stock();
     let after = Duration::from_millis(300);
     let sandbox = sandbox("exec sleep 600", after);
     for _ in 0..2 {

@@ -2,7 +2,7 @@
 //! and on ours: the same tensors, the same error codes.
 
 use crate::fakes::{context, samples, sandbox};
-use crate::files::component;
+use crate::files::built;
 use frostline_engine::{Session, SessionOptions};
 use frostline_graph::onnx::{
     Dimension, DimensionValue, GraphProto, ModelProto, NodeProto, OperatorSetId, TensorProto, TensorShape,
@@ -327,7 +327,7 @@ mod needs_guests {
 
     #[tokio::test]
     async fn our_host_answers_a_guest_as_the_reference_does() {
-        let bytes = component("conformance");
+        let bytes = built("conformance");
         let ours = on_our_host(bytes.clone()).await;
         assert_eq!(ours.dims, [2, 2]);
         assert!(ours.bytes.iter().any(|&byte| byte != 0));

@@ -1,5 +1,5 @@
 use crate::fakes::{Failing, Full, Stuck, Summing, Together, context, model, samples, sandbox, small};
-use crate::files::component;
+use crate::files::{built, stock};
 use frostline_sandbox::{Call, Extracted, Limits, Sandbox, SandboxError};
 use frostline_tensor::{OpErrorCode, PixelSpec};
 use frostline_wire::{Activation, Pixels};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 #[tokio::test]
 async fn the_stock_guest_serves_every_cut_faithfully_on_imagenet_pixels() {
-    let bytes = component("prefix");
+    let bytes = stock();
     let guest = sandbox().prepare(bytes).await.unwrap();
     let described = guest.describe(&model(), "").await.unwrap();
     assert_eq!(described.name, "prefix");
@@ -26,7 +26,7 @@ async fn the_stock_guest_serves_every_cut_faithfully_on_imagenet_pixels() {
 
 #[tokio::test]
 async fn the_stock_guest_takes_a_recipe_and_says_what_is_wrong_with_one() {
-    let bytes = component("prefix");
+    let bytes = stock();
     let guest = sandbox().prepare(bytes).await.unwrap();
     let recipe = r#"{"resize":5,"crop_height":2,"crop_width":2,"mean":[0.1,0.2,0.3],"std":[1,1,2]}"#;
     let described = guest.describe(&model(), recipe).await.unwrap();
@@ -64,7 +64,7 @@ async fn the_stock_guest_takes_a_recipe_and_says_what_is_wrong_with_one() {
 
 #[tokio::test]
 async fn rows_come_in_order_and_broken_samples_are_named() {
-    let bytes = component("prefix");
+    let bytes = stock();
     let guest = sandbox().prepare(bytes).await.unwrap();
     let call = Call::new(model(), &guest.describe(&model(), "").await.unwrap(), "last", "").unwrap();
     let executor = Arc::new(Summing::default());
@@ -93,7 +93,7 @@ async fn rows_come_in_order_and_broken_samples_are_named() {
 
 #[tokio::test]
 async fn a_call_without_one_good_sample_asks_no_engine() {
-    let bytes = component("prefix");
+    let bytes = stock();
     let guest = sandbox().prepare(bytes).await.unwrap();
     let call = Call::new(model(), &guest.describe(&model(), "").await.unwrap(), "last", "").unwrap();
     let extracted = guest
@@ -110,7 +110,7 @@ async fn a_call_without_one_good_sample_asks_no_engine() {
 
 #[tokio::test]
 async fn an_engines_own_words_reach_the_caller() {
-    let bytes = component("prefix");
+    let bytes = stock();
     let guest = sandbox().prepare(bytes).await.unwrap();
     let call = Call::new(model(), &guest.describe(&model(), "").await.unwrap(), "last", "").unwrap();
     let failed = guest
@@ -128,31 +128,30 @@ async fn an_engines_own_words_reach_the_caller() {
 }
 
 /// What a call of `guest`, told `parameters`, comes to where no lane is free.
-async fn without_lanes(guest: &str, parameters: &str) -> Result<Extracted, SandboxError> {
-    let guest = sandbox().prepare(component(guest)).await.unwrap();
+async fn without_lanes(guest: Vec<u8>, parameters: &str) -> Result<Extracted, SandboxError> {
+    let guest = sandbox().prepare(guest).await.unwrap();
     let description = guest.describe(&model(), parameters).await.unwrap();
     let call = Call::new(model(), &description, "last", parameters).unwrap();
     let context = context(Arc::new(Full), Limits::default());
     guest.extract(&samples(&["1", "x"]), &call, context).await
 }
 
+#[track_caller]
+fn assert_host_lacked(ended: Result<Extracted, SandboxError>) {
+    let Err(SandboxError::HostLacked { error }) = ended else {
+        panic!("{ended:?}")
+    };
+    assert!(error.host_caused && error.message.contains("queue is full"));
+}
+
 #[tokio::test]
-async fn what_the_host_caused_is_not_the_guests_whatever_it_makes_of_it() {
-    for (guest, parameters) in [("prefix", ""), ("hide-errors", "panic")] {
-        let ended = without_lanes(guest, parameters).await;
-        let Err(SandboxError::HostLacked { error }) = ended else {
-            panic!("{guest}: {ended:?}")
-        };
-        assert!(error.host_caused && error.message.contains("queue is full"));
-    }
-    let hidden = without_lanes("hide-errors", "").await.unwrap();
-    assert_eq!(hidden.failed.len(), 2);
-    assert!(hidden.failed.iter().all(|failure| failure.error.host_caused));
+async fn what_the_host_caused_is_not_the_guests() {
+    assert_host_lacked(without_lanes(stock(), "").await);
 }
 
 #[tokio::test]
 async fn calls_of_one_extraction_run_at_once() {
-    let bytes = component("prefix");
+    let bytes = stock();
     let guest = sandbox().prepare(bytes).await.unwrap();
     let call = Call::new(model(), &guest.describe(&model(), "").await.unwrap(), "last", "").unwrap();
     let barrier = Arc::new(tokio::sync::Barrier::new(3));
@@ -165,7 +164,7 @@ async fn calls_of_one_extraction_run_at_once() {
 
 #[tokio::test]
 async fn dropping_a_call_removes_its_work_and_frees_its_permit() {
-    let bytes = component("prefix");
+    let bytes = stock();
     let sandbox = Sandbox::new(frostline_sandbox::SandboxConfig {
         instances: 1,
         ..small()
@@ -200,7 +199,7 @@ async fn dropping_a_call_removes_its_work_and_frees_its_permit() {
 
 #[tokio::test]
 async fn a_call_that_waits_too_long_for_the_host_is_not_the_guests_fault() {
-    let bytes = component("prefix");
+    let bytes = stock();
     let guest = sandbox().prepare(bytes).await.unwrap();
     let call = Call::new(model(), &guest.describe(&model(), "").await.unwrap(), "last", "").unwrap();
     // A slow machine may take longer than the first until the guest asks for anything.
@@ -230,7 +229,7 @@ async fn a_call_that_waits_too_long_for_the_host_is_not_the_guests_fault() {
 
 #[tokio::test]
 async fn a_call_without_a_permit_is_told_so() {
-    let bytes = component("prefix");
+    let bytes = stock();
     let after = Duration::from_millis(50);
     let config = frostline_sandbox::SandboxConfig {
         instances: 1,
@@ -254,8 +253,16 @@ mod needs_guests {
     use super::*;
 
     #[tokio::test]
+    async fn what_the_host_caused_is_not_the_guests_whatever_it_makes_of_it() {
+        assert_host_lacked(without_lanes(built("hide-errors"), "panic").await);
+        let hidden = without_lanes(built("hide-errors"), "").await.unwrap();
+        assert_eq!(hidden.failed.len(), 2);
+        assert!(hidden.failed.iter().all(|failure| failure.error.host_caused));
+    }
+
+    #[tokio::test]
     async fn a_guest_may_run_a_model_in_stages() {
-        let bytes = component("two-stage");
+        let bytes = built("two-stage");
         let guest = sandbox().prepare(bytes).await.unwrap();
         let first = "/first/Relu";
         let call = Call::new(

@@ -1,5 +1,5 @@
 use crate::fakes::{Summing, context, model, samples, sandbox};
-use crate::files::component;
+use crate::files::{built, stock};
 use frostline_sandbox::{Allowance, Call, CallContext, Extracted, Limits, Resource, Sandbox, SandboxError};
 use frostline_tensor::OpErrorCode;
 use std::sync::Arc;
@@ -40,10 +40,7 @@ async fn pixels_beyond_the_budget_are_not_even_loaded() {
         tensor_bytes: 2 * 3 * 2 * 2 - 1,
         ..Limits::default()
     };
-    assert_eq!(
-        limit_passed(component("prefix"), limits).await,
-        Resource::TensorBytes
-    );
+    assert_eq!(limit_passed(stock(), limits).await, Resource::TensorBytes);
 }
 
 mod needs_guests {
@@ -51,7 +48,7 @@ mod needs_guests {
 
     #[tokio::test]
     async fn a_panic_reaches_the_caller_with_its_text() {
-        let ended = extract(component("trap"), &["1", "2"], within(Limits::default())).await;
+        let ended = extract(built("trap"), &["1", "2"], within(Limits::default())).await;
         let Err(error @ SandboxError::Trapped { .. }) = ended else {
             panic!("{ended:?}")
         };
@@ -61,7 +58,7 @@ mod needs_guests {
 
     #[tokio::test]
     async fn a_guest_that_spins_ends_at_its_deadline_and_delays_nobody_for_longer() {
-        let (spin, honest) = (component("spin"), component("prefix"));
+        let (spin, honest) = (built("spin"), stock());
         let sandbox: Sandbox = sandbox();
         let (spin, honest) = (
             sandbox.prepare(spin).await.unwrap(),
@@ -99,7 +96,7 @@ mod needs_guests {
     #[tokio::test]
     async fn a_guest_gets_no_more_memory_than_its_cap() {
         assert_eq!(
-            limit_passed(component("grow"), Limits::default()).await,
+            limit_passed(built("grow"), Limits::default()).await,
             Resource::Memory
         );
     }
@@ -110,16 +107,13 @@ mod needs_guests {
             tensor_bytes: 8 << 20,
             ..Limits::default()
         };
-        assert_eq!(
-            limit_passed(component("leak"), limits).await,
-            Resource::TensorBytes
-        );
+        assert_eq!(limit_passed(built("leak"), limits).await, Resource::TensorBytes);
     }
 
     #[tokio::test]
     async fn handles_are_counted_even_of_empty_tensors() {
         assert_eq!(
-            limit_passed(component("leak-small"), Limits::default()).await,
+            limit_passed(built("leak-small"), Limits::default()).await,
             Resource::Handles
         );
     }
@@ -131,7 +125,7 @@ mod needs_guests {
             ..Limits::default()
         };
         assert_eq!(
-            limit_passed(component("read-too-much"), limits).await,
+            limit_passed(built("read-too-much"), limits).await,
             Resource::ObjectReads
         );
     }
@@ -143,14 +137,14 @@ mod needs_guests {
             ..Limits::default()
         };
         assert_eq!(
-            limit_passed(component("read-too-much"), limits).await,
+            limit_passed(built("read-too-much"), limits).await,
             Resource::ObjectBytes
         );
     }
 
     #[tokio::test]
     async fn model_bytes_from_a_guest_are_refused() {
-        let ended = extract(component("load-bytes"), &["1"], within(Limits::default())).await;
+        let ended = extract(built("load-bytes"), &["1"], within(Limits::default())).await;
         let Err(SandboxError::Failed(error)) = ended else {
             panic!("{ended:?}")
         };
@@ -159,7 +153,7 @@ mod needs_guests {
 
     #[tokio::test]
     async fn a_wrong_count_of_rows_is_noticed() {
-        let ended = extract(component("too-many-rows"), &["1", "2"], within(Limits::default())).await;
+        let ended = extract(built("too-many-rows"), &["1", "2"], within(Limits::default())).await;
         let reason = "3 rows and 0 failed samples for 2 samples".into();
         assert_eq!(ended, Err(SandboxError::BadAnswer { reason }));
     }
@@ -167,7 +161,7 @@ mod needs_guests {
     #[tokio::test]
     async fn failures_of_samples_nobody_asked_for_are_noticed() {
         let ended = extract(
-            component("lie-about-failures"),
+            built("lie-about-failures"),
             &["1", "2"],
             within(Limits::default()),
         )
@@ -180,13 +174,13 @@ mod needs_guests {
 
     #[tokio::test]
     async fn a_flood_of_log_lines_is_cut_off_and_harms_nothing() {
-        let done = extract(component("flood-log"), &["1", "2"], within(Limits::default())).await;
+        let done = extract(built("flood-log"), &["1", "2"], within(Limits::default())).await;
         assert_eq!(done.unwrap().activations.shape().dims(), [2, 4]);
     }
 
     #[tokio::test]
     async fn a_split_that_describe_leaves_out_is_refused_by_name() {
-        let guest = sandbox().prepare(component("refuse-split")).await.unwrap();
+        let guest = sandbox().prepare(built("refuse-split")).await.unwrap();
         let described = guest.describe(&model(), "").await.unwrap();
         let refused = Call::new(model(), &described, "/first/Relu", "").unwrap_err();
         let text = refused.to_string();

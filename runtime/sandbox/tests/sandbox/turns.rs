@@ -1,7 +1,7 @@
 //! Who is served when a tenant asks for all there is.
 
 use crate::fakes::model;
-use crate::files::component;
+use crate::files::{built, stock};
 use frostline_sandbox::{Allowance, Limits, Sandbox, SandboxConfig};
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,7 +36,7 @@ mod needs_guests {
 
     #[tokio::test]
     async fn guests_that_describe_themselves_without_end_keep_no_neighbour_waiting() {
-        let (spin, honest) = (component("spin-in-describe"), component("prefix"));
+        let (spin, honest) = (built("spin-in-describe"), stock());
         let sandbox = sandbox();
         let spin = sandbox.for_tenant("greedy").prepare(spin).await.unwrap();
         let honest = sandbox.for_tenant("modest").prepare(honest).await.unwrap();
@@ -64,7 +64,7 @@ mod needs_guests {
 
     #[tokio::test]
     async fn a_guest_that_is_compiled_already_waits_for_no_compilation() {
-        let (other, honest) = (component("trap"), component("prefix"));
+        let (other, honest) = (built("trap"), stock());
         let home = tempfile::tempdir().unwrap();
         // The compiler is this: it is asked for code and never gives any.
         let sandbox = |compiler| {

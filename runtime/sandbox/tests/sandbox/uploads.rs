@@ -1,5 +1,5 @@
 use crate::fakes::{sandbox, small};
-use crate::files::component;
+use crate::files::{built, stock};
 use frostline_sandbox::{Sandbox, SandboxConfig, SandboxError};
 
 async fn refused(bytes: &[u8]) -> SandboxError {
@@ -54,7 +54,7 @@ mod needs_guests {
 
     #[tokio::test]
     async fn a_component_of_another_world_is_told_what_is_too_much_and_what_is_missing() {
-        let error = refused(&component("other-world")).await;
+        let error = refused(&built("other-world")).await;
         let SandboxError::OtherWorld { imports, exports, .. } = &error else {
             panic!("{error:?}")
         };
@@ -66,15 +66,15 @@ mod needs_guests {
 
     #[tokio::test]
     async fn a_guest_that_would_load_model_bytes_is_told_that_hosts_take_none() {
-        let guest = sandbox().prepare(component("load-bytes")).await.unwrap();
+        let guest = sandbox().prepare(built("load-bytes")).await.unwrap();
         assert!(guest.refused_import().unwrap().contains("load-by-name"));
-        let guest = sandbox().prepare(component("prefix")).await.unwrap();
+        let guest = sandbox().prepare(stock()).await.unwrap();
         assert_eq!(guest.refused_import(), None);
     }
 
     #[tokio::test]
     async fn damaged_guests_never_harm_the_host() {
-        let bytes = component("trap");
+        let bytes = built("trap");
         let sandbox = Sandbox::new(SandboxConfig {
             upload_bytes: 1 << 20,
             ..small()

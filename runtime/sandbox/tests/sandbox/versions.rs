@@ -1,7 +1,7 @@
 //! Guests of every version of the world, and what the host tells each of augmentation.
 
 use crate::fakes::{Loader, Summing, context, model, samples, sandbox};
-use crate::files::component;
+use crate::files::stock;
 use frostline_sandbox::{Call, CallContext, Limits};
 use frostline_tensor::{
     BoxFuture, Data, LoadedPixels, OpError, PixelFormat, PixelSpec, SampleLoader, SampleRef, Tensor,
@@ -50,7 +50,7 @@ async fn sums(bytes: Vec<u8>) -> (f32, f32, bool) {
 
 #[tokio::test]
 async fn the_stock_guest_loads_what_the_extraction_asks_for() {
-    assert_eq!(sums(component("prefix")).await, (12.0 * 107.0, 12.0 * 7.0, true));
+    assert_eq!(sums(stock()).await, (12.0 * 107.0, 12.0 * 7.0, true));
 }
 
 #[tokio::test]

@@ -6,7 +6,6 @@ use crate::metrics::{metrics, operator, value};
 use crate::support::TestHost;
 use frostline_wire::{Description, DescriptionRequest, ErrorClass, Pin, QuotaKey};
 use http::{Method, StatusCode};
-use std::path::Path;
 
 async fn describe(client: &Client, (guest, model): (Pin, Pin)) -> Description {
     let request = DescriptionRequest {
@@ -53,9 +52,7 @@ mod needs_guests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_guest_that_describes_itself_without_end_uses_up_its_tenants_quota() {
-        let guests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/guests");
-        let guests = std::env::var_os("FROSTLINE_GUESTS_DIR").map_or(guests, Into::into);
-        let spin = std::fs::read(guests.join("spin-in-describe.wasm")).expect("cargo xtask guests builds it");
+        let spin = std::fs::read(frostline_needs::built_guest("spin-in-describe")).unwrap();
         let test = TestHost::start().await;
         let tenant = test.tenant("greedy", &[(QuotaKey::CpuSeconds, 0)]).await;
         let (_, model) = tenant.upload().await;

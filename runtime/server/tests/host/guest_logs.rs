@@ -5,7 +5,6 @@ use crate::fixtures::pin;
 use crate::support::TestHost;
 use frostline_wire::{ErrorClass, GuestLog, Pin};
 use http::{Method, StatusCode};
-use std::path::Path;
 
 async fn log(client: &Client, query: &str) -> GuestLog {
     let (status, log) = client.get(&format!("/v1/guests/noisy/log{query}")).await;
@@ -24,9 +23,7 @@ mod needs_guests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_tenant_reads_what_its_own_guests_logged_and_nobody_else_does() {
-        let guests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/guests");
-        let guests = std::env::var_os("FROSTLINE_GUESTS_DIR").map_or(guests, Into::into);
-        let noisy = std::fs::read(guests.join("long-log-line.wasm")).expect("cargo xtask guests builds it");
+        let noisy = std::fs::read(frostline_needs::built_guest("long-log-line")).unwrap();
         let test = TestHost::start().await;
         test.photos(2);
         let (acme, bolt) = (test.tenant("acme", &[]).await, test.tenant("bolt", &[]).await);

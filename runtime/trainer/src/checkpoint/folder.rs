@@ -1,9 +1,9 @@
 //! A run's folder.
 
 use super::config::{self, digest};
-use super::keeper::Keeper;
+use super::keeper::{Keeper, Place};
 use super::lock::{Kept, lock};
-use super::record;
+use super::record::{self, Recorder};
 use super::run_folder::RunFolder;
 use super::samples::SampleIndex;
 use super::shelf::{Found, Shelf};
@@ -92,11 +92,11 @@ impl Folder {
         Ok((folder, kept))
     }
 
-    /// Has what `events` are told written to the folder as well.
+    /// Has what `events` are told written to the folder as well, soon after.
     ///
     /// # Errors
     /// [`TrainerError::Run`].
-    pub(crate) fn recorded(&self, events: &Events) -> Result<Events, TrainerError> {
+    pub(crate) fn recorded(&self, events: &Events) -> Result<(Events, Recorder), TrainerError> {
         record::recorded(&self.path.join(EVENTS), events).map_err(|error| self.failed(&error))
     }
 
@@ -153,7 +153,12 @@ impl Folder {
 
     /// What writes the checkpoints of the `job`.
     pub(crate) fn keeper(self, job: JobNote, events: &Events) -> Keeper {
-        Keeper::new(self.shelf, self.kept, job, self.maker, self.every, events)
+        let place = Place {
+            shelf: self.shelf,
+            kept: self.kept,
+            every: self.every,
+        };
+        Keeper::new(place, job, self.maker, events)
     }
 
     fn failed(&self, error: &io::Error) -> TrainerError {

@@ -1,7 +1,7 @@
 //! Writes checkpoints beside the job.
 
 use super::lock::Kept;
-use super::shelf::{Shelf, Weights};
+use super::shelf::{KeptEpoch, Shelf};
 use super::snapshot::{JobNote, Maker, Note, Situation, Snapshot};
 use crate::compute::SuffixState;
 use crate::pipeline::Part;
@@ -32,21 +32,22 @@ pub(crate) struct Keeper {
     newest: Option<PathBuf>,
 }
 
+/// Where a job's checkpoints go, and when they are due.
+pub(super) struct Place {
+    pub(super) shelf: Shelf,
+    pub(super) kept: Arc<Kept>,
+    /// Steps from one to the next.
+    pub(super) every: Option<u64>,
+}
+
 impl Keeper {
-    pub(super) fn new(
-        shelf: Shelf,
-        kept: Arc<Kept>,
-        job: JobNote,
-        maker: Maker,
-        every: Option<u64>,
-        events: &Events,
-    ) -> Self {
+    pub(super) fn new(place: Place, job: JobNote, maker: Maker, events: &Events) -> Self {
         Self {
-            shelf: Arc::new(Mutex::new(shelf)),
-            kept,
+            shelf: Arc::new(Mutex::new(place.shelf)),
+            kept: place.kept,
             job,
             maker,
-            every,
+            every: place.every,
             events: Arc::clone(events),
             last: Instant::now(),
             writing: None,
@@ -68,7 +69,7 @@ impl Keeper {
         situation: Situation,
         suffix: SuffixState,
         bad: Vec<(Part, usize)>,
-        best: Option<Weights>,
+        best: Option<KeptEpoch>,
     ) {
         self.settle().await;
         self.last = Instant::now();
@@ -99,7 +100,7 @@ fn write(
     shelf: &Mutex<Shelf>,
     events: &Events,
     snapshot: &Snapshot,
-    best: Option<&Weights>,
+    best: Option<&KeptEpoch>,
 ) -> Option<PathBuf> {
     let (started, progress) = (Instant::now(), snapshot.note.at.progress);
     let (file, bytes, error) = match shelf.lock().save(snapshot, best) {

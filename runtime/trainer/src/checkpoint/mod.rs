@@ -24,5 +24,5 @@ pub(crate) use keeper::Keeper;
 pub use list::{RunState, RunSummary, can_resume, runs, unfinished};
 pub use run_folder::RunFolder;
 pub(crate) use samples::SampleIndex;
-pub(crate) use shelf::{Found, Weights};
+pub(crate) use shelf::{Found, KeptEpoch, Weights};
 pub(crate) use snapshot::{BestNote, EpochResult, Progress, Situation};

@@ -4,34 +4,42 @@ use crate::{Event, Events, Quality};
 use frostline_client::Notice;
 use frostline_job::Logged;
 use parking_lot::Mutex;
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{mpsc, oneshot};
 
-/// Lines that are appended to a file as they come.
-struct Record {
-    file: File,
-    began: Instant,
-    /// What the job took before, in seconds.
-    before: f64,
-    failed: bool,
+/// Lines that wait for a disk that does not keep up: minutes of steps, in some ten megabytes.
+const WAITING: usize = 1 << 16;
+
+/// Writes events on a thread of its own, so that whoever tells of one never waits for the disk.
+pub(crate) struct Recorder {
+    lines: mpsc::Sender<Entry>,
 }
 
-impl Record {
-    fn add(&mut self, event: &Event) -> io::Result<()> {
-        let mut line = serde_json::to_string(event)?;
-        // Events are objects.
-        line.truncate(line.len().saturating_sub(1));
-        let at = self.before + self.began.elapsed().as_secs_f64();
-        self.file
-            .write_all(format!("{line},\"at\":{at:.3}}}\n").as_bytes())
+enum Entry {
+    Line(String),
+    /// Answers once all lines before it are written.
+    Settle(oneshot::Sender<()>),
+}
+
+impl Recorder {
+    /// Waits until all that was told before is written, or cannot be.
+    pub(crate) async fn settle(&self) {
+        let (written, all_written) = oneshot::channel();
+        if self.lines.send(Entry::Settle(written)).await.is_ok() {
+            // A writer that is gone writes nothing any more.
+            let _ = all_written.await;
+        }
     }
 }
 
 /// Has `events` told, and what is told written to the file at `path`, after what is there. Where that fails it is said once and then left.
-pub(super) fn recorded(path: &Path, events: &Events) -> io::Result<Events> {
+pub(super) fn recorded(path: &Path, events: &Events) -> io::Result<(Events, Recorder)> {
     let (end, before) = end_of(path)?;
     let mut file = File::options()
         .create(true)
@@ -41,26 +49,71 @@ pub(super) fn recorded(path: &Path, events: &Events) -> io::Result<Events> {
     // What a job that was killed left of a line goes.
     file.set_len(end)?;
     file.seek(SeekFrom::End(0))?;
-    let record = Mutex::new(Record {
-        file,
-        began: Instant::now(),
-        before,
-        failed: false,
-    });
-    let (events, path) = (Arc::clone(events), path.to_owned());
-    Ok(Arc::new(move |event| {
+    recorded_to(file, path, before, events)
+}
+
+/// The same to a `file`, of a job that took so many seconds `before`.
+fn recorded_to(
+    file: impl Write + Send + 'static,
+    path: &Path,
+    before: f64,
+    events: &Events,
+) -> io::Result<(Events, Recorder)> {
+    let (lines, waiting) = mpsc::channel(WAITING);
+    let lost = format!(
+        "events are missing in {}: the disk is too slow for them",
+        path.display()
+    );
+    let (told, place) = (Arc::clone(events), path.display().to_string());
+    let failed = move |why: &dyn Display| {
+        let message = format!("no more events are written to {place}: {why}");
+        told(Event::Warning { message });
+    };
+    std::thread::Builder::new()
+        .name("frostline-events".to_owned())
+        .spawn(move || write(file, waiting, failed))?;
+    let recorder = Recorder { lines: lines.clone() };
+    let (events, began) = (Arc::clone(events), Instant::now());
+    // Held for as long as it takes to put a line into the queue, so that lines stand in the order of their times.
+    let lines = Mutex::new((lines, Some(lost)));
+    let recorded = move |event| {
         if !matches!(event, Event::Notice(Notice::Uploading { .. })) {
-            let mut record = record.lock();
-            if !record.failed
-                && let Err(error) = record.add(&event)
-            {
-                record.failed = true;
-                let message = format!("no more events are written to {}: {error}", path.display());
-                events(Event::Warning { message });
-            }
+            let mut held = lines.lock();
+            let line = line(&event, before + began.elapsed().as_secs_f64());
+            let sent = line.map(|line| held.0.try_send(Entry::Line(line)));
+            let lost = match sent {
+                Ok(Err(TrySendError::Full(_))) => held.1.take(),
+                _ => None,
+            };
+            drop(held);
+            lost.into_iter()
+                .for_each(|message| events(Event::Warning { message }));
         }
         events(event);
-    }))
+    };
+    Ok((Arc::new(recorded), recorder))
+}
+
+/// Writes what comes, until that `failed` or nobody tells anything any more.
+fn write(mut file: impl Write, mut waiting: mpsc::Receiver<Entry>, failed: impl Fn(&dyn Display)) {
+    while let Some(entry) = waiting.blocking_recv() {
+        match entry {
+            Entry::Line(line) => {
+                if let Err(error) = file.write_all(line.as_bytes()) {
+                    return failed(&error);
+                }
+            }
+            Entry::Settle(written) => drop(written.send(())),
+        }
+    }
+}
+
+/// An event as a line, with when it was.
+fn line(event: &Event, at: f64) -> serde_json::Result<String> {
+    let mut line = serde_json::to_string(event)?;
+    // Events are objects.
+    line.truncate(line.len().saturating_sub(1));
+    Ok(format!("{line},\"at\":{at:.3}}}\n"))
 }
 
 /// Where the last whole line ends, and when that was.
@@ -114,19 +167,27 @@ mod tests {
     use super::*;
     use std::fs;
 
-    #[test]
-    fn events_are_appended_after_the_last_whole_line() {
+    fn warning(message: &str) -> Event {
+        Event::Warning {
+            message: message.to_owned(),
+        }
+    }
+
+    #[tokio::test]
+    async fn events_are_appended_after_the_last_whole_line() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("events.jsonl");
         let silent: Events = Arc::new(|_| ());
-        let warning = |message: &str| Event::Warning {
-            message: message.to_owned(),
+        let told = async |message: &str| {
+            let (events, recorder) = recorded(&path, &silent).unwrap();
+            events(warning(message));
+            recorder.settle().await;
         };
-        recorded(&path, &silent).unwrap()(warning("one"));
+        told("one").await;
         let mut text = fs::read_to_string(&path).unwrap();
         text = text.replace("\"at\":0.0", "\"at\":70.0");
         fs::write(&path, format!("{text}{{\"event\":\"war")).unwrap();
-        recorded(&path, &silent).unwrap()(warning("two"));
+        told("two").await;
         let text = fs::read_to_string(&path).unwrap();
         let read: Vec<_> = text
             .lines()
@@ -135,5 +196,51 @@ mod tests {
         let told: Vec<_> = read.iter().map(|line| line.event.clone().unwrap()).collect();
         assert_eq!(told, [warning("one"), warning("two")]);
         assert!(read[1].at.unwrap() >= 70.0, "{read:?}");
+    }
+
+    /// A disk that takes nothing until the gate opens.
+    struct Slow {
+        gate: Option<oneshot::Receiver<()>>,
+        written: Arc<Mutex<Vec<u8>>>,
+    }
+
+    impl Write for Slow {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if let Some(gate) = self.gate.take() {
+                gate.blocking_recv().unwrap();
+            }
+            self.written.lock().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn nobody_who_tells_of_an_event_waits_for_the_disk() {
+        let (open, gate) = oneshot::channel();
+        let written: Arc<Mutex<Vec<u8>>> = Arc::default();
+        let disk = Slow {
+            gate: Some(gate),
+            written: Arc::clone(&written),
+        };
+        let warned = Arc::new(Mutex::new(0));
+        let log = Arc::clone(&warned);
+        let told: Events = Arc::new(move |event| {
+            let lost = matches!(event, Event::Warning { message } if message.contains("missing in slow"));
+            *log.lock() += u32::from(lost);
+        });
+        let (events, recorder) = recorded_to(disk, Path::new("slow"), 0.0, &told).unwrap();
+        // One more than wait: the disk has the first, and what does not fit is lost.
+        for _ in 0..WAITING + 10 {
+            events(warning("told"));
+        }
+        assert!(written.lock().is_empty() && *warned.lock() == 1);
+        open.send(()).unwrap();
+        recorder.settle().await;
+        let lines = written.lock().iter().filter(|byte| **byte == b'\n').count();
+        assert!((WAITING..=WAITING + 1).contains(&lines), "{lines}");
     }
 }

@@ -2,7 +2,9 @@
 
 use super::file::{self, Tensors};
 use super::snapshot::{BestFile, BestNote, JobNote, Snapshot};
+use crate::predictions::Predictions;
 use crate::whole_file::{self, Create};
+use frostline_tensor::ShapeError;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,6 +15,21 @@ const KEPT: usize = 2;
 
 /// Weights by their names, as they are merged into a model.
 pub(crate) type Weights = Arc<Vec<(String, frostline_tensor::Tensor)>>;
+
+/// An epoch that is kept: its weights, and what they made of the validation samples, as far as that is known.
+#[derive(Clone)]
+pub(crate) struct KeptEpoch {
+    pub(crate) weights: Weights,
+    pub(crate) predictions: Option<Arc<Predictions>>,
+}
+
+/// A kept epoch as it was found.
+#[derive(Debug)]
+pub(crate) struct FoundEpoch {
+    pub(crate) weights: Weights,
+    /// [`Predictions::of_tensors`].
+    pub(crate) predictions: Tensors,
+}
 
 /// A folder of checkpoints.
 #[derive(Debug)]
@@ -30,7 +47,7 @@ pub(crate) struct Shelf {
 pub(crate) struct Found {
     pub(crate) path: PathBuf,
     pub(crate) snapshot: Snapshot,
-    pub(crate) best: Option<Weights>,
+    pub(crate) best: Option<FoundEpoch>,
     /// What was not whole, for people.
     pub(crate) told: Vec<String>,
     broken: Vec<PathBuf>,
@@ -57,12 +74,12 @@ impl Shelf {
     pub(crate) fn save(
         &mut self,
         snapshot: &Snapshot,
-        best: Option<&Weights>,
+        best: Option<&KeptEpoch>,
     ) -> Result<(PathBuf, u64), (PathBuf, io::Error)> {
         let path = self.folder.join(name(STEP, snapshot.note.at.progress.step));
         let failed = |error| (path.clone(), error);
         let mut bytes = 0;
-        if let (Some(note), Some(weights)) = (snapshot.note.at.best, best)
+        if let (Some(note), Some(epoch)) = (snapshot.note.at.best, best)
             && self.best != Some(note)
         {
             let of = BestFile {
@@ -70,7 +87,8 @@ impl Shelf {
                 best: note,
             };
             let path = self.best_path(note);
-            bytes += file::write(&path, self.create, &of, weights).map_err(failed)?;
+            let tensors = epoch.tensors().map_err(io::Error::other).map_err(failed)?;
+            bytes += file::write(&path, self.create, &of, &tensors).map_err(failed)?;
             self.best = Some(note);
         }
         bytes += snapshot.write(&path, self.create).map_err(failed)?;
@@ -169,12 +187,12 @@ impl Shelf {
         Ok(())
     }
 
-    fn best_of(&self, snapshot: &Snapshot, told: &mut Vec<String>) -> Option<Weights> {
+    fn best_of(&self, snapshot: &Snapshot, told: &mut Vec<String>) -> Option<FoundEpoch> {
         let note = snapshot.note.at.best?;
         let path = self.best_path(note);
         let why = match read_best(&path) {
-            Ok((of, weights)) if of.best == note && of.job == snapshot.note.job => {
-                return Some(Arc::new(weights));
+            Ok((of, tensors)) if of.best.epoch == note.epoch && of.job == snapshot.note.job => {
+                return Some(FoundEpoch::of(tensors));
             }
             Ok(_) => "it is of another job".to_owned(),
             Err(error) => error.to_string(),
@@ -185,6 +203,36 @@ impl Shelf {
             path.display()
         ));
         None
+    }
+}
+
+/// Stands before the names of predictions, beside the weights.
+const PREDICTIONS: &str = "predictions/";
+
+impl KeptEpoch {
+    fn tensors(&self) -> Result<Tensors, ShapeError> {
+        let mut tensors = Tensors::clone(&self.weights);
+        if let Some(predictions) = &self.predictions {
+            let named = predictions.tensors()?.into_iter();
+            tensors.extend(named.map(|(name, tensor)| (format!("{PREDICTIONS}{name}"), tensor)));
+        }
+        Ok(tensors)
+    }
+}
+
+impl FoundEpoch {
+    fn of(tensors: Tensors) -> Self {
+        let (mut weights, mut predictions) = (Tensors::new(), Tensors::new());
+        for (name, tensor) in tensors {
+            match name.strip_prefix(PREDICTIONS) {
+                Some(name) => predictions.push((name.to_owned(), tensor)),
+                None => weights.push((name, tensor)),
+            }
+        }
+        Self {
+            weights: Arc::new(weights),
+            predictions,
+        }
     }
 }
 

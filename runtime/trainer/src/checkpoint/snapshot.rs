@@ -32,8 +32,6 @@ pub(crate) struct Note {
     #[serde(flatten)]
     pub(crate) at: Situation,
     winograd: BTreeSet<String>,
-    /// Rows of a batch, whether it ended in an update, and how often such a step drew.
-    drawn: Vec<(usize, bool, u64)>,
 }
 
 /// Where a job stands.
@@ -152,11 +150,6 @@ impl Note {
             maker,
             at,
             winograd: suffix.winograd.clone(),
-            drawn: suffix
-                .drawn
-                .iter()
-                .map(|((rows, updates), draws)| (*rows, *updates, *draws))
-                .collect(),
         }
     }
 }
@@ -214,15 +207,11 @@ impl Snapshot {
                 },
             }
         }
-        let drawn = note.drawn.iter();
         Ok(Self {
             suffix: SuffixState {
                 slots,
                 standard,
                 winograd: note.winograd.clone(),
-                drawn: drawn
-                    .map(|(rows, updates, draws)| ((*rows, *updates), *draws))
-                    .collect(),
             },
             note,
             bad,

@@ -3,8 +3,8 @@ use super::step::training;
 use crate::TrainerError;
 use crate::standard::Standard;
 use frostline_tensor::Tensor;
-use frostline_training::{StateSlot, StepSettings, TrainingError};
-use std::collections::{BTreeMap, BTreeSet};
+use frostline_training::{StateSlot, TrainingError};
+use std::collections::BTreeSet;
 
 /// All of a suffix that one step hands to the next, bit for bit.
 #[derive(Debug, Clone, PartialEq)]
@@ -14,12 +14,7 @@ pub(crate) struct SuffixState {
     pub(crate) standard: Option<Standard>,
     /// Weights that are convolved by Winograd's way, which was measured and may come out otherwise the next time.
     pub(crate) winograd: BTreeSet<String>,
-    pub(crate) drawn: Drawn,
 }
-
-/// How often dropout was drawn by the steps of each size, with an update and without: an engine's session goes on drawing from one step to the
-/// next, and one that is built anew has to go on where the last one was.
-pub(crate) type Drawn = BTreeMap<(usize, bool), u64>;
 
 impl Suffix {
     /// What the next step begins with (copied).
@@ -28,7 +23,6 @@ impl Suffix {
             slots: self.state.tensors().map_err(training)?,
             standard: self.standard.clone(),
             winograd: self.settings.winograd.clone(),
-            drawn: self.drawn.clone(),
         })
     }
 }
@@ -56,13 +50,4 @@ impl SuffixState {
             }),
         }
     }
-}
-
-/// `settings` for a session whose dropout goes on after so many draws. The engine draws with its seed, and counts that up by one a run.
-pub(super) fn after(settings: &StepSettings, draws: u64) -> StepSettings {
-    let mut settings = settings.clone();
-    for dropout in &mut settings.dropout {
-        dropout.seed = dropout.seed.wrapping_add(draws);
-    }
-    settings
 }

@@ -2,82 +2,75 @@
 
 use crate::TrainerError;
 use crate::recipe::StepTerms;
-use frostline_engine::{EngineError, Interrupt, ResidentSlot, Session, SessionOptions};
-use frostline_graph::Model;
+use frostline_engine::{EngineError, Interrupt, ResidentSlot, ResidentState, Session, SessionOptions};
 use frostline_tensor::Tensor;
-use frostline_training::{Scalars, StateSlot, StepSettings, TrainingError, TrainingGraph};
+use frostline_training::{Mask, Scalars, StateSlot, TrainingError, TrainingGraph};
+use std::borrow::Cow;
 
-/// The step for one batch size.
+/// A graph of the suffix in a session of its own: the step for one batch size, or the update.
 pub(super) struct Step {
     pub(super) batch: usize,
-    /// Whether it ends in an update.
-    pub(super) updates: bool,
-    pub(super) session: Session,
-    pub(super) input: String,
-    pub(super) targets: String,
-    pub(super) scalars: Scalars,
-    pub(super) loss: String,
+    session: Session,
+    input: String,
+    targets: String,
+    masks: Vec<Mask>,
+    scalars: Scalars,
+    loss: String,
 }
 
 impl Step {
     pub(super) fn open(
         batch: usize,
-        updates: bool,
         graph: TrainingGraph,
         options: &SessionOptions,
         interrupt: &Interrupt,
     ) -> Result<Self, TrainerError> {
-        let session = open(&graph, options, interrupt)?;
-        let TrainingGraph {
-            input,
-            targets,
-            scalars,
-            loss,
-            ..
-        } = graph;
         Ok(Self {
             batch,
-            updates,
-            session,
-            input,
-            targets,
-            scalars,
-            loss,
+            session: open(&graph, options, interrupt)?,
+            input: graph.input,
+            targets: graph.targets,
+            masks: graph.masks,
+            scalars: graph.scalars,
+            loss: graph.loss,
         })
     }
-}
 
-/// What the step's scalars are, by the inputs that take them.
-pub(super) fn scalars<'a>(
-    names: &'a Scalars,
-    terms: &StepTerms,
-) -> Result<Vec<(&'a str, Tensor)>, TrainerError> {
-    let given = [
-        (Some(&names.learning_rate), terms.rate),
-        (names.share.as_ref(), terms.share),
-        (names.average_decay.as_ref(), terms.decay),
-    ];
-    let taken = given
-        .into_iter()
-        .filter_map(|(name, value)| Some((name?.as_str(), value)));
-    taken
-        .map(|(name, value)| Ok((name, Tensor::f32([], vec![value])?)))
-        .collect()
-}
-
-pub(super) fn build(
-    model: &Model,
-    batch: usize,
-    settings: &StepSettings,
-    updates: bool,
-    freeze: &str,
-) -> Result<TrainingGraph, TrainerError> {
-    let built = if updates {
-        TrainingGraph::build(model, batch, settings)
-    } else {
-        TrainingGraph::gather(model, batch, settings)
-    };
-    built.map_err(|source| not_trained(freeze, source))
+    /// Runs it on `state`, with `batch` where it takes one, and with what `terms` say where it updates. The loss of the batch.
+    pub(super) fn run(
+        &mut self,
+        state: &mut ResidentState,
+        batch: Option<[&Tensor; 2]>,
+        terms: &StepTerms,
+        interrupt: &Interrupt,
+    ) -> Result<Option<f32>, TrainerError> {
+        let mut inputs = Vec::new();
+        if let Some([activations, targets]) = batch {
+            inputs.push((self.input.as_str(), Cow::Borrowed(activations)));
+            inputs.push((self.targets.as_str(), Cow::Borrowed(targets)));
+            for mask in &self.masks {
+                inputs.push((mask.input.as_str(), Cow::Owned(mask.draw(terms.step)?)));
+            }
+        }
+        let scalars = [
+            (Some(&self.scalars.learning_rate), terms.rate),
+            (self.scalars.average_decay.as_ref(), terms.decay),
+        ];
+        for (name, value) in scalars {
+            let taken = name.filter(|name| self.session.inputs().iter().any(|slot| slot.name == **name));
+            if let Some(name) = taken {
+                inputs.push((name, Cow::Owned(Tensor::f32([], vec![value])?)));
+            }
+        }
+        let inputs: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (*name, &**tensor)).collect();
+        let wanted = batch.map(|_| self.loss.as_str());
+        let outputs = self
+            .session
+            .step_until(state, &inputs, wanted.as_slice(), interrupt)
+            .map_err(training)?;
+        let loss = outputs.first().and_then(Tensor::as_f32);
+        Ok(loss.and_then(|loss| loss.first().copied()))
+    }
 }
 
 /// A session that leaves the transposes of `graph` as they are: each is of the smaller operand of a matrix product.

@@ -1,5 +1,5 @@
-use super::state::{Drawn, SuffixState, after};
-use super::step::{Step, build, not_trained, resident, scalars, training};
+use super::state::SuffixState;
+use super::step::{Step, not_trained, resident, training};
 use super::{Dedicated, Forward, ways};
 use crate::TrainerError;
 use crate::pipeline::{Keeping, Rows};
@@ -10,7 +10,7 @@ use frostline_engine::{Interrupt, ResidentState, SessionOptions};
 use frostline_graph::Model;
 use frostline_profile::Folder;
 use frostline_tensor::Tensor;
-use frostline_training::{StateSlot, StepSettings};
+use frostline_training::{StateSlot, StepSettings, TrainingGraph};
 use frostline_wire::Split;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -45,7 +45,8 @@ pub(crate) struct Suffix {
     slots: Vec<StateSlot>,
     /// The last used comes last.
     sessions: Vec<Step>,
-    pub(super) drawn: Drawn,
+    /// The update, where several batches make one, once there was one.
+    update: Option<Step>,
     /// The forward pass under the present weights, once asked for.
     present: Option<Forward>,
 }
@@ -123,21 +124,19 @@ impl Suffix {
             let chosen = ways::winograd(&model, batch, &options, known.as_ref(), interrupt);
             settings.winograd = chosen.map_err(|source| not_trained(&freeze, source))?;
         }
-        let drawn = from.as_ref().map(|from| from.drawn.clone()).unwrap_or_default();
-        let draws = drawn.get(&(batch, true)).copied().unwrap_or_default();
-        let mut graph = build(&model, batch, &after(&settings, draws), true, &freeze)?;
+        let built = TrainingGraph::build(&model, batch, &settings);
+        let mut graph = built.map_err(|source| not_trained(&freeze, source))?;
         for slot in &mut graph.state {
-            if let Some(from) = &from {
-                from.put(slot).map_err(|source| not_trained(&freeze, source))?;
-            } else if let Some(tensor) = remembered.remove(&slot.input) {
-                slot.initial = slot
-                    .hold(&tensor)
-                    .map_err(|source| not_trained(&freeze, source))?;
-            }
+            let begins = match (&from, remembered.remove(&slot.input)) {
+                (Some(from), _) => from.put(slot),
+                (None, Some(tensor)) => slot.hold(&tensor).map(|held| slot.initial = held),
+                (None, None) => Ok(()),
+            };
+            begins.map_err(|source| not_trained(&freeze, source))?;
         }
         let state = ResidentState::new(resident(&graph.state)).map_err(training)?;
         let slots = graph.state.clone();
-        let sessions = vec![Step::open(batch, true, graph, &options, interrupt)?];
+        let sessions = vec![Step::open(batch, graph, &options, interrupt)?];
         Ok(Self {
             whole,
             model,
@@ -156,7 +155,7 @@ impl Suffix {
             state,
             slots,
             sessions,
-            drawn,
+            update: None,
             present: None,
         })
     }
@@ -192,6 +191,7 @@ impl Suffix {
         let (activations, keeping) = self.freeze_activations(split, rows)?;
         let loss = self.step(&activations, targets, terms)?;
         keeping.keep(activations);
+        self.update(terms)?;
         Ok(loss)
     }
 
@@ -220,27 +220,37 @@ impl Suffix {
             Some([activations, targets]) => (activations, targets),
             None => (activations, &targets),
         };
-        self.prepare(batch, terms.updates)?;
-        let step = self
-            .sessions
-            .last_mut()
-            .ok_or(TrainerError::Ended { part: "engine" })?;
-        let scalars = scalars(&step.scalars, terms)?;
-        let mut inputs = vec![
-            (step.input.as_str(), activations),
-            (step.targets.as_str(), targets),
-        ];
-        inputs.extend(scalars.iter().map(|(name, value)| (*name, value)));
-        let outputs = step
-            .session
-            .step_until(&mut self.state, &inputs, &[step.loss.as_str()], &self.interrupt)
-            .map_err(training)?;
-        *self.drawn.entry((batch, terms.updates)).or_default() += 1;
-        let loss = outputs
-            .first()
-            .and_then(Tensor::as_f32)
-            .and_then(|loss| loss.first().copied());
-        loss.ok_or(TrainerError::Ended { part: "engine" })
+        self.prepare(batch)?;
+        let ended = TrainerError::Ended { part: "engine" };
+        let Some(step) = self.sessions.last_mut() else {
+            return Err(ended);
+        };
+        let batch = Some([activations, targets]);
+        let loss = step.run(&mut self.state, batch, terms, &self.interrupt)?;
+        loss.ok_or(ended)
+    }
+
+    /// The update of several batches, where `terms` say that it is due and any of them had a sample.
+    pub(crate) fn update(&mut self, terms: &StepTerms) -> Result<(), TrainerError> {
+        if !self.settings.accumulates || !terms.updates {
+            return Ok(());
+        }
+        let count = self.state.tensor(StateSlot::COUNT).map_err(training)?;
+        if count.as_f32().is_none_or(|count| count == [0.0]) {
+            return Ok(());
+        }
+        self.present = None;
+        if self.update.is_none() {
+            let graph = TrainingGraph::update(&self.model, &self.settings);
+            let graph = graph.map_err(|source| not_trained(&self.freeze, source))?;
+            self.update = Some(Step::open(0, graph, &self.options, &self.interrupt)?);
+        }
+        match &mut self.update {
+            Some(update) => update
+                .run(&mut self.state, None, terms, &self.interrupt)
+                .map(drop),
+            None => Ok(()),
+        }
     }
 
     /// Looks at rows that features are to be standardised by.
@@ -341,18 +351,16 @@ impl Suffix {
         Ok(self.middles.last_mut().and_then(|(_, middle)| middle.as_mut()))
     }
 
-    /// Makes the step for `batch` rows, with the update or without, the last of the sessions.
-    fn prepare(&mut self, batch: usize, updates: bool) -> Result<(), TrainerError> {
-        let wanted = |step: &Step| step.batch == batch && step.updates == updates;
-        if let Some(found) = self.sessions.iter().position(wanted) {
+    /// Makes the step for `batch` rows the last of the sessions.
+    fn prepare(&mut self, batch: usize) -> Result<(), TrainerError> {
+        if let Some(found) = self.sessions.iter().position(|step| step.batch == batch) {
             let step = self.sessions.remove(found);
             self.sessions.push(step);
             return Ok(());
         }
-        let draws = self.drawn.get(&(batch, updates)).copied().unwrap_or_default();
-        let settings = after(&self.settings, draws);
-        let graph = build(&self.model, batch, &settings, updates, &self.freeze)?;
-        let step = Step::open(batch, updates, graph, &self.options, &self.interrupt)?;
+        let graph = TrainingGraph::build(&self.model, batch, &self.settings);
+        let graph = graph.map_err(|source| not_trained(&self.freeze, source))?;
+        let step = Step::open(batch, graph, &self.options, &self.interrupt)?;
         if self.sessions.len() >= SESSIONS {
             self.sessions.remove(0);
         }

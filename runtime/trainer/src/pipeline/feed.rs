@@ -88,14 +88,16 @@ impl Feed {
     ) -> Result<Self, TrainerError> {
         plan.check_memory(&steering.now())?;
         let (sender, batches) = mpsc::channel(plan.ahead.max(1));
-        let pieces = (plan.memory_bytes / PIECE).min(u64::from(u32::MAX)) as usize;
-        let memory = Arc::new(Semaphore::new(pieces.min(Semaphore::MAX_PERMITS)));
+        let pieces = u32::try_from(plan.memory_bytes / PIECE).unwrap_or(u32::MAX);
+        let pieces = pieces.min(u32::try_from(Semaphore::MAX_PERMITS).unwrap_or(u32::MAX));
+        let memory = Arc::new(Semaphore::new(pieces as usize));
         let driver = Driver {
             plan,
             fetcher,
             steering,
             bad,
             memory,
+            pieces,
             sender,
         };
         let driver = AbortOnDropHandle::new(tokio::spawn(driver.run(hosts)));
@@ -126,6 +128,8 @@ struct Driver {
     steering: Arc<Steering>,
     bad: Arc<BadSamples>,
     memory: Arc<Semaphore>,
+    /// All of it.
+    pieces: u32,
     sender: mpsc::Sender<Fetching>,
 }
 
@@ -174,8 +178,9 @@ impl Driver {
             let source = self.plan.viewed(self.steering.next(part), epoch, part);
             let kept = features.map_or(0, |features| features.memory(samples.len()));
             let bytes = source.batch_bytes(Weight::of(samples.iter())).max(kept);
-            let pieces = bytes.div_ceil(PIECE);
-            let pieces = u32::try_from(pieces).unwrap_or(u32::MAX);
+            // A batch that takes more than there is waits until all of it is free, and no longer.
+            let pieces = u32::try_from(bytes.div_ceil(PIECE)).unwrap_or(u32::MAX);
+            let pieces = pieces.min(self.pieces);
             let memory = Arc::clone(&self.memory)
                 .acquire_many_owned(pieces)
                 .await

@@ -6,7 +6,7 @@ mod walk;
 
 pub use answer::{Answer, Estimated, Flagged, Likely, Prediction};
 
-use crate::compute::{Dedicated, blocking, session_options};
+use crate::compute::{Dedicated, Forward, blocking, session_options};
 use crate::scorer::Scorer;
 use crate::{SettingError, TrainerError, notes};
 use frostline_client::Task;
@@ -72,8 +72,10 @@ impl Predictor {
         let (task, names) = outputs(&model, &network)?;
         let options = session_options(device, threads);
         let decoders = options.threads;
-        let open =
-            move |interrupt: &Interrupt| Scorer::open(&model, task, batch, &options, interrupt, "predicting");
+        let open = move |interrupt: &Interrupt| {
+            let forward = Forward::open(&model, batch, &options, interrupt, "predicting")?;
+            Ok(Scorer::new(forward, &model, task))
+        };
         Ok(Self {
             network: Dedicated::open(open).await?,
             images: Images::start(paths, batch, pixels, decoders)?,

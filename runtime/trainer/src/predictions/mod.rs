@@ -2,6 +2,7 @@
 
 mod csv;
 mod outputs;
+mod tensors;
 
 pub(crate) use outputs::{Softmax, is_yes, sigmoid, top};
 

@@ -78,6 +78,7 @@ mod tests {
             ("layer4.0.w", 0.1),
             ("layer4.1.w", 0.5),
         ];
+        assert_eq!(found.len(), expected.len());
         for ((name, factor), (expected_name, expected)) in found.iter().zip(expected) {
             assert_eq!(name, expected_name);
             assert!((factor - expected).abs() < 1e-12);

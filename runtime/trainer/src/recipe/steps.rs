@@ -5,10 +5,10 @@ use crate::Recipe;
 /// What is said to one training step beside its batch.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct StepTerms {
+    /// Its number in the job: what is drawn for it depends on that.
+    pub(crate) step: u64,
     /// The largest learning rate of any weight.
     pub(crate) rate: f32,
-    /// The part of its update's samples that the batch has.
-    pub(crate) share: f32,
     /// Whether the update follows; else the batch's gradient is kept for that.
     pub(crate) updates: bool,
     /// What the average of weights keeps of itself.
@@ -21,8 +21,8 @@ impl StepTerms {
     /// Of a step that is taken to see how long it takes.
     pub(crate) fn measured() -> Self {
         Self {
+            step: 0,
             rate: 1e-3,
-            share: 1.0,
             updates: true,
             decay: 0.0,
             mix: None,
@@ -37,7 +37,6 @@ pub(crate) struct Steps {
     schedule: Schedule,
     /// Of an epoch.
     batches: usize,
-    samples: usize,
 }
 
 impl Steps {
@@ -56,23 +55,20 @@ impl Steps {
             },
             recipe: recipe.clone(),
             batches,
-            samples,
         }
     }
 
-    /// The terms for `rows` samples, the batch `index`, counted from 0, of `epoch`, counted from 1.
-    pub(crate) fn terms(&self, epoch: u32, index: usize, rows: usize) -> StepTerms {
+    /// The terms for the batch `index`, counted from 0, of `epoch`, counted from 1.
+    pub(crate) fn terms(&self, epoch: u32, index: usize) -> StepTerms {
         let together = self.recipe.gradient_accumulation_steps;
         let group = index / together;
-        let first = group * together * self.recipe.batch;
-        let samples = (together * self.recipe.batch).min(self.samples.saturating_sub(first));
         let epochs = u64::from(epoch.saturating_sub(1));
         let update = epochs * self.schedule.updates + group as u64;
         let step = epochs * self.batches as u64 + index as u64;
         let updates = (index + 1).is_multiple_of(together) || index + 1 == self.batches;
         StepTerms {
+            step,
             rate: (self.recipe.rates().most() * self.schedule.factor(update)) as f32,
-            share: rows as f32 / samples.max(1) as f32,
             updates,
             decay: self.decay(update) as f32,
             mix: Mix::draw(&self.recipe, step),
@@ -110,7 +106,7 @@ mod tests {
     fn the_last_batch_of_a_group_and_of_an_epoch_updates() {
         let updates = |epoch| {
             (0..5)
-                .map(|index| steps().terms(epoch, index, 4).updates)
+                .map(|index| steps().terms(epoch, index).updates)
                 .collect::<Vec<_>>()
         };
         assert_eq!(updates(1), [false, false, true, false, true]);
@@ -118,22 +114,11 @@ mod tests {
     }
 
     #[test]
-    fn shares_of_an_update_are_one_together() {
-        let shares: Vec<f32> = [4, 4, 4, 4, 2]
-            .into_iter()
-            .enumerate()
-            .map(|(index, rows)| steps().terms(1, index, rows).share)
-            .collect();
-        let sums = [shares[..3].iter().sum::<f32>(), shares[3..].iter().sum()];
-        assert!(sums.iter().all(|sum| (sum - 1.0).abs() < 1e-6), "{shares:?}");
-    }
-
-    #[test]
     fn the_rate_follows_updates_and_averages_begin_fresh() {
-        let rates: Vec<f32> = (0..5).map(|index| steps().terms(1, index, 4).rate).collect();
+        let rates: Vec<f32> = (0..5).map(|index| steps().terms(1, index).rate).collect();
         assert_eq!(rates, [0.0, 0.0, 0.0, 0.25, 0.25]);
-        assert_eq!(steps().terms(2, 0, 4).rate, 0.5);
-        assert_eq!(steps().terms(1, 0, 4).decay, 0.1);
-        assert_eq!(steps().terms(2, 4, 2).decay, 0.2);
+        assert_eq!(steps().terms(2, 0).rate, 0.5);
+        assert_eq!(steps().terms(1, 0).decay, 0.1);
+        assert_eq!(steps().terms(2, 4).decay, 0.2);
     }
 }

@@ -2,7 +2,7 @@
 
 mod step;
 
-use crate::checkpoint::{BestNote, EpochResult, Keeper, Progress, Situation, Weights};
+use crate::checkpoint::{BestNote, EpochResult, Keeper, KeptEpoch, Progress, Situation};
 use crate::compute::{Dedicated, Suffix, SuffixParts, session_options};
 use crate::offer::Offer;
 use crate::pipeline::{BadSamples, Batch, Feed, FeedPlan, Part, Steering};
@@ -79,13 +79,11 @@ pub(crate) struct Run {
     rows: [u64; 2],
 }
 
-/// The weights after the best epoch so far.
+/// The best epoch so far.
 #[derive(Clone)]
 pub(crate) struct Best {
     pub(crate) note: BestNote,
-    pub(crate) weights: Weights,
-    /// What they made of the validation samples; nothing where that was before the job was gone on with.
-    pub(crate) predictions: Option<Arc<Predictions>>,
+    pub(crate) kept: KeptEpoch,
 }
 
 impl Run {
@@ -268,11 +266,10 @@ impl Run {
         predictions: &Arc<Predictions>,
     ) {
         let known = self.best.as_ref().map(|best| best.note);
-        let order = known.map(|best| best.quality.score().partial_cmp(&quality.score()));
-        let first = match (order, known) {
-            (Some(Some(Ordering::Equal)), Some(best)) => best.first,
-            (None | Some(Some(Ordering::Less)), _) => epoch,
-            _ => return,
+        let first = match known.map(|best| (quality.compare(&best.quality), best.first)) {
+            Some((Ordering::Less, _)) => return,
+            Some((Ordering::Equal, first)) => first,
+            Some((Ordering::Greater, _)) | None => epoch,
         };
         self.best = Some(Best {
             note: BestNote {
@@ -280,8 +277,10 @@ impl Run {
                 first,
                 quality,
             },
-            weights: Arc::new(weights),
-            predictions: Some(Arc::clone(predictions)),
+            kept: KeptEpoch {
+                weights: Arc::new(weights),
+                predictions: Some(Arc::clone(predictions)),
+            },
         });
     }
 
@@ -318,8 +317,8 @@ impl Run {
             last: self.last,
             best: self.best.as_ref().map(|best| best.note),
         };
-        let weights = self.best.as_ref().map(|best| Arc::clone(&best.weights));
-        keeper.save(situation, suffix, self.bad.all(), weights).await;
+        let best = self.best.as_ref().map(|best| best.kept.clone());
+        keeper.save(situation, suffix, self.bad.all(), best).await;
         Ok(())
     }
 

@@ -17,14 +17,15 @@ impl Run {
     pub(crate) async fn step(&mut self, epoch: u32, index: usize) -> Result<(f32, usize), TrainerError> {
         let asked = Instant::now();
         let batch = &mut self.next().await?;
+        let terms = self.steps.terms(epoch, index);
         let Some(rows) = batch.rows.take() else {
+            self.suffix.run(move |suffix| suffix.update(&terms)).await?;
             return Ok((0.0, 0));
         };
         let waited = asked.elapsed();
         let (targets, count, kept) = (batch.targets.clone(), rows.count(), rows.kept());
         let source = Arc::clone(&batch.source);
         let split = source.split.clone();
-        let terms = self.steps.terms(epoch, index, count);
         let work = move |suffix: &mut Suffix| suffix.train(&split, rows, targets, &terms);
         let loss = self.suffix.run(work).await?;
         self.progress.step += 1;

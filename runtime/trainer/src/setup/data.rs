@@ -1,4 +1,5 @@
 use crate::compute::blocking;
+use crate::division::{Division, Listed};
 use crate::measure::mean_size;
 use crate::pipeline::{FeedPlan, Part};
 use crate::recipe::views;
@@ -14,6 +15,8 @@ pub(crate) struct Data {
     pub(crate) classes: Vec<String>,
     pub(super) outputs: Outputs,
     pub(crate) feed: FeedPlan,
+    /// How the job divided them; nothing of data that came divided.
+    pub(crate) division: Option<Division>,
     /// Mean size of the objects, in bytes.
     pub(super) object_bytes: u64,
     /// Bytes received for the listing.
@@ -53,6 +56,7 @@ impl Data {
         });
         Ok(Self {
             outputs: outputs(&dataset),
+            division: Division::of(&dataset, job.spec.validation, job.spec.division_seed()),
             classes: dataset.classes,
             feed,
             object_bytes,
@@ -104,11 +108,13 @@ fn divide(
     listing: Listing,
     table: Option<LabelTable>,
 ) -> Result<(Dataset, FeedPlan, u64), TrainerError> {
-    let (files, share, seed) = (job.guest.takes(), job.spec.validation, job.spec.division_seed());
-    let dataset = match table {
-        Some(table) => Dataset::from_table(&job.spec.data, listing, table, share, seed, files)?,
-        None => Dataset::from_listing(&job.spec.data, listing, share, seed, files)?,
+    let data = Listed {
+        root: &job.spec.data,
+        listing,
+        table,
+        files: job.guest.takes(),
     };
+    let dataset = data.divide(job.spec.validation, job.spec.division_seed())?;
     if dataset.task != Task::Classes && job.spec.recipe.sampling == Sampling::Balanced {
         return Err(TrainerError::from(SettingError {
             what: "sampling",
@@ -122,7 +128,7 @@ fn divide(
         task: dataset.task,
         epochs: job.spec.recipe.epochs,
         looks: job.spec.recipe.standardize,
-        seed,
+        seed: job.spec.recipe.seed,
         sampling: job.spec.recipe.sampling,
         views: views(&job.spec.recipe),
         ahead: job.spec.prefetch,

@@ -147,3 +147,52 @@ async fn a_model_trained_on_a_guests_own_input_is_measured_on_that_input_or_not_
     let refused = run(&host, again).await.outcome.unwrap_err();
     assert!(matches!(refused, TrainerError::GuestNeeded { .. }), "{refused}");
 }
+
+/// [`photos`] in class folders alone.
+fn undivided() -> Storage {
+    let mut storage = photos();
+    let objects = std::mem::take(&mut storage.objects);
+    let moved = |key: String| key.split_once('/').unwrap().1.to_owned();
+    storage.objects = objects
+        .into_iter()
+        .map(|(key, object)| (moved(key), object))
+        .collect();
+    storage
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_data_that_a_job_divided_only_what_it_held_out_is_measured_or_that_is_said() {
+    let (host, _) = undivided().start().await;
+    let out = TempDir::new().unwrap();
+    let mut wanted = job("features", out.path());
+    (wanted.validation_share, wanted.recipe.seed) = (Some(0.3), 5);
+    wanted.recipe.lr = Some(LearningRates::One(0.1));
+    let outcome = run(&host, wanted).await.outcome.unwrap();
+    let tuned = Model::read(&outcome.model).unwrap();
+    // Three of nine of each class.
+    let (same, events) = measure(&host, tuned.clone(), None).await;
+    let same = same.unwrap();
+    assert_eq!(
+        (same.samples, same.quality, same.held_out),
+        (9, outcome.validation, true)
+    );
+    assert!(
+        !events.iter().any(|event| matches!(event, Event::Warning { .. })),
+        "{events:?}"
+    );
+
+    let mut more = undivided();
+    more.objects
+        .insert("red/one-more.png".to_owned(), more.objects["red/0.png"].clone());
+    let (host, _) = more.start().await;
+    let (others, events) = measure(&host, tuned.clone(), None).await;
+    let others = others.unwrap();
+    assert_eq!((others.samples, others.held_out), (28, false));
+    let warned = |event: &Event| matches!(event, Event::Warning { message } if message.contains("trained on may be among"));
+    assert!(events.iter().any(warned), "{events:?}");
+
+    // Data with parts of their own say themselves what is measured.
+    let (host, _) = photos().start().await;
+    let (parts, events) = measure(&host, tuned, None).await;
+    assert_eq!((parts.as_ref().unwrap().samples, events), (6, Vec::new()));
+}

@@ -2,7 +2,7 @@
 
 use super::computing_host::Storage;
 use super::pipeline::png;
-use super::whole_job::{Ran, job, photos, run};
+use super::whole_job::{Ran, job, photos, run, widened};
 use crate::EncodingChoice;
 use crate::{Event, Job};
 use frostline_fake_host::FakeHost;
@@ -85,6 +85,28 @@ async fn every_sample_is_extracted_once_and_losses_stay_what_they_are() {
         let quality = |ran: Ran| ran.outcome.unwrap().validation;
         assert_eq!(quality(with), quality(without), "{split}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_of_which_two_batches_do_not_fit_the_memory_are_not_kept() {
+    let (host, _) = host().await;
+    let folder = TempDir::new().unwrap();
+    let mut wide = keeping("none", &folder);
+    // A batch of objects takes 173 KB, one of rows at the freeze cut 640.
+    (wide.model, wide.freeze) = (widened(20_000), "wide".to_owned());
+    wide.memory_bytes = 400_000;
+    let ran = run(&host, wide.clone()).await;
+    ran.outcome.as_ref().unwrap();
+    assert_eq!((told(&ran), epochs(&ran)), (vec![], vec![(0, 27); 3]));
+    let warned = ran
+        .events
+        .iter()
+        .any(|event| matches!(event, Event::Warning { message } if message.contains("640000 bytes")));
+    assert!(warned, "{:?}", ran.events);
+    wide.memory_bytes = 1_280_000;
+    let kept = run(&host, wide).await;
+    assert_eq!(epochs(&kept), [(6, 21), (27, 0), (27, 0)]);
+    assert!(close(&kept.losses(), &ran.losses()));
 }
 
 #[tokio::test(flavor = "multi_thread")]

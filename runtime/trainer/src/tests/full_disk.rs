@@ -7,36 +7,11 @@ use frostline_graph::Model;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 const DISK: &str = "FROSTLINE_TEST_DISK";
-
-/// Runs the ignored test with a small disk in a mount namespace. Says so where the system allows none.
-#[test]
-fn a_model_is_written_although_the_disk_of_its_run_is_full() {
-    let folder = TempDir::new().unwrap();
-    let within = |flags: &[&str], then: &str| -> Option<Output> {
-        let mut command = Command::new("unshare");
-        command.args(flags).args(["sh", "-c"]);
-        command.arg(format!("mount -t tmpfs -o size=1m none \"${DISK}\" && {then}"));
-        command.arg(std::env::current_exe().unwrap());
-        command.args(["tests::full_disk::on_a_small_disk", "--exact"]);
-        command.args(["--ignored", "--nocapture"]);
-        command.env(DISK, folder.path()).output().ok()
-    };
-    let ways = [&["--mount"][..], &["--map-root-user", "--mount"]];
-    let allowed = |flags: &&&[&str]| within(flags, "true").is_some_and(|tried| tried.status.success());
-    let Some(flags) = ways.iter().find(allowed) else {
-        eprintln!("skipped: this system allows no mount namespace (unshare --mount) for a small disk");
-        return;
-    };
-    let tried = within(flags, r#"exec "$0" "$@""#).unwrap();
-    let told = String::from_utf8_lossy(&tried.stdout) + String::from_utf8_lossy(&tried.stderr);
-    assert!(tried.status.success() && told.contains("1 passed"), "{told}");
-}
 
 /// A job whose run lies on `disk`, which is filled once the job has begun; what it said in words.
 async fn filled(disk: &Path, out: &Path) -> (Result<Outcome, TrainerError>, Vec<String>) {
@@ -99,4 +74,21 @@ async fn on_a_small_disk() {
         "{error}"
     );
     assert_eq!(fs::read_dir(&disk).unwrap().count(), 0);
+}
+
+mod needs_unshare {
+    use super::*;
+
+    /// Runs the ignored test with a small disk in a mount namespace.
+    #[test]
+    fn a_model_is_written_although_the_disk_of_its_run_is_full() {
+        let folder = TempDir::new().unwrap();
+        let setup = format!("mount -t tmpfs -o size=1m none \"${DISK}\"");
+        let mut command = frostline_needs::in_mount_namespace(&setup, std::env::current_exe().unwrap());
+        command.args(["tests::full_disk::on_a_small_disk", "--exact"]);
+        command.args(["--ignored", "--nocapture"]);
+        let tried = command.env(DISK, folder.path()).output().unwrap();
+        let told = String::from_utf8_lossy(&tried.stdout) + String::from_utf8_lossy(&tried.stderr);
+        assert!(tried.status.success() && told.contains("1 passed"), "{told}");
+    }
 }

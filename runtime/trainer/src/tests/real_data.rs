@@ -1,4 +1,5 @@
 use super::computing_host::Storage;
+use super::whole_job::differ;
 use crate::{Event, Events, Job, train};
 use frostline_client::HostClient;
 use frostline_graph::Model;
@@ -9,9 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 /// The shared data. Only tests in a module `needs_shared` may ask for them.
 pub(super) fn data() -> PathBuf {
-    let shared = std::env::var_os("FROSTLINE_SHARED");
-    let shared = shared.expect("FROSTLINE_SHARED is not set: cargo xtask test leaves out what needs it");
-    PathBuf::from(shared).join("data")
+    frostline_needs::shared_file("data")
 }
 
 /// The first photos of every class.
@@ -69,15 +68,8 @@ async fn same_losses(model: &str, freeze: &str, splits: &[&str]) {
     assert_eq!(expected.len(), 4);
     for split in splits {
         let found = losses(&host.url, &data, model, freeze, split).await;
-        let worst = found
-            .iter()
-            .zip(&expected)
-            .map(|(a, b)| (a - b).abs())
-            .fold(0.0, f32::max);
-        assert!(
-            found.len() == expected.len() && worst <= 1e-4,
-            "{model} at {split}: {worst}"
-        );
+        let worst = differ(&found, &expected);
+        assert!(worst <= 1e-4, "{model} at {split}: {worst}");
     }
 }
 

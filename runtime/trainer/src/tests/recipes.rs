@@ -1,8 +1,10 @@
 //! Jobs by recipes that say more than the default.
 
+use super::computing_host::Storage;
 use super::evaluation::measure;
-use super::whole_job::{job, photos, run};
-use crate::{ClassWeights, LearningRates, OptimizerName, Recipe, Sampling, Scheduler};
+use super::whole_job::{differ, job, photos, run};
+use crate::{ClassWeights, LearningRates, OnBadSample, OptimizerName, Recipe, Sampling, Scheduler};
+use bytes::Bytes;
 use frostline_fake_host::FakeHost;
 use frostline_graph::Model;
 use tempfile::TempDir;
@@ -75,6 +77,44 @@ async fn small_batches_together_learn_what_a_large_one_does() {
     }
 }
 
+/// Two training samples, of which one cannot be decoded.
+fn half_bad() -> Storage {
+    let mut storage = photos();
+    let wanted = ["train/red/0.png", "train/blue/0.png", "validation/"];
+    storage
+        .objects
+        .retain(|key, _| !key.contains("green") && wanted.iter().any(|wanted| key.starts_with(wanted)));
+    storage
+        .objects
+        .insert("train/blue/0.png".to_owned(), Bytes::from_static(b"no image"));
+    storage
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_without_a_good_sample_neither_skips_an_update_nor_counts_in_it() {
+    let (host, _) = half_bad().start().await;
+    let losses = async |batch, gradient_accumulation_steps| {
+        let out = TempDir::new().unwrap();
+        let mut wanted = job("features", out.path());
+        wanted.on_bad_sample = OnBadSample::Skip;
+        wanted.recipe = Recipe {
+            batch,
+            gradient_accumulation_steps,
+            epochs: 12,
+            lr: Some(LearningRates::One(0.1)),
+            ..recipe()
+        };
+        let ran = run(&host, wanted).await;
+        assert_eq!(ran.outcome.as_ref().unwrap().skipped, 1);
+        ran.losses()
+    };
+    // The bad one comes first in some epochs, and last in others.
+    let (together, apart) = (losses(2, 1).await, losses(1, 2).await);
+    assert_eq!(together.len(), 12);
+    let worst = differ(&together, &apart);
+    assert!(worst < 1e-5, "{worst}: {apart:?} instead of {together:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_group_that_has_no_weights_is_refused_before_anything_is_sent() {
     let (host, storage) = photos().start().await;
@@ -109,11 +149,7 @@ async fn standardised_features_are_learnt_from_faster_and_folded_into_the_model(
             assert!(outcome.validation.score() > 0.9, "{freeze}: {outcome:?}");
         }
         for other in &losses[1..] {
-            let worst = losses[0]
-                .iter()
-                .zip(other)
-                .map(|(a, b)| (a - b).abs())
-                .fold(0.0, f32::max);
+            let worst = differ(&losses[0], other);
             assert!(worst < 1e-4, "{freeze}: {worst}");
         }
         let mut plain = job(freeze, out.path());

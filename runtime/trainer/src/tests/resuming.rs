@@ -7,6 +7,7 @@ use crate::{ClassWeights, Event, Events, Job, OnBadSample, OptimizerName, RunFol
 use bytes::Bytes;
 use frostline_client::HostClient;
 use frostline_fake_host::FakeHost;
+use frostline_features::Cache;
 use frostline_wire::Encoding;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,9 +20,9 @@ pub(super) fn kept(run: RunFolder, change: fn(&mut Job)) -> Job {
     let mut job = job("features", &run.path);
     job.spec.out = None;
     job.spec.reproducible = true;
-    change(&mut job);
     job.spec.checkpoint_steps = Some(2);
     job.run = Some(run);
+    change(&mut job);
     job
 }
 
@@ -115,6 +116,17 @@ async fn dropout_goes_on_drawing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn dropout_goes_on_between_the_batch_that_adds_its_gradient_and_the_one_that_updates() {
+    survives(photos(), |job| {
+        job.spec.recipe.dropout = 0.5;
+        // Batches of one size, so that a mask depends on nothing but its step.
+        (job.spec.recipe.batch, job.spec.recipe.gradient_accumulation_steps) = (7, 3);
+        job.run.iter_mut().for_each(|run| run.checkpoint_steps = Some(1));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn mixing_and_balanced_draws_go_on() {
     survives(photos(), |job| {
         (job.freeze, job.spec.split) = ("r1".to_owned(), "r1".parse().unwrap());
@@ -135,6 +147,31 @@ async fn phases_that_train_more_go_on() {
         job.spec.recipe.dropout = 0.1;
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_middle_goes_on() {
+    survives(photos(), |job| job.spec.split = "none".parse().unwrap()).await;
+    survives(photos(), |job| job.spec.split = "c1".parse().unwrap()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_are_kept_go_on_also_after_a_middle() {
+    let storage = || Storage {
+        etag: Some("1".to_owned()),
+        ..photos()
+    };
+    survives(storage(), |job| keep_rows(job, "r2", "f32")).await;
+    survives(storage(), |job| keep_rows(job, "c1", "f32")).await;
+    survives(storage(), |job| keep_rows(job, "r2", "f16")).await;
+}
+
+/// Keeps rows at `r2` beside the run, so that a copy of the run has those of its moment; they come from `split` in this encoding.
+fn keep_rows(job: &mut Job, split: &str, encoding: &str) {
+    (job.freeze, job.spec.split) = ("r2".to_owned(), split.parse().unwrap());
+    job.spec.encoding = encoding.parse().unwrap();
+    let folder = job.run.as_ref().unwrap().path.join("features");
+    job.features = Some(Cache::new(folder, 1 << 30));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,11 +3,14 @@
 use super::pipeline::png;
 use super::resuming::{kept, stopped};
 use super::whole_job::{heavy, photos, run};
+use crate::predictions::Predictions;
 use crate::{Event, Job, Keep, RunFolder, RunState, Scheduler, TrainerError, runs, unfinished};
+use frostline_client::Task;
 use frostline_fake_host::FakeHost;
 use serde_json::Value;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use tempfile::TempDir;
 
 /// A folder with a run that was stopped after its 5th step.
@@ -170,6 +173,27 @@ async fn the_best_epoch_is_written_unless_the_last_is_asked_for() {
     let (best, last) = (best.outcome.unwrap(), last.outcome.unwrap());
     assert_eq!((best.epoch as usize, best.validation.score()), (place + 1, top));
     assert_eq!((last.epoch, Some(&last.validation.score())), (12, scores.last()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_killed_after_its_last_epoch_still_tells_what_its_best_one_made_of_each_sample() {
+    let (host, _) = photos().start().await;
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("run");
+    let of_numbers = Predictions::new(Task::Numbers, Arc::default());
+    assert!(Predictions::of_tensors(Task::Classes, Arc::default(), &of_numbers.tensors().unwrap()).is_none());
+    let whole = run(&host, kept(RunFolder::new(&path), flipping)).await;
+    whole.outcome.unwrap();
+    let results = ["predictions.csv", "mistakes/mistakes.json"];
+    let before = results.map(|name| fs::read(path.join(name)).unwrap());
+    for name in ["predictions.csv", "end.json"] {
+        fs::remove_file(path.join(name)).unwrap();
+    }
+    fs::remove_dir_all(path.join("mistakes")).unwrap();
+    let again = resumed(&host, &path, flipping).await;
+    again.outcome.as_ref().unwrap();
+    assert!(again.losses().is_empty());
+    assert!(results.map(|name| fs::read(path.join(name)).unwrap()) == before);
 }
 
 #[tokio::test(flavor = "multi_thread")]

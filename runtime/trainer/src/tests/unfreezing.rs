@@ -1,7 +1,7 @@
 //! Jobs that train more from later epochs on.
 
 use super::computing_host::Storage;
-use super::whole_job::{Ran, job, network, photos, run};
+use super::whole_job::{Ran, differ, job, network, photos, run};
 use crate::EncodingChoice;
 use crate::{Event, Job, OptimizerName, Scheduler};
 use frostline_fake_host::FakeHost;
@@ -23,12 +23,6 @@ async fn ran(host: &FakeHost, split: &str, unfreeze: &str, change: fn(&mut Job))
     (ran, model)
 }
 
-fn worst(left: &[f32], right: &[f32]) -> f32 {
-    assert_eq!(left.len(), right.len());
-    let differ = left.iter().zip(right).map(|(left, right)| (left - right).abs());
-    differ.fold(0.0, f32::max)
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn layers_without_weights_change_nothing_so_the_optimiser_remembers() {
     let (host, _) = photos().start().await;
@@ -40,7 +34,7 @@ async fn layers_without_weights_change_nothing_so_the_optimiser_remembers() {
         let (plain, _) = ran(&host, "none", "", change).await;
         // Nothing between these cuts has weights.
         let (unfrozen, _) = ran(&host, "auto", "2=pooled,3=r2", change).await;
-        assert!(worst(&plain.losses(), &unfrozen.losses()) < 1e-5);
+        assert!(differ(&plain.losses(), &unfrozen.losses()) < 1e-5);
         let (plain, unfrozen) = (plain.outcome.unwrap(), unfrozen.outcome.unwrap());
         assert_eq!(plain.validation, unfrozen.validation);
     }
@@ -60,7 +54,7 @@ async fn more_is_trained_from_an_epoch_on_and_the_split_follows() {
     let (reference, tuned) = ran(&host, "none", "3=r1", constant).await;
     let (before, after) = (plain.losses(), reference.losses());
     // Three steps an epoch.
-    assert!(worst(&before[..6], &after[..6]) < 1e-5);
+    assert!(differ(&before[..6], &after[..6]) < 1e-5);
     assert_ne!(before[7], after[7]);
     let (frozen, tuned) = (frozen.unwrap(), tuned.unwrap());
     assert_eq!(frozen.weight("w2").unwrap(), network().weight("w2").unwrap());
@@ -69,7 +63,7 @@ async fn more_is_trained_from_an_epoch_on_and_the_split_follows() {
     for split in ["freeze", "auto", "input", "c1"] {
         let uploads = storage.uploads.lock().unwrap().len();
         let (ran, _) = ran(&host, split, "3=r1", constant).await;
-        assert!(worst(&ran.losses(), &after) < 1e-5, "{split}: {:?}", ran.outcome);
+        assert!(differ(&ran.losses(), &after) < 1e-5, "{split}: {:?}", ran.outcome);
         let at: Vec<usize> = (0..ran.events.len())
             .filter(
                 |index| matches!(&ran.events[*index], Event::Unfreeze { epoch: 3, freeze } if freeze == "r1"),

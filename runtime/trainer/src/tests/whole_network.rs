@@ -1,6 +1,6 @@
 //! Jobs in which nothing is frozen, and what becomes of BatchNormalization.
 
-use super::whole_job::{job, photos, run};
+use super::whole_job::{differ, job, photos, run};
 use crate::{Job, Policy, TrainerError};
 use frostline_graph::Model;
 use frostline_job::BatchNorm;
@@ -26,8 +26,7 @@ async fn the_whole_network_is_trained_alike_on_objects_and_on_pixels() {
     for split in ["input", "auto", "freeze"] {
         let ran = run(&host, unfrozen(split, out.path())).await;
         assert!(ran.outcome.is_ok(), "{split}: {:?}", ran.outcome);
-        let losses = ran.losses().into_iter().zip(&expected);
-        let worst = losses.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        let worst = differ(&ran.losses(), &expected);
         assert!(worst < 1e-5, "{split}: {worst}");
     }
     let frozen = run(&host, job("none", out.path())).await.losses();

@@ -59,7 +59,7 @@ async fn suite(report: &mut Report, scene: &Scene, neighbour: &Neighbour) -> Res
         "{:<24} {:<8} {:<8} {:<10} {:>6}",
         "case", "expected", "seen", "neighbour", "s"
     );
-    let (all, mut ran) = (cases(), Vec::new());
+    let (all, mut ran) = ([cases(), compiled_guests()].concat(), Vec::new());
     let behaviours = all.len();
     for case in all {
         let started = Instant::now();

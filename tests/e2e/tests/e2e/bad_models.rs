@@ -1,9 +1,10 @@
 //! Models, cuts and guests that cannot be used.
 
-use crate::harness::{Scratch, demo, frostline, guest};
+use crate::harness::{Scratch, demo, frostline};
 use frostline_e2e::finish;
 use frostline_graph::build::{Axis, batched, model, node, value};
 use frostline_graph::onnx::{GraphProto, ModelProto, NodeProto, TensorProto, ValueInfo, data_type};
+use frostline_needs::built_guest;
 use prost::Message;
 use std::fs;
 
@@ -216,7 +217,7 @@ mod needs_guests {
 
     #[test]
     fn a_guest_that_traps_fails_clearly() {
-        let file = guest("trap");
+        let file = built_guest("trap");
         let scratch = Scratch::with_photos(4, 2);
         scratch.assert_failed(
             &scratch.train(&["--guest", file.to_str().unwrap(), "--split", "features"]),
@@ -226,7 +227,7 @@ mod needs_guests {
 
     #[test]
     fn a_guest_of_another_world_is_refused() {
-        let file = guest("other-world");
+        let file = built_guest("other-world");
         let scratch = Scratch::with_photos(4, 2);
         scratch.assert_failed(
             &scratch.train(&["--guest", file.to_str().unwrap()]),
@@ -236,7 +237,7 @@ mod needs_guests {
 
     #[test]
     fn a_split_the_guest_rules_out_is_refused() {
-        let file = guest("refuse-split");
+        let file = built_guest("refuse-split");
         let scratch = Scratch::with_photos(4, 2);
         let split = first_cut();
         scratch.assert_failed(

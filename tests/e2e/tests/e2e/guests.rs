@@ -1,7 +1,8 @@
 //! From `frostline guest new` to `train`, as guest/README.md walks through it.
 
-use crate::harness::{Scratch, demo, events, frostline, guest, series};
+use crate::harness::{Scratch, demo, events, frostline, series};
 use frostline_e2e::{Finished, finish, repository};
+use frostline_needs::built_guest;
 use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
@@ -153,7 +154,7 @@ mod needs_guests {
 
     #[test]
     fn a_component_of_another_world_is_refused_by_the_import_it_wants() {
-        let other = guest("other-world");
+        let other = built_guest("other-world");
         let checked = run(&["guest", "check", other.to_str().unwrap(), "--json"]);
         assert_eq!(checked.code, Some(1));
         let verdict: Value = serde_json::from_str(&checked.stdout).unwrap();
@@ -183,7 +184,7 @@ mod needs_guests {
 
     #[test]
     fn what_a_guest_says_of_a_network_it_does_not_serve_is_the_refusal() {
-        let two_stage = guest("two-stage");
+        let two_stage = built_guest("two-stage");
         let model = demo("backbone.onnx");
         let checked = run(&[
             "guest",
@@ -203,7 +204,7 @@ mod needs_guests {
 
     #[test]
     fn a_model_trained_on_a_guests_own_input_is_evaluated_through_that_guest() {
-        let own = guest("own-pixels");
+        let own = built_guest("own-pixels");
         let scratch = Scratch::new();
         pictures(&scratch);
         let own = own.to_str().unwrap();

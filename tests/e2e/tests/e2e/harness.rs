@@ -163,25 +163,6 @@ pub(crate) fn demo(name: &str) -> PathBuf {
     repository().join("models/zoo/demo").join(name)
 }
 
-/// Something of the shared real data. Only tests in a module `needs_shared` may ask for it.
-pub(crate) fn shared(name: &str) -> PathBuf {
-    let folder = std::env::var_os("FROSTLINE_SHARED");
-    PathBuf::from(folder.expect("FROSTLINE_SHARED is not set: cargo xtask test leaves out what needs it"))
-        .join(name)
-}
-
-/// A guest built from source. Only tests in a module `needs_guests` may ask for it.
-pub(crate) fn guest(name: &str) -> PathBuf {
-    let folder = std::env::var_os("FROSTLINE_GUESTS_DIR")
-        .map_or_else(|| repository().join("target/guests"), PathBuf::from);
-    let file = folder.join(format!("{name}.wasm"));
-    assert!(
-        file.is_file(),
-        "there is no guest {name}: cargo xtask guests builds it"
-    );
-    file
-}
-
 /// The objects a `--json` run printed.
 pub(crate) fn events(run: &Finished) -> Vec<Value> {
     assert_eq!(run.code, Some(0), "{}", run.stderr);

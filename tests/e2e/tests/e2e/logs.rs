@@ -1,8 +1,9 @@
 //! What a host writes to its log about an extraction.
 
-use crate::harness::{Scratch, binary, events, guest};
+use crate::harness::{Scratch, binary, events};
 use crate::raw::Asker;
 use frostline_e2e::{HostProcess, finish};
+use frostline_needs::built_guest;
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::Read;
@@ -114,7 +115,7 @@ mod needs_guests {
 
     #[test]
     fn what_a_guest_logs_is_part_of_its_extraction() {
-        let two_stage = guest("two-stage");
+        let two_stage = built_guest("two-stage");
         let logging = Logging::start();
         logging.train(&["--guest", two_stage.to_str().unwrap(), "--parameters", "stem"]);
         logging.extract("stem");

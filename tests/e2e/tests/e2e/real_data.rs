@@ -1,7 +1,8 @@
 //! SqueezeNet 1.1 on the real photos, when they are there.
 
-use crate::harness::{Scratch, events, frostline, series, shared};
+use crate::harness::{Scratch, events, frostline, series};
 use frostline_e2e::{finish, repository};
+use frostline_needs::shared_file;
 use serde_json::Value;
 use std::process::Command;
 
@@ -11,7 +12,10 @@ const ENOUGH: f64 = 0.66;
 const PHOTOS_THAT_MAY_DIFFER: f64 = 2.0;
 
 fn reaches_the_reference(model: &str, freeze: &str) {
-    let (model, data) = (shared(&format!("data/{model}")), shared("data/clothing"));
+    let (model, data) = (
+        shared_file(&format!("data/{model}")),
+        shared_file("data/clothing"),
+    );
     let scratch = Scratch::new();
     let (model, data) = (model.to_str().unwrap(), data.to_str().unwrap());
     let run = scratch.train(&[
@@ -65,7 +69,10 @@ mod needs_shared {
 
     #[test]
     fn the_split_does_not_change_the_loss() {
-        let (model, data) = (shared("data/squeezenet1_1_pooled.onnx"), shared("data/clothing"));
+        let (model, data) = (
+            shared_file("data/squeezenet1_1_pooled.onnx"),
+            shared_file("data/clothing"),
+        );
         let scratch = Scratch::new();
         let losses = |split: &str| {
             let (model, data) = (model.to_str().unwrap(), data.to_str().unwrap());

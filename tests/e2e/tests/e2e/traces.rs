@@ -253,11 +253,13 @@ fn a_collector_that_is_not_there_is_a_warning_and_nothing_else() {
     drop(listener);
     let absent = job_with_collector(&url);
     assert_eq!(warnings(&absent).len(), 1, "{}", absent.stderr);
-    let wrong = job_with_collector("localhost:4317");
-    let warnings = warnings(&wrong);
-    assert!(
-        warnings.len() == 1 && warnings[0].contains(ENDPOINT),
-        "{}",
-        wrong.stderr
-    );
+    for wrong in ["localhost:4317", "http://me:hush@localhost:4318"] {
+        let wrong = job_with_collector(wrong);
+        let warnings = warnings(&wrong);
+        assert!(
+            warnings.len() == 1 && warnings[0].contains(ENDPOINT),
+            "{}",
+            wrong.stderr
+        );
+    }
 }

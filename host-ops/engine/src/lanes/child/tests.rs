@@ -119,67 +119,6 @@ fn tensor(rows: usize) -> Tensor {
     Tensor::f32([rows, 4], (0..rows * 4).map(|index| index as f32).collect()).unwrap()
 }
 
-/// Whether this machine tells what memory a process takes; says so where it does not.
-fn is_measured() -> bool {
-    let measured = memory::is_measured();
-    if !measured {
-        println!("skipped: this system does not tell what memory a process takes");
-    }
-    measured
-}
-
-#[test]
-fn a_process_says_what_a_run_and_a_session_take() {
-    if !is_measured() {
-        return;
-    }
-    let mut rig = Rig::new(None);
-    let first = rig.rows("wide", 1, None);
-    assert!(
-        first.opened.unwrap().taken.unwrap() >= 16 * MIB,
-        "{:?}",
-        first.opened
-    );
-    let one = rig.rows("wide", 1, None).memory.unwrap();
-    let many = rig.rows("wide", 9, None);
-    assert_eq!(many.opened, None, "it was open");
-    let (one, many) = (one.taken.unwrap(), many.memory.unwrap().taken.unwrap());
-    let rows = many - one;
-    assert!(
-        (32 * MIB..40 * MIB).contains(&rows),
-        "8 rows of 4 MiB, not {rows} bytes"
-    );
-    let held = rig.process.rest().unwrap().unwrap();
-    let left = rig.process.close(&stage("wide")).unwrap().unwrap();
-    assert!(
-        left + 14 * MIB < held,
-        "{left} of {held} left without the weights"
-    );
-}
-
-#[test]
-fn a_run_beyond_its_reservation_ends_alone() {
-    if !is_measured() {
-        return;
-    }
-    let mut rig = Rig::new(None);
-    rig.rows("wide", 1, Some(200 * MIB)).outcome.unwrap();
-    let process = rig.process.id();
-    for (model, rows) in [("wide", 64), ("wide", 1 << 25), ("hungry", 1)] {
-        let ended = rig.rows(model, rows, Some(100 * MIB)).outcome;
-        let Err(RunError::OutOfMemory(error)) = ended else {
-            panic!("{rows} rows of {model} within 100 MiB: {ended:?}");
-        };
-        assert!(error.host_caused, "{error}");
-        assert_eq!(
-            rig.rows("wide", 4, Some(100 * MIB)).outcome.unwrap().rows(),
-            Ok(4)
-        );
-    }
-    assert_eq!(rig.process.id(), process);
-    assert!(rig.process.is_alive());
-}
-
 #[test]
 fn parts_go_in_and_pieces_come_out() {
     let mut rig = Rig::new(None);
@@ -206,28 +145,6 @@ fn parts_go_in_and_pieces_come_out() {
     assert!(ended.outcome.is_err());
     assert!(Batch::new(vec![(&left, 2..4)]).is_err());
     assert!(Batch::new(Vec::new()).is_err());
-}
-
-#[test]
-fn lanes_share_the_weights_of_a_prepared_stage_and_its_outputs_are_the_same() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut bare = Rig::new(None);
-    let expected = bare.rows("wide", 3, None);
-    let mut rig = Rig::new(Some(folder.path()));
-    let first = rig.rows("wide", 3, Some(64 * MIB));
-    let output = expected.outcome.unwrap();
-    assert_eq!(first.outcome.unwrap(), output);
-    rig.process = LaneProcess::start(&rig.config, &rig.place).unwrap();
-    let second = rig.rows("wide", 3, Some(64 * MIB));
-    assert_eq!(second.outcome.unwrap(), output);
-    assert_eq!(rig.asked(), 1, "the second lane opened what was prepared");
-    if is_measured() {
-        let (bare, shared) = (expected.memory.unwrap().held, second.memory.unwrap().held);
-        assert!(
-            shared + 14 * MIB < bare,
-            "{shared} bytes held, {bare} with the weights"
-        );
-    }
 }
 
 /// Runs `count` rows of `model`, and has `begun` and `done` called while the run is on its way and while its output is taken.
@@ -335,4 +252,74 @@ fn a_stage_that_cannot_be_prepared_runs_from_its_bytes() {
         rig.process.close(&stage("relu")).unwrap();
     }
     assert_eq!(rig.asked(), 2);
+}
+
+mod needs_proc {
+    use super::*;
+
+    #[test]
+    fn a_process_says_what_a_run_and_a_session_take() {
+        let mut rig = Rig::new(None);
+        let first = rig.rows("wide", 1, None);
+        assert!(
+            first.opened.unwrap().taken.unwrap() >= 16 * MIB,
+            "{:?}",
+            first.opened
+        );
+        let one = rig.rows("wide", 1, None).memory.unwrap();
+        let many = rig.rows("wide", 9, None);
+        assert_eq!(many.opened, None, "it was open");
+        let (one, many) = (one.taken.unwrap(), many.memory.unwrap().taken.unwrap());
+        let rows = many - one;
+        assert!(
+            (32 * MIB..40 * MIB).contains(&rows),
+            "8 rows of 4 MiB, not {rows} bytes"
+        );
+        let held = rig.process.rest().unwrap().unwrap();
+        let left = rig.process.close(&stage("wide")).unwrap().unwrap();
+        assert!(
+            left + 14 * MIB < held,
+            "{left} of {held} left without the weights"
+        );
+    }
+
+    #[test]
+    fn a_run_beyond_its_reservation_ends_alone() {
+        let mut rig = Rig::new(None);
+        rig.rows("wide", 1, Some(200 * MIB)).outcome.unwrap();
+        let process = rig.process.id();
+        for (model, rows) in [("wide", 64), ("wide", 1 << 25), ("hungry", 1)] {
+            let ended = rig.rows(model, rows, Some(100 * MIB)).outcome;
+            let Err(RunError::OutOfMemory(error)) = ended else {
+                panic!("{rows} rows of {model} within 100 MiB: {ended:?}");
+            };
+            assert!(error.host_caused, "{error}");
+            assert_eq!(
+                rig.rows("wide", 4, Some(100 * MIB)).outcome.unwrap().rows(),
+                Ok(4)
+            );
+        }
+        assert_eq!(rig.process.id(), process);
+        assert!(rig.process.is_alive());
+    }
+
+    #[test]
+    fn lanes_share_the_weights_of_a_prepared_stage_and_its_outputs_are_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut bare = Rig::new(None);
+        let expected = bare.rows("wide", 3, None);
+        let mut rig = Rig::new(Some(folder.path()));
+        let first = rig.rows("wide", 3, Some(64 * MIB));
+        let output = expected.outcome.unwrap();
+        assert_eq!(first.outcome.unwrap(), output);
+        rig.process = LaneProcess::start(&rig.config, &rig.place).unwrap();
+        let second = rig.rows("wide", 3, Some(64 * MIB));
+        assert_eq!(second.outcome.unwrap(), output);
+        assert_eq!(rig.asked(), 1, "the second lane opened what was prepared");
+        let (bare, shared) = (expected.memory.unwrap().held, second.memory.unwrap().held);
+        assert!(
+            shared + 14 * MIB < bare,
+            "{shared} bytes held, {bare} with the weights"
+        );
+    }
 }

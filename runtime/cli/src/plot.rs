@@ -1,0 +1,42 @@
+//! What `--plot` draws, in the words of the figures.
+
+use frostline_report::{Cut, Cuts, Links};
+use frostline_trainer::{HostStudy, LinkPoint};
+
+/// Rows of the batch whose time is drawn.
+const BATCH: f64 = 16.0;
+
+/// The figure of `study`, titled with the network's name.
+pub(crate) fn cuts(name: &str, study: &HostStudy) -> String {
+    let platform = &study.profile.platform;
+    let cuts = study.profile.cuts.iter().map(|cut| Cut {
+        name: cut.name.clone(),
+        bytes: cut.bytes_per_sample,
+        milliseconds: cut.compute.at(BATCH) / BATCH * 1e3,
+    });
+    frostline_report::cuts(&Cuts {
+        title: &format!("{name}: bytes and compute up to each cut"),
+        subtitle: &format!(
+            "measured on {}, threads of a lane: {}, batches of {BATCH:.0}",
+            platform.machine, platform.threads_per_lane
+        ),
+        cuts: &cuts.collect::<Vec<_>>(),
+        object_bytes: study.object_bytes,
+        input_bytes: study.input_bytes,
+    })
+}
+
+/// The figure of `points`, with a mark at the link that was measured.
+pub(crate) fn links(title: &str, subtitle: &str, points: &[LinkPoint], measured: f64) -> String {
+    let points = points.iter().map(|point| frostline_report::LinkPoint {
+        bytes_per_second: point.bytes_per_second,
+        split: point.split.to_string(),
+        speed_up: point.speed_up,
+    });
+    frostline_report::links(&Links {
+        title,
+        subtitle,
+        points: &points.collect::<Vec<_>>(),
+        measured,
+    })
+}

@@ -1,0 +1,272 @@
+use super::axis::Axis;
+use super::frame::{Frame, Side};
+use super::lines::{Place, Series};
+use super::sheet::{self, Entry};
+use super::{COLOURS, Mark, fill, stroke};
+use crate::markup::{bytes, escaped, plain};
+
+/// The place of each kind of value: its colour.
+const SIZE: usize = 0;
+const COMPUTE: usize = 1;
+const OBJECT: usize = 2 + COLOURS;
+const INPUT: usize = 3 + COLOURS;
+
+/// The longest name of a cut that is written out.
+const LONGEST: usize = 26;
+
+/// The least distance of two names, so that they do not run into each other.
+const APART: f64 = 15.0;
+
+/// A cut of a network as it is drawn.
+#[derive(Debug, Clone)]
+pub struct Cut {
+    /// Its tensor.
+    pub name: String,
+    /// The bytes of a sample there.
+    pub bytes: u64,
+    /// The milliseconds that a sample's computation takes up to there.
+    pub milliseconds: f64,
+}
+
+/// A network's cuts: bars for the bytes of a sample at each, logarithmic, and a line for the compute up to there.
+#[derive(Debug)]
+pub struct Cuts<'a> {
+    /// What the figure shows, in a sentence.
+    pub title: &'a str,
+    /// What was measured where.
+    pub subtitle: &'a str,
+    /// From the first to the last.
+    pub cuts: &'a [Cut],
+    /// What a stored object weighs.
+    pub object_bytes: u64,
+    /// What its pixels weigh.
+    pub input_bytes: u64,
+}
+
+/// The figure as an SVG file.
+pub fn cuts(chart: &Cuts) -> String {
+    let place = place(chart);
+    let frame = &place.frame;
+    let mut out = sheet::begin(frame, chart.title, chart.subtitle, &entries(chart));
+    for tick in place.up.ticks() {
+        frame.level(&mut out, place.up.share(tick), &bytes(tick).replace(".0 ", " "));
+    }
+    frame.beside(&mut out, Side::Left, "bytes a sample (f32, logarithmic)");
+    bars(&mut out, chart, &place);
+    for (weight, colour) in [(chart.object_bytes, OBJECT), (chart.input_bytes, INPUT)] {
+        let ends = [0.0, place.across.high].map(|end| (end, weight as f64));
+        out.push_str(&place.line(&ends, &stroke(colour)));
+    }
+    compute(&mut out, chart, &place);
+    frame.foot(&mut out, "");
+    sheet::finish(out)
+}
+
+fn entries(chart: &Cuts) -> [Entry; 4] {
+    let entry = |mark, place, text: String| Entry { mark, place, text };
+    let weight = |name: &str, weight: u64| format!("{name}, {}", bytes(weight as f64));
+    [
+        entry(Mark::Box, SIZE, "bytes of a sample at the cut".to_owned()),
+        entry(Mark::Line, COMPUTE, "compute up to it".to_owned()),
+        entry(Mark::Line, OBJECT, weight("stored object", chart.object_bytes)),
+        entry(Mark::Line, INPUT, weight("its pixels", chart.input_bytes)),
+    ]
+}
+
+/// A column for each cut, numbered from 0, and bytes upwards.
+fn place(chart: &Cuts) -> Place {
+    let letters = chart.cuts.iter().map(|cut| cut.name.chars().count());
+    // Names stand askew.
+    let bottom = 36.0 + letters.max().unwrap_or(0).min(LONGEST) as f64 * 4.6;
+    let sizes = || {
+        let own = chart.cuts.iter().map(|cut| cut.bytes as f64);
+        own.chain([chart.object_bytes as f64, chart.input_bytes as f64])
+            .filter(|bytes| *bytes >= 1.0)
+    };
+    let least = sizes().fold(f64::INFINITY, f64::min).min(1e6);
+    let low = least.log10().floor();
+    let high = sizes().fold(1.0, f64::max).log10().ceil().max(low + 1.0);
+    Place {
+        frame: sheet::frame(430.0 + bottom, bottom),
+        across: Axis::whole(0.0, chart.cuts.len() as f64, 1),
+        up: Axis::logarithmic(10_f64.powf(low), 10_f64.powf(high), &[1.0]),
+    }
+}
+
+fn bars(out: &mut String, chart: &Cuts, place: &Place) {
+    let Frame {
+        width, left, right, ..
+    } = place.frame;
+    let (step, base) = (
+        (width - left - right) / chart.cuts.len().max(1) as f64,
+        place.frame.base(),
+    );
+    let named = (APART / step).ceil().max(1.0) as usize;
+    let last = chart.cuts.len().saturating_sub(1);
+    for (index, cut) in chart.cuts.iter().enumerate() {
+        let (x, y) = (place.x(index as f64 + 0.5), place.y(cut.bytes as f64));
+        out.push_str(&format!(
+            r#"<rect class="{}" x="{:.1}" y="{y:.1}" width="{:.1}" height="{:.1}" fill-opacity="0.65"><title>{}: {}, {:.2} ms</title></rect>"#,
+            fill(SIZE),
+            x - step * 0.31,
+            step * 0.62,
+            base - y,
+            escaped(&cut.name),
+            bytes(cut.bytes as f64),
+            cut.milliseconds
+        ));
+        // Counted from the last, which is the freeze cut.
+        if (last - index).is_multiple_of(named) {
+            out.push_str(&format!(
+                r#"<text transform="translate({:.1} {:.1}) rotate(-40)" text-anchor="end" font-size="12">{}</text>"#,
+                x + 4.0,
+                base + 16.0,
+                escaped(&shortened(&cut.name))
+            ));
+        }
+    }
+    out.push('\n');
+}
+
+/// The line, and its own axis at the right end.
+fn compute(out: &mut String, chart: &Cuts, place: &Place) {
+    let most = chart.cuts.iter().map(|cut| cut.milliseconds).fold(1e-3, f64::max);
+    let place = Place {
+        frame: place.frame,
+        across: place.across.clone(),
+        up: Axis::of(0.0, most, 5),
+    };
+    for tick in place.up.ticks() {
+        out.push_str(&format!(
+            r#"<text class="t{COMPUTE}" x="{:.1}" y="{:.1}">{}</text>"#,
+            place.frame.edge() + 8.0,
+            place.y(tick) + 4.0,
+            plain(tick)
+        ));
+    }
+    place.frame.beside(out, Side::Right, "milliseconds a sample");
+    let points = chart.cuts.iter().enumerate();
+    let points: Vec<(f64, f64)> = points
+        .map(|(index, cut)| (index as f64 + 0.5, cut.milliseconds))
+        .collect();
+    let series = Series {
+        name: "compute".to_owned(),
+        points,
+        place: COMPUTE,
+        behind: false,
+    };
+    place.curve(out, &series, plain);
+}
+
+/// The end of a long name, which tells the layers apart.
+fn shortened(name: &str) -> String {
+    let count = name.chars().count();
+    if count <= LONGEST {
+        return name.to_owned();
+    }
+    format!("…{}", name.chars().skip(count + 1 - LONGEST).collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cut(name: &str, bytes: u64, milliseconds: f64) -> Cut {
+        Cut {
+            name: name.to_owned(),
+            bytes,
+            milliseconds,
+        }
+    }
+
+    fn drawn(title: &str, list: &[Cut]) -> String {
+        cuts(&Cuts {
+            title,
+            subtitle: "A & B <processor>",
+            cuts: list,
+            object_bytes: 20_000,
+            input_bytes: 150_528,
+        })
+    }
+
+    /// That attribute of each bar.
+    fn of_bars(svg: &str, name: &str) -> Vec<f64> {
+        let bars = svg
+            .split('<')
+            .filter(|text| text.starts_with("rect class=\"f0\" x="));
+        let value = |text: &str| {
+            let (_, rest) = text.split_once(&format!(" {name}=\""))?;
+            rest.split('"').next()?.parse().ok()
+        };
+        bars.filter_map(value).collect()
+    }
+
+    #[test]
+    fn a_figure_has_a_bar_and_a_point_for_each_cut() {
+        let svg = drawn("net", &[cut("/features/a", 800_000, 4.0), cut("b", 2_048, 10.0)]);
+        // 800 KB and 2 KB on an axis from 1 KB to 1 MB.
+        let heights = of_bars(&svg, "height");
+        let shares = [800_f64, 2.048].map(|size| size.log10() / 3.0);
+        assert_eq!(heights.len(), shares.len());
+        for (height, share) in heights.iter().zip(shares) {
+            assert!((height / 318.0 - share).abs() < 0.01, "{heights:?}");
+        }
+        assert_eq!(svg.matches("compute, ").count(), 2);
+        assert!(svg.contains("stored object, 20.0 KB") && svg.contains("its pixels, 150.5 KB"));
+    }
+
+    #[test]
+    fn the_axis_of_milliseconds_has_round_numbers() {
+        let svg = drawn("net", &[cut("a", 1000, 0.4), cut("b", 1000, 1.9)]);
+        let labels: Vec<&str> = svg
+            .split("<text class=\"t1\"")
+            .skip(1)
+            .filter_map(|text| text.split(['>', '<']).nth(1))
+            .collect();
+        assert_eq!(labels, ["0", "0.5", "1", "1.5", "2"]);
+    }
+
+    #[test]
+    fn of_many_cuts_so_many_are_named_as_have_room() {
+        let many: Vec<Cut> = (0..200)
+            .map(|index| cut(&format!("block{index}"), 9, 1.0))
+            .collect();
+        let svg = drawn("net", &many);
+        let names: Vec<&str> = svg.split("rotate(-40)").skip(1).collect();
+        assert!((30..=60).contains(&names.len()), "{}", names.len());
+        assert!(
+            names.last().unwrap().contains(">block199<"),
+            "the freeze cut is named"
+        );
+    }
+
+    #[test]
+    fn names_cannot_break_the_figure() {
+        let svg = drawn("<script>", &[cut("b\"", 9, 1.0)]);
+        assert!(!svg.contains("<script>") && svg.contains("&lt;script&gt;"));
+        assert!(svg.contains("A &amp; B &lt;processor&gt;") && svg.contains("b&quot;"));
+        assert_eq!(svg.matches("<svg").count(), 1);
+        assert!(svg.trim_end().ends_with("</svg>"));
+    }
+
+    #[test]
+    fn long_names_keep_their_end() {
+        let name = "/encoder/layers/encoder_layer_11/mlp/Add_output_0";
+        let short = shortened(name);
+        assert_eq!(short.chars().count(), LONGEST);
+        assert!(short.ends_with("/mlp/Add_output_0"));
+        assert_eq!(shortened("layer4.0"), "layer4.0");
+    }
+
+    #[test]
+    fn no_cuts_are_still_a_figure() {
+        let svg = cuts(&Cuts {
+            title: "net",
+            subtitle: "",
+            cuts: &[],
+            object_bytes: 0,
+            input_bytes: 0,
+        });
+        assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+    }
+}

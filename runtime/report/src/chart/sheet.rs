@@ -1,0 +1,88 @@
+//! A chart as a file of its own: paper, title, legend and style, without fonts or scripts from elsewhere, readable on light and dark pages.
+
+use super::frame::Frame;
+use super::{COLOURS, Mark, end};
+use crate::markup::escaped;
+
+/// The same for every chart, with room for the title, the line below it and the legend above, and for two axes beside.
+pub(super) fn frame(height: f64, bottom: f64) -> Frame {
+    Frame {
+        width: 960.0,
+        height,
+        left: 84.0,
+        right: 84.0,
+        top: 112.0,
+        bottom,
+    }
+}
+
+const LIGHT: [&str; COLOURS] = ["#0072b2", "#c65102", "#00805c", "#9c3f86", "#7a6200", "#545b64"];
+const DARK: [&str; COLOURS] = ["#5ab4f0", "#f0913e", "#43c79c", "#e28fcb", "#d6bf4f", "#b4bcc6"];
+
+/// What the legend says of a colour.
+pub(super) struct Entry {
+    pub(super) mark: Mark,
+    pub(super) place: usize,
+    pub(super) text: String,
+}
+
+/// The file's beginning, up to where the chart is drawn.
+pub(super) fn begin(frame: &Frame, title: &str, subtitle: &str, entries: &[Entry]) -> String {
+    let Frame {
+        width, height, left, ..
+    } = frame;
+    let (title, subtitle) = (escaped(title), escaped(subtitle));
+    let mut out = format!(
+        r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" font-family="system-ui, sans-serif" font-size="13">
+<title>{title}</title><style>{}</style><rect class="paper" width="{width}" height="{height}" rx="8"/>
+<text x="{left}" y="34" font-size="19" font-weight="600">{title}</text><text class="tick" x="{left}" y="56">{subtitle}</text>
+"#,
+        style()
+    );
+    legend(&mut out, frame, entries);
+    out
+}
+
+/// Ends what [`begin`] began.
+pub(super) fn finish(out: String) -> String {
+    end(out) + "\n"
+}
+
+/// In rows from left to right below the title.
+fn legend(out: &mut String, frame: &Frame, entries: &[Entry]) {
+    /// What a letter takes at this size, on the wide side.
+    const LETTER: f64 = 7.0;
+    let (mut x, mut y) = (frame.left, 70.0);
+    for entry in entries {
+        let beside = f64::from(entry.mark.width()) + 6.0;
+        let width = beside + entry.text.chars().count() as f64 * LETTER + 14.0;
+        if x > frame.left && x + width > frame.width - frame.right / 2.0 {
+            (x, y) = (frame.left, y + 19.0);
+        }
+        out.push_str(&format!(
+            r#"<g transform="translate({x:.1} {y:.1})">{}<text x="{beside}" y="11">{}</text></g>"#,
+            entry.mark.swatch(entry.place),
+            escaped(&entry.text)
+        ));
+        x += width;
+    }
+    out.push('\n');
+}
+
+/// A viewer that prefers dark pages gets a dark paper; one that knows no such rule the light one.
+fn style() -> String {
+    let scheme = |ink: &str, soft: &str, line: &str, paper: &str, colours: [&str; COLOURS]| {
+        let series = colours.iter().enumerate().map(|(place, colour)| {
+            format!(".f{place}{{fill:{colour}}}.l{place}{{stroke:{colour}}}.t{place}{{fill:{colour}}}")
+        });
+        format!(
+            "text{{fill:{ink}}}.tick{{fill:{soft}}}.axis{{stroke:{soft}}}.grid{{stroke:{line}}}.paper{{fill:{paper}}}{}",
+            series.collect::<String>()
+        )
+    };
+    format!(
+        "path{{fill:none;stroke-width:2.2;stroke-linejoin:round;stroke-linecap:round}}.grid,.axis{{stroke-width:1}}.d1{{stroke-dasharray:7 4}}.d2{{stroke-dasharray:2 4}}{}@media(prefers-color-scheme:dark){{{}}}",
+        scheme("#1b1f24", "#57606a", "#d5dae0", "#ffffff", LIGHT),
+        scheme("#e6e9ee", "#a3abb6", "#323a45", "#11151b", DARK)
+    )
+}

@@ -1,0 +1,97 @@
+//! Predictions as tensors, as a checkpoint holds them.
+
+use super::{Choice, Predictions, Rows, Values};
+use frostline_client::{Samples, Task};
+use frostline_tensor::{ShapeError, Tensor};
+use std::sync::Arc;
+
+const CHOICES: &str = "choices";
+const PROBABILITIES: &str = "probabilities";
+const OUTPUTS: &str = "outputs";
+const WANTED: &str = "wanted";
+const SAMPLES: &str = "samples";
+
+impl Predictions {
+    /// All that there is to them, by name.
+    ///
+    /// # Errors
+    /// [`ShapeError`] where there are more than can be counted.
+    pub(crate) fn tensors(&self) -> Result<Vec<(String, Tensor)>, ShapeError> {
+        let count = self.indices.len();
+        let indices = self.indices.iter().map(|index| i64::from(*index)).collect();
+        let rows = match &self.rows {
+            Rows::Classes(choices) => {
+                let numbers = choices
+                    .iter()
+                    .flat_map(|choice| [choice.label, choice.predicted, choice.rank].map(i64::from));
+                let probabilities = choices.iter().map(|choice| choice.probability).collect();
+                [
+                    (CHOICES, Tensor::i64([count, 3], numbers.collect())?),
+                    (PROBABILITIES, Tensor::f32([count], probabilities)?),
+                ]
+            }
+            Rows::Labels(values) | Rows::Numbers(values) => {
+                let shape = [count, values.width];
+                [
+                    (OUTPUTS, Tensor::f32(shape, values.outputs.clone())?),
+                    (WANTED, Tensor::f32(shape, values.wanted.clone())?),
+                ]
+            }
+        };
+        let tensors = rows
+            .into_iter()
+            .chain([(SAMPLES, Tensor::i64([count], indices)?)]);
+        Ok(tensors.map(|(name, tensor)| (name.to_owned(), tensor)).collect())
+    }
+
+    /// What [`Predictions::tensors`] gave of predictions of a part with these samples; `None` where it is something else.
+    pub(crate) fn of_tensors(
+        task: Task,
+        samples: Arc<Samples>,
+        tensors: &[(String, Tensor)],
+    ) -> Option<Self> {
+        let named = |wanted: &str| {
+            let found = tensors.iter().find(|(name, _)| name == wanted);
+            found.map(|(_, tensor)| tensor)
+        };
+        let number = |value: &i64| u32::try_from(*value).ok();
+        let indices = named(SAMPLES)?
+            .as_i64()?
+            .iter()
+            .map(number)
+            .collect::<Option<Vec<u32>>>()?;
+        let rows = match task {
+            Task::Classes => {
+                let numbers = named(CHOICES)?.as_i64()?.as_chunks::<3>().0.iter();
+                let choice = |(of, probability): (&[i64; 3], &f32)| {
+                    let [label, predicted, rank] = of.each_ref().map(number);
+                    Some(Choice {
+                        label: label?,
+                        predicted: predicted?,
+                        rank: rank?,
+                        probability: *probability,
+                    })
+                };
+                let choices = numbers.zip(named(PROBABILITIES)?.as_f32()?).map(choice);
+                Rows::Classes(choices.collect::<Option<_>>()?)
+            }
+            Task::Labels | Task::Numbers => {
+                let (outputs, wanted) = (named(OUTPUTS)?, named(WANTED)?);
+                let values = Values {
+                    width: outputs.shape().dims().get(1).copied()?,
+                    outputs: outputs.as_f32()?.to_vec(),
+                    wanted: wanted.as_f32()?.to_vec(),
+                };
+                match task {
+                    Task::Labels => Rows::Labels(values),
+                    _ => Rows::Numbers(values),
+                }
+            }
+        };
+        Some(Self {
+            samples,
+            indices,
+            rows,
+        })
+    }
+}
