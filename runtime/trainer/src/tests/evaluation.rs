@@ -165,8 +165,8 @@ async fn of_data_that_a_job_divided_only_what_it_held_out_is_measured_or_that_is
     let (host, _) = undivided().start().await;
     let out = TempDir::new().unwrap();
     let mut wanted = job("features", out.path());
-    (wanted.validation_share, wanted.recipe.seed) = (Some(0.3), 5);
-    wanted.recipe.lr = Some(LearningRates::One(0.1));
+    (wanted.spec.validation, wanted.spec.recipe.seed) = (Some(0.3), 5);
+    wanted.spec.recipe.lr = Some(LearningRates::One(0.1));
     let outcome = run(&host, wanted).await.outcome.unwrap();
     let tuned = Model::read(&outcome.model).unwrap();
     // Three of nine of each class.

@@ -94,7 +94,7 @@ async fn rows_of_which_two_batches_do_not_fit_the_memory_are_not_kept() {
     let mut wide = keeping("none", &folder);
     // A batch of objects takes 173 KB, one of rows at the freeze cut 640.
     (wide.model, wide.freeze) = (widened(20_000), "wide".to_owned());
-    wide.memory_bytes = 400_000;
+    wide.spec.memory_bytes = 400_000;
     let ran = run(&host, wide.clone()).await;
     ran.outcome.as_ref().unwrap();
     assert_eq!((told(&ran), epochs(&ran)), (vec![], vec![(0, 27); 3]));
@@ -103,7 +103,7 @@ async fn rows_of_which_two_batches_do_not_fit_the_memory_are_not_kept() {
         .iter()
         .any(|event| matches!(event, Event::Warning { message } if message.contains("640000 bytes")));
     assert!(warned, "{:?}", ran.events);
-    wide.memory_bytes = 1_280_000;
+    wide.spec.memory_bytes = 1_280_000;
     let kept = run(&host, wide).await;
     assert_eq!(epochs(&kept), [(6, 21), (27, 0), (27, 0)]);
     assert!(close(&kept.losses(), &ran.losses()));

@@ -96,8 +96,8 @@ async fn a_batch_without_a_good_sample_neither_skips_an_update_nor_counts_in_it(
     let losses = async |batch, gradient_accumulation_steps| {
         let out = TempDir::new().unwrap();
         let mut wanted = job("features", out.path());
-        wanted.on_bad_sample = OnBadSample::Skip;
-        wanted.recipe = Recipe {
+        wanted.spec.on_bad_sample = OnBadSample::Skip;
+        wanted.spec.recipe = Recipe {
             batch,
             gradient_accumulation_steps,
             epochs: 12,

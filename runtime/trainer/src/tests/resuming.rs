@@ -121,7 +121,7 @@ async fn dropout_goes_on_between_the_batch_that_adds_its_gradient_and_the_one_th
         job.spec.recipe.dropout = 0.5;
         // Batches of one size, so that a mask depends on nothing but its step.
         (job.spec.recipe.batch, job.spec.recipe.gradient_accumulation_steps) = (7, 3);
-        job.run.iter_mut().for_each(|run| run.checkpoint_steps = Some(1));
+        job.spec.checkpoint_steps = Some(1);
     })
     .await;
 }
