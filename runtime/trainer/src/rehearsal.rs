@@ -94,18 +94,18 @@ impl Rehearsal {
         tokio::select! {
             biased;
             () = cancel.cancelled() => Err(TrainerError::Cancelled),
-            ran = self.go(legs, steps, steering, flow, events) => ran,
+            ran = self.go(legs, steering, flow, events) => ran,
         }
     }
 
     async fn go(
         &mut self,
         legs: &[Leg],
-        steps: u64,
         steering: Steering,
         flow: Flow,
         events: &Events,
     ) -> Result<(), TrainerError> {
+        let steps: u64 = legs.iter().map(|leg| leg.steps).sum();
         let suffix = match self.suffix.take() {
             Some(suffix) => suffix,
             None => Suffix::start(self.parts.clone(), Some(&steering.now().split)).await?,
