@@ -6,6 +6,17 @@ use frostline_trainer::{Event, Received, Shared};
 
 /// An event as a line for people; steps and progress of uploads move the bar only.
 pub(crate) fn text(event: &Event) -> Option<String> {
+    match event {
+        Event::Notice(notice) => of_notice(notice),
+        event => of_data(event)
+            .or_else(|| of_rows(event))
+            .or_else(|| of_training(event))
+            .or_else(|| of_run(event)),
+    }
+}
+
+/// Of the data and what hosts have of the job.
+fn of_data(event: &Event) -> Option<String> {
     Some(match event {
         Event::Dataset {
             task,
@@ -22,7 +33,6 @@ pub(crate) fn text(event: &Event) -> Option<String> {
             let of = of.replace("{}", &classes.len().to_string());
             format!("data       {train} training and {validation} validation images {of}")
         }
-        Event::Notice(Notice::NoKeys { count, names }) => no_keys_line(*count, names),
         Event::LeftOut(LeftOut { objects, first }) => {
             let more = if *objects > first.len() { ", .." } else { "" };
             format!(
@@ -46,18 +56,6 @@ pub(crate) fn text(event: &Event) -> Option<String> {
                 format!("{what:<10} {name}: uploaded ({size} in {seconds:.1} s{resumed})")
             }
         }
-        Event::Notice(Notice::UploadRetry {
-            host,
-            what,
-            attempt,
-            wait_seconds,
-            left_seconds,
-            reason,
-            ..
-        }) => format!(
-            "retry {attempt:<4} the upload of the {what} to {host} broke off ({reason}); going on in {wait_seconds:.1} s{}",
-            until(*left_seconds)
-        ),
         Event::Split {
             split,
             module,
@@ -72,10 +70,15 @@ pub(crate) fn text(event: &Event) -> Option<String> {
                 bytes(*bytes_per_sample)
             )
         }
-        Event::Baseline { validation, .. } => format!("before     validation {validation}"),
-        Event::Step { .. } | Event::Notice(Notice::Uploading { .. }) | Event::Measuring { .. } => {
-            return None;
-        }
+        Event::Profile { reason, .. } => format!("profile    {reason}"),
+        Event::BadSample { key, message } => format!("skipped    {key}: {message}"),
+        _ => return None,
+    })
+}
+
+/// Of rows at the freeze cut.
+fn of_rows(event: &Event) -> Option<String> {
+    Some(match event {
         Event::Features {
             kept,
             rows,
@@ -106,7 +109,14 @@ pub(crate) fn text(event: &Event) -> Option<String> {
         Event::Sharing { store, seconds } => format!(
             "sharing    the model is written; waiting at most {seconds:.0} s until the job's rows are in {store} (Ctrl-C leaves them for the next job)"
         ),
-        Event::Warning { message } => format!("warning    {message}"),
+        _ => return None,
+    })
+}
+
+/// Of epochs, and what they came to.
+fn of_training(event: &Event) -> Option<String> {
+    Some(match event {
+        Event::Baseline { validation, .. } => format!("before     validation {validation}"),
         Event::Epoch {
             epoch,
             loss,
@@ -140,55 +150,9 @@ pub(crate) fn text(event: &Event) -> Option<String> {
         Event::Replan {
             to, encoding, reason, ..
         } => format!("replan     split {to} in {encoding}: {reason}"),
-        Event::Run {
-            folder,
-            checkpoint,
-            epoch,
-            steps,
-        } => {
-            let folder = folder.display();
-            match checkpoint {
-                None => format!("run        {folder}"),
-                Some(_) => format!("run        {folder}: going on in epoch {epoch} after step {steps}"),
-            }
-        }
-        Event::Checkpoint { error: None, .. } => return None,
-        Event::Checkpoint {
-            steps,
-            file,
-            error: Some(error),
-            ..
-        } => format!(
-            "checkpoint after step {steps}: {} cannot be written ({error}); the one before stays, and the job goes on",
-            file.display()
-        ),
         Event::EarlyStop { epoch, best } => {
             format!("early stop after epoch {epoch}: none was better since epoch {best}")
         }
-        Event::BadSample { key, message } => format!("skipped    {key}: {message}"),
-        Event::Notice(Notice::Retry {
-            host,
-            lost,
-            attempt,
-            wait_seconds,
-            left_seconds,
-            reason,
-        }) => {
-            let next = if *wait_seconds > 0.0 {
-                format!("asking again in {wait_seconds:.1} s")
-            } else {
-                "asking again at once".to_owned()
-            };
-            let until = until(*left_seconds);
-            format!("retry {attempt:<4} {host} lost {lost} images ({reason}); {next}{until}")
-        }
-        Event::Profile { reason, .. } => format!("profile    {reason}"),
-        Event::Notice(Notice::Host {
-            host,
-            state,
-            reason,
-            left_seconds,
-        }) => host_line(host, *state, reason) + &until(*left_seconds),
         Event::Done {
             model,
             epoch,
@@ -203,6 +167,78 @@ pub(crate) fn text(event: &Event) -> Option<String> {
             bytes(*bytes_received),
             by_use(received)
         ),
+        _ => return None,
+    })
+}
+
+/// Of the run's folder.
+fn of_run(event: &Event) -> Option<String> {
+    Some(match event {
+        Event::Run {
+            folder,
+            checkpoint,
+            epoch,
+            steps,
+        } => {
+            let folder = folder.display();
+            match checkpoint {
+                None => format!("run        {folder}"),
+                Some(_) => format!("run        {folder}: going on in epoch {epoch} after step {steps}"),
+            }
+        }
+        Event::Checkpoint {
+            steps,
+            file,
+            error: Some(error),
+            ..
+        } => format!(
+            "checkpoint after step {steps}: {} cannot be written ({error}); the one before stays, and the job goes on",
+            file.display()
+        ),
+        Event::Warning { message } => format!("warning    {message}"),
+        _ => return None,
+    })
+}
+
+/// Of what happens between a job and its hosts.
+fn of_notice(notice: &Notice) -> Option<String> {
+    Some(match notice {
+        Notice::NoKeys { count, names } => no_keys_line(*count, names),
+        Notice::UploadRetry {
+            host,
+            what,
+            attempt,
+            wait_seconds,
+            left_seconds,
+            reason,
+            ..
+        } => format!(
+            "retry {attempt:<4} the upload of the {what} to {host} broke off ({reason}); going on in {wait_seconds:.1} s{}",
+            until(*left_seconds)
+        ),
+        Notice::Retry {
+            host,
+            lost,
+            attempt,
+            wait_seconds,
+            left_seconds,
+            reason,
+        } => {
+            let next = if *wait_seconds > 0.0 {
+                format!("asking again in {wait_seconds:.1} s")
+            } else {
+                "asking again at once".to_owned()
+            };
+            let until = until(*left_seconds);
+            format!("retry {attempt:<4} {host} lost {lost} images ({reason}); {next}{until}")
+        }
+        Notice::Host {
+            host,
+            state,
+            reason,
+            left_seconds,
+        } => host_line(host, *state, reason) + &until(*left_seconds),
+        Notice::Uploading { .. } => return None,
     })
 }
 

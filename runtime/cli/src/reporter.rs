@@ -94,33 +94,39 @@ impl Bar {
                 shown.enable_steady_tick(TICK);
             }
             Event::Upload { .. } | Event::Split { .. } => self.show_steps(),
-            Event::Step {
-                epoch,
-                step,
-                loss,
-                split,
-                waited_seconds,
-                computed_seconds,
-                rows,
-                kept_rows,
-                ..
-            } => {
-                self.headway.step(&Trained {
-                    epoch: *epoch,
-                    step: *step,
-                    rows: *rows,
-                    kept_rows: *kept_rows,
-                    waited: *waited_seconds,
-                    computed: *computed_seconds,
-                });
-                if !self.stepping {
-                    self.show_steps();
-                }
-                self.show_position();
-                self.shown.set_message(self.headway.words(*loss, split));
-            }
+            Event::Step { .. } => self.step(event),
             Event::Epoch { seconds, .. } => self.headway.ended(*seconds),
             _ => {}
+        }
+    }
+
+    /// Moves on by a step.
+    fn step(&mut self, event: &Event) {
+        if let Event::Step {
+            epoch,
+            step,
+            loss,
+            split,
+            waited_seconds,
+            computed_seconds,
+            rows,
+            kept_rows,
+            ..
+        } = event
+        {
+            self.headway.step(&Trained {
+                epoch: *epoch,
+                step: *step,
+                rows: *rows,
+                kept_rows: *kept_rows,
+                waited: *waited_seconds,
+                computed: *computed_seconds,
+            });
+            if !self.stepping {
+                self.show_steps();
+            }
+            self.show_position();
+            self.shown.set_message(self.headway.words(*loss, split));
         }
     }
 

@@ -14,49 +14,37 @@
 mod check;
 mod checkpoint;
 mod compute;
-mod course;
-mod division;
 mod dry_run;
 mod error;
-mod evaluate;
+mod evaluation;
 mod event;
-mod export;
 mod features;
 mod guest;
 mod job;
-mod labels;
 mod measure;
 mod notes;
 mod offer;
 mod pipeline;
 mod plan;
 mod predict;
-mod predictions;
 mod recipe;
 pub mod rehearsal;
 mod replan;
-mod results;
-mod run;
-mod scorer;
 mod setup;
 mod share;
 mod standard;
 mod study;
-mod tables;
-mod targets;
 mod team;
 #[cfg(test)]
 mod tests;
-mod train;
-mod unfreeze;
+mod training;
 mod upload;
-mod validation;
 pub use frostline_sealed::whole_file;
 
 pub use checkpoint::{RunFolder, RunState, RunSummary, can_resume, recorded, runs, unfinished};
 pub use dry_run::{Planned, plan};
 pub use error::{Kept, TrainerError};
-pub use evaluate::evaluate;
+pub use evaluation::{ClassFigures, Confused, LabelFigures, Tables, TargetFigures, evaluate};
 pub use event::{Evaluation, Outcome};
 pub use frostline_job::{
     ClassWeights, EncodingChoice, Event, Events, Flow, JobSpec, Keep, LearningRates, LossName, Measuring,
@@ -72,6 +60,5 @@ pub use plan::{
 };
 pub use predict::{Answer, Estimated, Flagged, Likely, Prediction, PredictionJob, Predictor};
 pub use study::{HostStudy, StudyJob, study};
-pub use tables::{ClassFigures, Confused, LabelFigures, Tables, TargetFigures};
 pub use team::Team;
-pub use train::train;
+pub use training::train;

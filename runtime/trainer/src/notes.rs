@@ -1,7 +1,7 @@
 //! What a tuned model says about itself, in its ONNX metadata.
 
 use crate::TrainerError;
-use crate::division::Division;
+use crate::evaluation::Division;
 use frostline_client::Task;
 use frostline_graph::{Model, Network};
 use frostline_tensor::{DType, PixelSpec};

@@ -4,8 +4,8 @@ use crate::compute::{Dedicated, Suffix, SuffixParts};
 use crate::event::notices;
 use crate::offer::Offer;
 use crate::pipeline::{FeedPlan, Part, Steering};
-use crate::run::{Run, RunParts};
 use crate::setup::prepare;
+use crate::training::run::{Run, RunParts};
 use crate::{Events, Flow, Job, Policy, SettingError, TrainerError};
 use frostline_client::{Hosts, Weight};
 use frostline_wire::{Encoding, Split};
@@ -94,18 +94,18 @@ impl Rehearsal {
         tokio::select! {
             biased;
             () = cancel.cancelled() => Err(TrainerError::Cancelled),
-            ran = self.go(legs, steps, steering, flow, events) => ran,
+            ran = self.go(legs, steering, flow, events) => ran,
         }
     }
 
     async fn go(
         &mut self,
         legs: &[Leg],
-        steps: u64,
         steering: Steering,
         flow: Flow,
         events: &Events,
     ) -> Result<(), TrainerError> {
+        let steps: u64 = legs.iter().map(|leg| leg.steps).sum();
         let suffix = match self.suffix.take() {
             Some(suffix) => suffix,
             None => Suffix::start(self.parts.clone(), Some(&steering.now().split)).await?,

@@ -47,12 +47,9 @@ struct Done {
 }
 
 pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> Result<()> {
-    let format = Format::of(&flags.out)?;
-    file::check(&flags.out)?;
-    let root = data_url(&flags.inputs.data)?;
     let asked = Asked::read(&flags)?;
-    let connection = Connection::open(Access::of(&flags.host)?, &root, &flags.device).await?;
-    let extracting = extract(&flags, asked, root, connection.hosts(), format, json);
+    let connection = Connection::open(Access::of(&flags.host)?, &asked.root, &flags.device).await?;
+    let extracting = extract(&flags, asked, connection.hosts(), json);
     let done = tokio::select! {
         done = extracting => done,
         () = stop.cancelled() => Err(anyhow::anyhow!("interrupted; nothing was written")),
@@ -77,6 +74,9 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
 
 /// What is sent to hosts, and the cut.
 struct Asked {
+    /// The data root.
+    root: String,
+    format: Format,
     name: String,
     layers: Bytes,
     cut: String,
@@ -85,12 +85,16 @@ struct Asked {
 
 impl Asked {
     fn read(flags: &Flags) -> Result<Self> {
+        let format = Format::of(&flags.out)?;
+        file::check(&flags.out)?;
         let model = read_model(&flags.inputs.model)?;
         let cut = match &flags.cut {
             Some(cut) => model.network()?.named(cut)?.name.clone(),
             None => last_cut_before_head(&model)?,
         };
         Ok(Self {
+            root: data_url(&flags.inputs.data)?,
+            format,
             name: model_name(&flags.inputs.model),
             layers: model.slice(None, Some(&cut))?.to_bytes()?.into(),
             cut,
@@ -99,10 +103,10 @@ impl Asked {
     }
 
     /// Sends guest and layers, and says what is asked for.
-    async fn send(&self, hosts: &Hosts, flags: &Flags, root: String) -> Result<Inquiry> {
+    async fn send(&self, hosts: &Hosts, flags: &Flags) -> Result<Inquiry> {
         let (guest, layers) = (&self.guest, self.layers.clone());
         Ok(Inquiry {
-            root,
+            root: self.root.clone(),
             guest: Some(send(hosts, UploadKind::Guest, &guest.name, guest.bytes.clone()).await?),
             model: Some(send(hosts, UploadKind::Model, &self.name, layers).await?),
             parameters: guest.parameters.clone().unwrap_or_default(),
@@ -119,21 +123,14 @@ async fn send(hosts: &Hosts, kind: UploadKind, name: &str, bytes: Bytes) -> Resu
     Ok(Pin { name, sha256 })
 }
 
-async fn extract(
-    flags: &Flags,
-    asked: Asked,
-    root: String,
-    hosts: Hosts,
-    format: Format,
-    json: bool,
-) -> Result<Done> {
+async fn extract(flags: &Flags, asked: Asked, hosts: Hosts, json: bool) -> Result<Done> {
     let since = Instant::now();
-    let listing = hosts.listing(&root, flags.inputs.layout).await?;
+    let listing = hosts.listing(&asked.root, flags.inputs.layout).await?;
     let (samples, labels) = samples(&listing, flags.guest.is_some());
     if samples.is_empty() {
-        bail!("there is no image under {root}");
+        bail!("there is no image under {}", asked.root);
     }
-    let inquiry = asked.send(&hosts, flags, root).await?;
+    let inquiry = asked.send(&hosts, flags).await?;
     let source = inquiry.source(&hosts, Split::from(asked.cut.as_str())).await?;
     let shape = source.shape.clone();
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -141,7 +138,7 @@ async fn extract(
     let batches = samples.chunks(flags.batch).map(Arc::from).collect();
     let mut pass = Pass::new(fetcher, hosts.clone(), source.into(), batches, AHEAD);
     let rows = Rows::new(&shape)?;
-    let mut file = RowFile::create(&flags.out, format, rows.schema())?;
+    let mut file = RowFile::create(&flags.out, asked.format, rows.schema())?;
     let (mut written, mut left_out) = (0, 0);
     while let Some(passed) = pass.next().await {
         let Passed { samples, fetched } = passed?;

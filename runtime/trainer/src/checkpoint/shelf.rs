@@ -2,7 +2,7 @@
 
 use super::file::{self, Tensors};
 use super::snapshot::{BestFile, BestNote, JobNote, Snapshot};
-use crate::predictions::Predictions;
+use crate::evaluation::Predictions;
 use crate::whole_file::{self, Create};
 use frostline_tensor::ShapeError;
 use std::fs;

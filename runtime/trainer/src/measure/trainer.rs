@@ -3,10 +3,10 @@
 use super::ProfileCache;
 use crate::TrainerError;
 use crate::compute::{Dedicated, MOST_ROWS, Suffix, SuffixParts, blocking};
+use crate::evaluation::Targets;
 use crate::pipeline::Rows;
 use crate::plan::TrainerProfile;
 use crate::recipe::StepTerms;
-use crate::targets::Targets;
 use bytes::Bytes;
 use frostline_engine::{Device, Interrupt, Lanes, LanesConfig, SessionOptions, StageSource, library_version};
 use frostline_graph::Model;

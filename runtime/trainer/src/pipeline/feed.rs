@@ -1,8 +1,8 @@
 use super::batches::{FeedPlan, Part};
 use super::rows::{Origin, Rows};
 use super::{BadSamples, Steering};
+use crate::evaluation::Targets;
 use crate::features::Features;
-use crate::targets::Targets;
 use crate::{Received, TrainerError};
 use frostline_client::{Fetched, Fetcher, Hosts, Samples, Source, Transfer, Weight};
 use frostline_features::RowKey;

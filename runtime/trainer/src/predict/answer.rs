@@ -1,4 +1,4 @@
-use crate::predictions::{Softmax, is_yes, sigmoid, top};
+use crate::evaluation::{Softmax, is_yes, sigmoid, top};
 use frostline_client::Task;
 use serde::Serialize;
 use std::path::PathBuf;

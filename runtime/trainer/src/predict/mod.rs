@@ -7,7 +7,7 @@ mod walk;
 pub use answer::{Answer, Estimated, Flagged, Likely, Prediction};
 
 use crate::compute::{Dedicated, Forward, blocking, session_options};
-use crate::scorer::Scorer;
+use crate::evaluation::Scorer;
 use crate::{SettingError, TrainerError, notes};
 use frostline_client::Task;
 use frostline_engine::{Device, Interrupt};

@@ -1,10 +1,11 @@
 use crate::compute::blocking;
-use crate::division::{Division, Listed};
+use crate::evaluation::labels;
+use crate::evaluation::{Division, Listed};
 use crate::measure::mean_size;
 use crate::pipeline::{FeedPlan, Part};
 use crate::recipe::views;
 use crate::standard::{Moments, Standard};
-use crate::{Event, Events, Job, Sampling, SettingError, TrainerError, labels};
+use crate::{Event, Events, Job, Sampling, SettingError, TrainerError};
 use frostline_client::{Dataset, Hosts, LabelTable, Listing, Task};
 use std::sync::Arc;
 

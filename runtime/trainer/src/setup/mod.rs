@@ -48,13 +48,18 @@ pub(crate) async fn prepare(
     Ok(prepared)
 }
 
-/// Prepares a phase that trains more than the one `before`, which was divided at `split` and came to these weights. Hosts go on with the layers
-/// they have, and the split is chosen anew.
+/// What a phase came to.
+pub(crate) struct TrainedPhase {
+    /// Where it was divided.
+    pub(crate) split: Split,
+    pub(crate) weights: Vec<(String, Tensor)>,
+}
+
+/// Prepares a phase that trains more than the one `before`. Hosts keep the layers they have, and the split is chosen anew.
 pub(crate) async fn unfreeze(
     job: &Job,
     before: &Prepared,
-    split: &Split,
-    weights: Vec<(String, Tensor)>,
+    trained: TrainedPhase,
     hosts: &Hosts,
     events: &Events,
 ) -> Result<Prepared, TrainerError> {
@@ -66,7 +71,7 @@ pub(crate) async fn unfreeze(
         measuring: before.measuring.clone(),
         events,
         data: before.data.clone(),
-        network: before.network.unfrozen(job, weights).await?,
+        network: before.network.unfrozen(job, trained.weights).await?,
         grant: before.grant,
         flow: Flow {
             request_samples: in_whole_grants(job.spec.request_samples, before.grant),
@@ -81,7 +86,7 @@ pub(crate) async fn unfreeze(
         let frozen = FrozenLayers::OnHosts(Layers::default());
         Provided { setup, offer, frozen }.choose().await?
     } else {
-        let chosen = offer.fixed(split)?;
+        let chosen = offer.fixed(&trained.split)?;
         setup.keep(chosen.encoding, &chosen.split).await?;
         Prepared::new(setup, offer, false, (chosen, None))
     };

@@ -1,6 +1,6 @@
+use crate::evaluation::Targets;
 use crate::event::notices;
 use crate::pipeline::{BadSamples, Feed, FeedPlan, Steering};
-use crate::targets::Targets;
 use crate::{Event, Events, OnBadSample, TrainerError};
 use bytes::Bytes;
 use frostline_client::{Deadlines, Fetcher, HostClient, Hosts, RowKind, Samples, Source, Trust, Weight};

@@ -169,7 +169,7 @@ async fn rows_that_are_kept_go_on_also_after_a_middle() {
 /// Keeps rows at `r2` beside the run, so that a copy of the run has those of its moment; they come from `split` in this encoding.
 fn keep_rows(job: &mut Job, split: &str, encoding: &str) {
     (job.freeze, job.spec.split) = ("r2".to_owned(), split.parse().unwrap());
-    job.spec.encoding = EncodingChoice::Fixed(encoding.parse().unwrap());
+    job.spec.encoding = encoding.parse().unwrap();
     let folder = job.run.as_ref().unwrap().path.join("features");
     job.features = Some(Cache::new(folder, 1 << 30));
 }

@@ -3,7 +3,7 @@
 use super::pipeline::png;
 use super::resuming::{kept, stopped};
 use super::whole_job::{heavy, photos, run};
-use crate::predictions::Predictions;
+use crate::evaluation::Predictions;
 use crate::{Event, Job, Keep, RunFolder, RunState, Scheduler, TrainerError, runs, unfinished};
 use frostline_client::Task;
 use frostline_fake_host::FakeHost;

@@ -1,6 +1,6 @@
 use crate::compute::{Dedicated, blocking};
+use crate::evaluation::Predictions;
 use crate::pipeline::{BadSamples, Feed, FeedPlan, Part, Rows};
-use crate::predictions::Predictions;
 use crate::{Quality, Received, TrainerError};
 use frostline_tensor::Tensor;
 use frostline_wire::Split;

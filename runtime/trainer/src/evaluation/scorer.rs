@@ -70,7 +70,7 @@ impl Ending {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::predictions::{Softmax, sigmoid};
+    use crate::evaluation::{Softmax, sigmoid};
     use crate::tests::network;
     use frostline_engine::{Interrupt, SessionOptions};
     use frostline_graph::build::node;

@@ -4,13 +4,13 @@ mod step;
 
 use crate::checkpoint::{BestNote, EpochResult, Keeper, KeptEpoch, Progress, Situation};
 use crate::compute::{Dedicated, Suffix, SuffixParts, session_options};
+use crate::evaluation::Predictions;
+use crate::evaluation::Validation;
 use crate::offer::Offer;
 use crate::pipeline::{BadSamples, Batch, Feed, FeedPlan, Part, Steering};
-use crate::predictions::Predictions;
 use crate::recipe::Steps;
 use crate::replan::Watch;
 use crate::share::Following;
-use crate::validation::Validation;
 use crate::{Event, Events, Flow, Job, LossName, Quality, Received, TrainerError};
 use frostline_client::{Fetcher, Hosts};
 use frostline_engine::Device;

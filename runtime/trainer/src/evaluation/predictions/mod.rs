@@ -6,8 +6,8 @@ mod tensors;
 
 pub(crate) use outputs::{Softmax, is_yes, sigmoid, top};
 
-use crate::tables::{Counts, Errors, average_precision};
-use crate::targets::Targets;
+use crate::evaluation::Targets;
+use crate::evaluation::tables::{Counts, Errors, average_precision};
 use crate::{ClassFigures, Confused, LabelFigures, Quality, Tables, TargetFigures};
 use frostline_client::{Samples, Task};
 use frostline_tensor::Tensor;

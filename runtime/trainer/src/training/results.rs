@@ -1,8 +1,8 @@
 //! What a run's folder says of the model beside the model: what it made of each validation sample, and the worst of its mistakes with their images.
 
 use crate::compute::blocking;
-use crate::predictions::{OfClasses, Predictions};
-use crate::run::fetcher;
+use crate::evaluation::{OfClasses, Predictions};
+use crate::training::run::fetcher;
 use crate::{Event, Events, TrainerError, whole_file};
 use frostline_client::{Hosts, RowKind, Source};
 use frostline_tensor::PixelSpec;

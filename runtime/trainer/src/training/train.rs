@@ -1,9 +1,11 @@
+use super::export;
+use super::finish::Tuned;
+use super::training_loop::{JobContext, TrainingLoop};
 use crate::checkpoint::{Folder, conclude};
 use crate::compute::blocking;
-use crate::course::{Course, Tuned};
 use crate::event::notices;
 use crate::team::Team;
-use crate::{Event, Events, Job, Outcome, TrainerError, export, notes};
+use crate::{Event, Events, Job, Outcome, TrainerError, notes};
 use frostline_client::Hosts;
 use frostline_job::folder::Ending;
 use frostline_tensor::one_line;
@@ -30,11 +32,25 @@ pub async fn train(
     let mut job = job.checked().await?;
     job.team = job.team.as_ref().map(Team::afresh);
     let Some((folder, _kept)) = Folder::take(&job).await? else {
-        return tune(&job, None, hosts, &events, &cancel, started).await;
+        let hosts = hosts.for_job(notices(&events));
+        let context = JobContext {
+            job: &job,
+            hosts: &hosts,
+            events: &events,
+            cancel: &cancel,
+        };
+        return tune(context, None, started).await;
     };
     let (events, recorder) = folder.recorded(&events)?;
     let job = folder.fixed(job);
-    let ended = tune(&job, Some(folder), hosts, &events, &cancel, started).await;
+    let hosts = hosts.for_job(notices(&events));
+    let context = JobContext {
+        job: &job,
+        hosts: &hosts,
+        events: &events,
+        cancel: &cancel,
+    };
+    let ended = tune(context, Some(folder), started).await;
     recorder.settle().await;
     if let Some(run) = &job.run {
         conclude(&run.path, &ending(&ended));
@@ -53,20 +69,22 @@ fn ending(ended: &Result<Outcome, TrainerError>) -> Ending {
 }
 
 async fn tune(
-    job: &Job,
+    context: JobContext<'_>,
     folder: Option<Folder>,
-    hosts: Hosts,
-    events: &Events,
-    cancel: &CancellationToken,
     started: Instant,
 ) -> Result<Outcome, TrainerError> {
-    let hosts = hosts.for_job(notices(events));
+    let JobContext {
+        hosts,
+        events,
+        cancel,
+        ..
+    } = context;
     // On the heap: what prepares a job is large.
-    let begun = Box::pin(Course::begin(job, folder, &hosts, events, cancel));
-    let course = tokio::select! {
+    let begun = Box::pin(TrainingLoop::begin(context, folder));
+    let training = tokio::select! {
         biased;
         () = cancel.cancelled() => return Err(TrainerError::Cancelled),
-        course = begun => course?,
+        training = begun => training?,
     };
     let Tuned {
         mut headed,
@@ -79,7 +97,7 @@ async fn tune(
         sharing,
         ended,
         mut outcome,
-    } = course.run().await?;
+    } = training.run().await?;
     let classes = outcome.classes.clone();
     let written = blocking(move || {
         notes::write(&mut headed, &input, task, &classes, division.as_ref());
@@ -89,7 +107,7 @@ async fn tune(
     let unwritten = unwritten(written.await?, events);
     // A job that was told to end does so soon.
     if let Some(results) = results.filter(|_| !cancel.is_cancelled()) {
-        results.write(&hosts, events).await;
+        results.write(hosts, events).await;
     }
     // Whoever does not want to wait has the model already.
     tokio::select! {

@@ -1,0 +1,242 @@
+//! What a job came to: the weights that are written, and what ended it.
+
+use super::results::Results;
+use super::run::Best;
+use super::training_loop::TrainingLoop;
+use crate::checkpoint::{BestNote, KeptEpoch, Weights};
+use crate::evaluation::Division;
+use crate::notes::Input;
+use crate::team::Sharing;
+use crate::{Event, Keep, Kept, Outcome, Quality, Received, TrainerError};
+use frostline_client::{SampleFiles, Task};
+use frostline_graph::Model;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// A job that has trained and has yet to write its model.
+pub(crate) struct Tuned {
+    /// Without its weights.
+    pub(crate) headed: Model,
+    pub(crate) input: Input,
+    pub(crate) task: Task,
+    pub(crate) division: Option<Division>,
+    pub(crate) weights: Weights,
+    /// What its run's folder says of it.
+    pub(crate) results: Option<Results>,
+    /// What goes to its team meanwhile.
+    pub(crate) sharing: Sharing,
+    /// Where it is written.
+    pub(crate) targets: Vec<PathBuf>,
+    /// What ended the job before its time, though there are weights to keep.
+    pub(crate) ended: Option<TrainerError>,
+    /// Without what is known only in the end.
+    pub(crate) outcome: Outcome,
+}
+
+/// The weights that are written.
+struct Chosen {
+    /// The best epoch, where it is one.
+    best: Option<BestNote>,
+    /// Which they are.
+    note: BestNote,
+    kept: KeptEpoch,
+}
+
+impl TrainingLoop<'_> {
+    /// Trains the epochs that are left, or those before something ends it.
+    ///
+    /// # Errors
+    /// Whatever ends the job and leaves no model to write.
+    pub(crate) async fn run(mut self) -> Result<Tuned, TrainerError> {
+        let ended = self.epochs().await;
+        self.tell_kept();
+        let ended = match ended {
+            Ok(()) => None,
+            Err(error) => Some(self.kept(error).await?),
+        };
+        let diverged = matches!(ended, Some(TrainerError::Diverged { .. }));
+        let chosen = self.choose(diverged).await?;
+        let checkpoint = match self.run.keeper.as_mut() {
+            Some(keeper) => keeper.settle().await,
+            None => None,
+        };
+        let ended = ended.map(|error| self.explained(error, chosen.best, checkpoint.is_some()));
+        Ok(self.tuned(chosen, ended))
+    }
+
+    /// Chooses the weights to write: the best epoch's, or those that there are.
+    async fn choose(&mut self, diverged: bool) -> Result<Chosen, TrainerError> {
+        let best = self.run.best.take();
+        let best = best.filter(|_| diverged || self.context.job.spec.keep == Keep::Best);
+        let chosen = match best {
+            Some(Best { note, kept }) => Chosen {
+                best: Some(note),
+                note,
+                kept,
+            },
+            None => {
+                let weights = self.run.suffix.run(|suffix| suffix.weights()).await?;
+                Chosen {
+                    best: None,
+                    note: self.present(),
+                    kept: KeptEpoch {
+                        weights: Arc::new(weights),
+                        predictions: self.run.predictions.take(),
+                    },
+                }
+            }
+        };
+        let context = self.context;
+        if context.job.run.is_some() && chosen.kept.predictions.is_none() && !context.cancel.is_cancelled() {
+            let message = "the run's folder lacks some of its results: nothing is known any more of what the model that is written \
+                           made of each validation sample; `frostline eval --predictions` finds it out again";
+            (context.events)(Event::Warning {
+                message: message.to_owned(),
+            });
+        }
+        Ok(chosen)
+    }
+
+    fn tuned(self, chosen: Chosen, ended: Option<TrainerError>) -> Tuned {
+        let Chosen { note, kept, .. } = chosen;
+        let Self {
+            context,
+            prepared,
+            run,
+            sharing,
+            ..
+        } = self;
+        let job = context.job;
+        let split = run.steering.now().split.clone();
+        let targets = job.targets();
+        let results = job
+            .run
+            .as_ref()
+            .zip(kept.predictions)
+            .map(|(run, predictions)| Results {
+                folder: run.path.clone(),
+                predictions,
+                names: prepared.data.classes.clone(),
+                root: job.spec.data.clone(),
+                images: job.guest.takes() == SampleFiles::Images,
+            });
+        Tuned {
+            results,
+            sharing,
+            input: prepared.offer.input(&job.guest.name, &split),
+            task: prepared.data.feed.task,
+            division: prepared.data.division,
+            outcome: Outcome {
+                model: targets.first().cloned().unwrap_or_default(),
+                classes: prepared.data.classes,
+                split,
+                baseline: run.baseline.unwrap_or(note.quality),
+                epoch: note.epoch,
+                validation: note.quality,
+                loss: run.last.map_or(f64::NAN, |last| last.loss),
+                bytes_received: 0,
+                received: Received {
+                    listing: prepared.data.listed,
+                    measuring: prepared.measuring.bytes_received(),
+                    ..run.received()
+                },
+                seconds: 0.0,
+                skipped: run.bad.count(),
+            },
+            headed: prepared.network.headed,
+            targets,
+            weights: kept.weights,
+            ended,
+        }
+    }
+
+    /// Keeps what there is to keep of a job that `error` ends, and gives it back where there is a model to write all the same.
+    async fn kept(&mut self, error: TrainerError) -> Result<TrainerError, TrainerError> {
+        if let TrainerError::Diverged { .. } = error {
+            // The last checkpoint is from before it showed; what is there now is worth nothing.
+            return match self.run.best {
+                Some(_) => Ok(error),
+                None => Err(self.settled(error).await),
+            };
+        }
+        if self.run.progress.step == 0 {
+            return Err(self.settled(error).await);
+        }
+        // What ended the job is what counts, whatever becomes of this.
+        let _ = self.run.save().await;
+        match error {
+            TrainerError::Cancelled => Ok(error),
+            error => Err(self.settled(error).await),
+        }
+    }
+
+    /// `error`, once what was to be written is.
+    async fn settled(&mut self, error: TrainerError) -> TrainerError {
+        if let Some(keeper) = self.run.keeper.as_mut() {
+            keeper.settle().await;
+        }
+        error
+    }
+
+    /// The weights as they are now.
+    fn present(&self) -> BestNote {
+        let epoch = self.run.progress.epoch.saturating_sub(1);
+        let quality = self.run.last.map(|last| last.quality).or(self.run.baseline);
+        BestNote {
+            epoch,
+            first: epoch,
+            quality: quality.unwrap_or(Quality::Classes { accuracy: 0.0 }),
+        }
+    }
+
+    /// What ended the job, with what was written all the same: the `best` epoch, or what there is.
+    fn explained(&self, error: TrainerError, best: Option<BestNote>, checkpoint: bool) -> TrainerError {
+        let progress = self.run.progress;
+        let mut kept = self.written(best);
+        match error {
+            TrainerError::Diverged {
+                step,
+                sign,
+                learning_rate,
+                ..
+            } => TrainerError::Diverged {
+                step,
+                sign,
+                learning_rate,
+                kept: Some(kept),
+            },
+            TrainerError::Cancelled => {
+                if let Some(run) = self.context.job.run.as_ref().filter(|_| checkpoint) {
+                    let run = run.path.display();
+                    kept.text
+                        .push_str(&format!("; frostline train --resume {run} resumes it"));
+                }
+                TrainerError::Stopped {
+                    epoch: progress.epoch,
+                    step: progress.step,
+                    kept,
+                }
+            }
+            other => other,
+        }
+    }
+
+    /// The model that is written of a job that ends before its time.
+    fn written(&self, best: Option<BestNote>) -> Kept {
+        let progress = self.run.progress;
+        let out = self.context.job.targets().into_iter().next().unwrap_or_default();
+        let what = match (best, progress.batch) {
+            (Some(BestNote { epoch, quality, .. }), _) => {
+                format!("after epoch {epoch}, the best so far (validation {quality}),")
+            }
+            (None, 0) => format!("after epoch {}", progress.epoch.saturating_sub(1)),
+            (None, _) => "as it is in the middle of an epoch".to_owned(),
+        };
+        let written = best.unwrap_or_else(|| self.present());
+        Kept {
+            epoch: written.epoch,
+            validation: written.quality,
+            text: format!("the model {what} was written to {}", out.display()),
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Everything that comes before a job's first step, or the first after its checkpoint.
+
+use super::run::{Best, Run};
+use super::training_loop::{JobContext, TrainingLoop, parts};
+use super::unfreeze::Phase;
+use crate::checkpoint::{Folder, Found, Keeper, KeptEpoch, SampleIndex};
+use crate::compute::{Suffix, blocking};
+use crate::evaluation::Predictions;
+use crate::pipeline::FeedPlan;
+use crate::replan::Watch;
+use crate::setup::{Prepared, TrainedPhase, prepare, unfreeze};
+use crate::team::Sharing;
+use crate::{Event, Events, Job, TrainerError};
+use std::sync::Arc;
+
+impl<'a> TrainingLoop<'a> {
+    /// Prepares a job, from the checkpoint that `folder` found where there is one, and measures what it begins with.
+    pub(crate) async fn begin(
+        context: JobContext<'a>,
+        mut folder: Option<Folder>,
+    ) -> Result<Self, TrainerError> {
+        let JobContext {
+            job, hosts, events, ..
+        } = context;
+        let found = folder.as_mut().and_then(Folder::take_found);
+        announce(job, found.as_ref(), events);
+        let prepared = prepare(job, false, hosts, events).await?;
+        let keeper = match folder {
+            Some(folder) => Some(record_plan(folder, &prepared, events).await?),
+            None => None,
+        };
+        let phases = job.phases();
+        let place = found.as_ref().map_or(0, |found| place_of(found, &phases));
+        let phase = phases.get(place).ok_or(TrainerError::Ended { part: "plan" })?;
+        let mut prepared = match place {
+            0 => prepared,
+            _ => Box::pin(later(context, phase, &prepared)).await?,
+        };
+        let mut run = start_run(context, phase, &mut prepared, found.as_ref()).await?;
+        run.keeper = keeper;
+        match found {
+            Some(found) => resume(&mut run, found, &prepared.data.feed),
+            None => {
+                run.baseline().await?;
+                // What was measured and chosen is kept from here on.
+                run.save().await?;
+            }
+        }
+        Ok(Self {
+            context,
+            prepared,
+            run,
+            sharing: Sharing::new(job.team.as_ref(), events),
+            phase: place,
+        })
+    }
+}
+
+/// Keeps plan and samples in the run's folder, and gives back what writes its checkpoints.
+async fn record_plan(folder: Folder, prepared: &Prepared, events: &Events) -> Result<Keeper, TrainerError> {
+    if let Some(planner) = prepared.watch.as_ref().and_then(Watch::planner) {
+        let plan = planner.plan()?;
+        let flow = planner.flow(&plan.chosen.candidate);
+        folder.plan(&plan.summary(flow, &planner.layers))?;
+    }
+    let (feed, classes) = (prepared.data.feed.clone(), prepared.data.classes.clone());
+    let samples = blocking(move || Ok(SampleIndex::of(&feed, &classes))).await?;
+    let note = folder.admit(samples).await?;
+    Ok(folder.keeper(note, events))
+}
+
+/// The phase in which a checkpoint was written.
+fn place_of(found: &Found, phases: &[Phase]) -> usize {
+    let freeze = &found.snapshot.note.at.freeze;
+    let place = phases.iter().position(|phase| phase.freeze == *freeze);
+    place.unwrap_or(0)
+}
+
+/// What a later phase begins with, of a job that resumes in it.
+async fn later(
+    context: JobContext<'_>,
+    phase: &Phase,
+    prepared: &Prepared,
+) -> Result<Prepared, TrainerError> {
+    let in_phase = context.job.in_phase(phase);
+    let trained = TrainedPhase {
+        split: prepared.chosen.split.clone(),
+        weights: Vec::new(),
+    };
+    unfreeze(&in_phase, prepared, trained, context.hosts, context.events).await
+}
+
+/// Starts to fetch and to compute, with the state of the checkpoint that was `found`.
+async fn start_run(
+    context: JobContext<'_>,
+    phase: &Phase,
+    prepared: &mut Prepared,
+    found: Option<&Found>,
+) -> Result<Run, TrainerError> {
+    let JobContext {
+        job,
+        hosts,
+        events,
+        cancel,
+    } = context;
+    let mut parts = parts(job, prepared, phase)?;
+    let mut layers = prepared.suffix.clone();
+    if let Some(found) = found {
+        let progress = found.snapshot.note.at.progress;
+        (parts.feed.first, parts.feed.skip) = (progress.epoch, progress.batch);
+        parts.bad.clone_from(&found.snapshot.bad);
+        layers.state = Some(Arc::new(found.snapshot.suffix.clone()));
+    } else {
+        parts.feed.first = 0;
+    }
+    let awaited = (!prepared.all_kept).then_some(&prepared.chosen.split);
+    let suffix = Suffix::start(layers, awaited).await?;
+    let mut run = Run::start(job, parts, suffix, hosts, events)?;
+    run.stop = cancel.clone();
+    run.freeze.clone_from(&phase.freeze);
+    Ok(run)
+}
+
+/// Tells which run it is, and what it resumes from.
+fn announce(job: &Job, found: Option<&Found>, events: &Events) {
+    let Some(run) = &job.run else { return };
+    let progress = found.map(|found| found.snapshot.note.at.progress);
+    events(Event::Run {
+        folder: run.path.clone(),
+        checkpoint: found.map(|found| found.path.clone()),
+        epoch: progress.map_or(1, |progress| progress.epoch),
+        steps: progress.map_or(0, |progress| progress.step),
+    });
+    for told in found.into_iter().flat_map(|found| &found.told) {
+        events(Event::Warning {
+            message: told.clone(),
+        });
+    }
+}
+
+/// Has the run be where the checkpoint was written.
+fn resume(run: &mut Run, found: Found, feed: &FeedPlan) {
+    let note = found.snapshot.note.at;
+    (run.progress, run.last) = (note.progress, note.last);
+    run.baseline = Some(note.baseline);
+    run.best = match (note.best, found.best) {
+        (Some(note), Some(best)) => {
+            let (samples, tensors) = (Arc::clone(&feed.validation), best.predictions);
+            let predictions = Predictions::of_tensors(feed.task, samples, &tensors);
+            let kept = KeptEpoch {
+                weights: best.weights,
+                predictions: predictions.map(Arc::new),
+            };
+            Some(Best { note, kept })
+        }
+        _ => None,
+    };
+}

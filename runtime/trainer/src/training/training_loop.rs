@@ -1,0 +1,139 @@
+//! Epochs and phases of a job, until it is through or something ends it.
+
+use super::run::{Run, RunParts};
+use super::unfreeze::Phase;
+use crate::pipeline::{FeedPlan, Steering};
+use crate::setup::{Prepared, TrainedPhase, unfreeze};
+use crate::team::Sharing;
+use crate::{Event, Events, Job, TrainerError};
+use frostline_client::Hosts;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+/// A job, and what it is done with.
+#[derive(Clone, Copy)]
+pub(crate) struct JobContext<'a> {
+    pub(crate) job: &'a Job,
+    pub(crate) hosts: &'a Hosts,
+    pub(crate) events: &'a Events,
+    pub(crate) cancel: &'a CancellationToken,
+}
+
+/// A job on its way through its epochs.
+pub(crate) struct TrainingLoop<'a> {
+    pub(super) context: JobContext<'a>,
+    pub(super) prepared: Prepared,
+    pub(super) run: Run,
+    pub(super) sharing: Sharing,
+    /// The phase of the layers that are trained.
+    pub(super) phase: usize,
+}
+
+impl TrainingLoop<'_> {
+    /// Trains the epochs that are left.
+    pub(super) async fn epochs(&mut self) -> Result<(), TrainerError> {
+        for (place, phase) in self.context.job.phases().iter().enumerate().skip(self.phase) {
+            if place > self.phase {
+                if self.out_of_patience() {
+                    return Ok(());
+                }
+                self.unfreeze(phase).await?;
+                self.phase = place;
+            }
+            for epoch in self.run.progress.epoch..=phase.last {
+                // Of a job that is resumed, too.
+                if self.run.progress.batch == 0 && self.out_of_patience() {
+                    return Ok(());
+                }
+                self.run.epoch(epoch).await?;
+                // The first epoch makes nearly all rows; the last one sees what was passed over.
+                if epoch == phase.first || epoch == phase.last || self.would_stop() {
+                    let features = self.prepared.data.feed.features.as_ref();
+                    self.sharing.begin(features.map(|features| features.store()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells of the rows at the freeze cut what did not go as it should.
+    pub(super) fn tell_kept(&self) {
+        if let Some(features) = &self.prepared.data.feed.features {
+            features.tell(self.context.events);
+        }
+    }
+
+    /// Whether no epoch was better for too long; that is told.
+    fn out_of_patience(&self) -> bool {
+        let out = self.would_stop();
+        if let Some(best) = self.run.best.as_ref().filter(|_| out) {
+            (self.context.events)(Event::EarlyStop {
+                epoch: self.run.progress.epoch.saturating_sub(1),
+                best: best.note.first,
+            });
+        }
+        out
+    }
+
+    /// Whether no epoch was better for too long.
+    fn would_stop(&self) -> bool {
+        let (Some(patience), Some(best)) = (self.context.job.spec.patience, self.run.best.as_ref()) else {
+            return false;
+        };
+        let epoch = self.run.progress.epoch.saturating_sub(1);
+        epoch.saturating_sub(best.note.first) >= patience
+    }
+
+    /// Goes on with a phase that trains more.
+    async fn unfreeze(&mut self, phase: &Phase) -> Result<(), TrainerError> {
+        (self.context.events)(Event::Unfreeze {
+            epoch: phase.first,
+            freeze: phase.freeze.clone(),
+        });
+        let trained = TrainedPhase {
+            weights: self.run.suffix.run(|suffix| suffix.weights()).await?,
+            split: self.run.steering.now().split.clone(),
+        };
+        let job = self.context.job.in_phase(phase);
+        let prepared = unfreeze(
+            &job,
+            &self.prepared,
+            trained,
+            self.context.hosts,
+            self.context.events,
+        );
+        // They go with the phase that kept them.
+        self.tell_kept();
+        // On the heap: what plans is large, and lies deep here.
+        self.prepared = tokio::select! {
+            biased;
+            () = self.context.cancel.cancelled() => return Err(TrainerError::Cancelled),
+            prepared = Box::pin(prepared) => prepared?,
+        };
+        let layers = self.prepared.suffix.clone();
+        let parts = parts(self.context.job, &mut self.prepared, phase)?;
+        self.run.unfreeze(parts, layers).await?;
+        self.run.freeze.clone_from(&phase.freeze);
+        Ok(())
+    }
+}
+
+/// What a run is made of for the epochs of a phase.
+pub(super) fn parts(job: &Job, prepared: &mut Prepared, phase: &Phase) -> Result<RunParts, TrainerError> {
+    let chosen = &prepared.chosen;
+    let source = prepared
+        .offer
+        .at(&chosen.split, chosen.encoding, chosen.flow.request_samples)?;
+    Ok(RunParts {
+        feed: FeedPlan {
+            first: phase.first,
+            epochs: phase.last,
+            ..prepared.data.feed.clone()
+        },
+        steering: Steering::towards(source),
+        flow: chosen.flow,
+        offer: Arc::clone(&prepared.offer),
+        watch: prepared.watch.take().filter(|_| !job.spec.reproducible),
+        bad: Vec::new(),
+    })
+}
