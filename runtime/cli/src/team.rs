@@ -50,9 +50,15 @@ fn unavailable(error: ObjectError) -> Unavailable {
     Unavailable(error.to_string())
 }
 
-async fn list(store: &Store, folder: &str, most: usize) -> Result<Vec<Stored>, Unavailable> {
+async fn list(
+    store: &Store,
+    folder: String,
+    after: Option<String>,
+    most: usize,
+) -> Result<Vec<Stored>, Unavailable> {
     let prefix = format!("{folder}/");
-    let (mut found, mut after) = (Vec::new(), folder.to_owned());
+    let mut found = Vec::new();
+    let mut after = after.map_or(folder, |name| prefix.clone() + &name);
     loop {
         let page = store.list(Some(&after), PAGE).await.map_err(unavailable)?;
         for object in page.objects {
@@ -83,9 +89,14 @@ impl SegmentStore for Shelf {
         self.shown.clone()
     }
 
-    fn list(&self, folder: String, most: usize) -> BoxFuture<Result<Vec<Stored>, Unavailable>> {
+    fn list(
+        &self,
+        folder: String,
+        after: Option<String>,
+        most: usize,
+    ) -> BoxFuture<Result<Vec<Stored>, Unavailable>> {
         let store = self.store.clone();
-        Box::pin(async move { list(&store?, &folder, most).await })
+        Box::pin(async move { list(&store?, folder, after, most).await })
     }
 
     fn read(&self, key: String, range: Range<u64>) -> BoxFuture<Result<Vec<u8>, Unavailable>> {
@@ -124,7 +135,8 @@ mod tests {
         for url in [path.to_owned(), "memory://".to_owned(), format!("file://{path}/")] {
             let shelf = shelf(&url);
             let one = if url.starts_with("file") { "b2" } else { "b1" };
-            assert_eq!(shelf.list(one.to_owned(), 10).await, Ok(vec![]));
+            let list = |after: Option<&str>, most| shelf.list(one.to_owned(), after.map(str::to_owned), most);
+            assert_eq!(list(None, 10).await, Ok(vec![]));
             for key in ["a", one, &format!("{one}-2"), "c"].map(|folder| format!("{folder}/x.rows")) {
                 shelf.put_new(key, b"1234".to_vec()).await.unwrap();
             }
@@ -136,8 +148,9 @@ mod tests {
                 size,
             };
             let all = [stored("x.rows", 4), stored("y.rows", 2)];
-            assert_eq!(shelf.list(one.to_owned(), 10).await.unwrap(), all);
-            assert_eq!(shelf.list(one.to_owned(), 1).await.unwrap(), all[..1]);
+            assert_eq!(list(None, 10).await.unwrap(), all);
+            assert_eq!(list(None, 1).await.unwrap(), all[..1]);
+            assert_eq!(list(Some("x.rows"), 10).await.unwrap(), all[1..]);
             let part = |range| shelf.read(format!("{one}/x.rows"), range);
             assert_eq!(part(1..3).await.unwrap(), b"23");
             assert_eq!(part(2..9).await.unwrap(), b"34");
@@ -149,7 +162,7 @@ mod tests {
         let refused = Shelf::open("ftp://id:geheim@host/x", Store::open).unwrap_err();
         assert!(!refused.to_string().contains("geheim"), "{refused}");
         let away = shelf("/there/is/no/such/folder");
-        let why = away.list("a".to_owned(), 1).await.unwrap_err();
+        let why = away.list("a".to_owned(), None, 1).await.unwrap_err();
         assert!(
             why.to_string().contains("no such folder") || why.to_string().contains("/there/is"),
             "{why}"

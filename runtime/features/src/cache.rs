@@ -1,4 +1,5 @@
 use crate::error::failed;
+use crate::store::OpenStore;
 use crate::{FeatureError, Row, Stopped, Store};
 use frostline_sealed::whole_file;
 use serde::{Deserialize, Serialize};
@@ -10,7 +11,10 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 /// The form of all files of a store. Stores of other forms lie in other folders, and go with the time.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
+
+/// Locked by the job that writes rows of any store.
+const TURN: &str = "turn";
 
 /// How often a store is opened anew that somebody removes at the same moment.
 const TRIES: usize = 8;
@@ -26,21 +30,21 @@ pub fn folder_of_user() -> Option<PathBuf> {
     caches.map(|folder| folder.join("frostline"))
 }
 
-/// What rows depend on, beside the sample: one store holds the rows of one subject.
+/// What one store holds the rows of; see [`Provenance`](crate::Provenance).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subject {
     /// For people: the network.
     pub model: String,
     /// For people: the freeze cut.
     pub freeze: String,
-    /// For people: where the samples lie.
+    /// Where the samples lie.
     pub data: String,
-    /// All else that values depend on, as text that is compared as it is.
+    /// All else that values depend on.
     pub made_by: serde_json::Value,
 }
 
 /// What a store's folder says about it.
-#[derive(Serialize, Deserialize, PartialEq)]
+#[derive(Serialize, Deserialize)]
 struct About {
     version: u32,
     subject: Subject,
@@ -52,6 +56,28 @@ struct About {
 pub struct Cache {
     path: PathBuf,
     limit: u64,
+}
+
+/// The room that a cache has for one of its stores.
+#[derive(Debug, Clone)]
+pub(crate) struct Room {
+    cache: Cache,
+    store: PathBuf,
+}
+
+impl Room {
+    /// The store's folder.
+    pub(crate) fn store(&self) -> &Path {
+        &self.store
+    }
+
+    /// Bytes that the others leave it now.
+    pub(crate) fn bytes(&self) -> u64 {
+        let others = stores(&self.cache.path).into_iter();
+        let others = others.filter(|path| *path != self.store);
+        let taken: u64 = others.map(|path| bytes(&path)).sum();
+        self.cache.limit.saturating_sub(taken)
+    }
 }
 
 /// A store as [`Cache::list`] tells it.
@@ -82,6 +108,13 @@ impl Cache {
         }
     }
 
+    /// The cache in `folder` of at most `limit` bytes, or where and as large as it usually is; `None` where nobody can tell that.
+    pub fn within(folder: Option<PathBuf>, limit: Option<u64>) -> Option<Self> {
+        let folder = folder.or_else(Self::usual_folder)?;
+        let limit = limit.or_else(|| Self::usual_limit(&folder))?;
+        Some(Self::new(folder, limit))
+    }
+
     /// Where it is unless somebody says otherwise: `features` in [`folder_of_user`].
     pub fn usual_folder() -> Option<PathBuf> {
         Some(folder_of_user()?.join("features"))
@@ -107,8 +140,8 @@ impl Cache {
         self.limit
     }
 
-    /// The store of `subject`, made where there is none. Those that were used longest ago go, until there is room for `rows` rows beside the
-    /// others, if that can be. `told` is told when rows are no longer written, because of that room or of the disk.
+    /// The store of `subject`, made where there is none. Where that makes room for `rows` rows beside the others, those that were used longest
+    /// ago go. `told` is told when rows are no longer written, because of that room or of the disk.
     ///
     /// # Errors
     /// [`FeatureError::Io`].
@@ -119,32 +152,40 @@ impl Cache {
         rows: u64,
         told: Stopped,
     ) -> Result<Store, FeatureError> {
-        let (about, text) = about(subject, row);
-        let path = self.folder(&text);
+        let path = self.path.join(subject.name(row));
         let used = hold(&path)?;
-        say(&path, &about, &text)?;
-        let others = self.make_room(&path, row.disk_bytes(rows)?);
-        let room = self.limit.saturating_sub(others);
-        Store::open(&path, row, used, room, told)
+        say(&path, subject, row)?;
+        self.make_room(&path, row.disk_bytes(rows)?);
+        let turn = self.path.join(TURN);
+        let opened = OpenStore {
+            room: Room {
+                cache: self.clone(),
+                store: path,
+            },
+            turn: File::create(&turn).map_err(failed("opening", &turn))?,
+            used,
+            about: subject.shown(row),
+        };
+        Store::open(opened, row, told)
     }
 
     /// Whether there is a store of `subject`.
     pub fn has(&self, subject: &Subject, row: &Row) -> bool {
-        self.folder(&about(subject, row).1).join("used").exists()
+        self.path.join(subject.name(row)).join("used").exists()
     }
 
-    /// The folder of the store of which that is said.
-    fn folder(&self, about: &[u8]) -> PathBuf {
-        self.path.join(name(about))
-    }
-
-    /// Removes stores that nobody uses, the one used longest ago first, until there is room for `wanted` bytes beside `own` others. Returns the
-    /// bytes of those that stay.
-    fn make_room(&self, own: &Path, wanted: u64) -> u64 {
+    /// Removes stores that nobody uses, the one used longest ago first, until there is room for `wanted` bytes beside `own` others; none where
+    /// that would not do.
+    fn make_room(&self, own: &Path, wanted: u64) {
         let mut others = stores(&self.path);
         others.retain(|path| path != own);
-        others.sort_by_key(|path| last_use(path));
         let mut taken: u64 = others.iter().map(|path| bytes(path)).sum();
+        others.retain(|path| is_idle(path));
+        let idle: u64 = others.iter().map(|path| bytes(path)).sum();
+        if taken.saturating_sub(idle).saturating_add(wanted) > self.limit {
+            return;
+        }
+        others.sort_by_key(|path| last_use(path));
         for path in others {
             if taken.saturating_add(wanted) <= self.limit {
                 break;
@@ -154,7 +195,6 @@ impl Cache {
                 taken = taken.saturating_sub(freed);
             }
         }
-        taken
     }
 
     /// Its stores, the one used last first.
@@ -188,7 +228,9 @@ impl Cache {
 impl Subject {
     /// The name of the store of its rows, on every machine.
     pub fn name(&self, row: &Row) -> String {
-        name(&about(self, row).1)
+        // What is for people may differ.
+        let depends = serde_json::json!([VERSION, self.data, self.made_by, row]);
+        hex::encode(Sha256::digest(depends.to_string()).get(..16).unwrap_or_default())
     }
 
     /// What people may read beside rows that machines share: no text of which nobody knows what it holds.
@@ -220,23 +262,6 @@ fn without_credentials(data: &str) -> String {
     format!("{scheme}://{host}/{path}")
 }
 
-/// The name of the store of which that is said.
-fn name(about: &[u8]) -> String {
-    hex::encode(Sha256::digest(about).get(..16).unwrap_or_default())
-}
-
-/// What is said of a store, also as it is written.
-fn about(subject: &Subject, row: &Row) -> (About, Vec<u8>) {
-    let about = About {
-        version: VERSION,
-        subject: subject.clone(),
-        row: row.clone(),
-    };
-    // Plain text and numbers are always JSON.
-    let text = serde_json::to_vec(&about).unwrap_or_default();
-    (about, text)
-}
-
 /// Folders that are, or were, stores.
 fn stores(cache: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(cache).into_iter().flatten().flatten();
@@ -246,9 +271,12 @@ fn stores(cache: &Path) -> Vec<PathBuf> {
 
 fn bytes(store: &Path) -> u64 {
     let files = fs::read_dir(store).into_iter().flatten().flatten();
-    files
-        .filter_map(|file| Some(file.metadata().ok()?.blocks() * 512))
-        .sum()
+    files.filter_map(|file| Some(file.metadata().ok()?.len())).sum()
+}
+
+/// Whether nobody uses a store.
+fn is_idle(store: &Path) -> bool {
+    File::open(store.join("used")).is_ok_and(|file| file.try_lock().is_ok())
 }
 
 fn last_use(store: &Path) -> SystemTime {
@@ -261,7 +289,6 @@ fn listed(store: &Path) -> Listed {
     let about: Option<About> = about.and_then(|text| serde_json::from_slice(&text).ok());
     let index = fs::metadata(store.join("index")).map_or(0, |file| file.len());
     let unused = last_use(store).elapsed().unwrap_or_default();
-    let free = File::open(store.join("used")).is_ok_and(|file| file.try_lock().is_ok());
     Listed {
         name: store
             .file_name()
@@ -273,7 +300,7 @@ fn listed(store: &Path) -> Listed {
         rows: index / crate::index::RECORD as u64,
         bytes: bytes(store),
         unused_seconds: unused.as_secs(),
-        used: !free,
+        used: !is_idle(store),
     }
 }
 
@@ -303,14 +330,19 @@ fn hold(path: &Path) -> Result<File, FeatureError> {
 }
 
 /// Has the folder say what it is, for people; rows speak for themselves.
-fn say(path: &Path, about: &About, text: &[u8]) -> Result<(), FeatureError> {
+fn say(path: &Path, subject: &Subject, row: &Row) -> Result<(), FeatureError> {
     let file = path.join("about.json");
     let there = fs::read(&file).ok();
-    let there: Option<About> = there.and_then(|text| serde_json::from_slice(&text).ok());
-    if there.as_ref() == Some(about) {
+    if there.is_some_and(|text| serde_json::from_slice::<About>(&text).is_ok()) {
         return Ok(());
     }
-    whole_file::write(&file, |to| to.write_all(text)).map_err(failed("writing", &file))
+    let about = About {
+        version: VERSION,
+        subject: subject.clone(),
+        row: row.clone(),
+    };
+    let text = serde_json::to_vec(&about).unwrap_or_default();
+    whole_file::write(&file, |to| to.write_all(&text)).map_err(failed("writing", &file))
 }
 
 /// Removes a store that nobody uses.

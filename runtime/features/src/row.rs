@@ -63,29 +63,22 @@ impl Row {
 }
 
 impl Form {
-    /// Appends `values` to `bytes` as they lie on disk; `false` where they cannot.
-    pub(crate) fn write(self, values: &[f32], bytes: &mut Vec<u8>) -> bool {
+    /// Appends `values` to `bytes` as they lie on disk.
+    pub(crate) fn write(self, values: &[f32], bytes: &mut Vec<u8>) {
         match self {
             Self::F32 => bytes.extend_from_slice(bytemuck::cast_slice(values)),
-            Self::F16 if frostline_tensor::exceeds_f16(values) => return false,
-            Self::F16 => {
-                bytes.extend_from_slice(bytemuck::cast_slice(&frostline_tensor::to_f16(values)));
-            }
+            Self::F16 => bytes.extend_from_slice(bytemuck::cast_slice(&frostline_tensor::to_f16(values))),
         }
-        true
     }
 
-    /// What `values` are once they were on disk.
-    pub(crate) fn round(self, values: &[f32], into: &mut [f32]) -> bool {
+    /// Makes `values` what they are once they were on disk; `false` where they cannot be there, and stay as they are.
+    pub(crate) fn round(self, values: &mut [f32]) -> bool {
         match self {
-            Self::F32 if values.len() == into.len() => {
-                into.copy_from_slice(values);
-                true
-            }
-            Self::F32 => false,
+            Self::F32 => true,
+            Self::F16 if frostline_tensor::exceeds_f16(values) => false,
             Self::F16 => {
                 let halves = frostline_tensor::to_f16(values);
-                frostline_tensor::from_f16(&halves, into)
+                frostline_tensor::from_f16(&halves, values)
             }
         }
     }

@@ -25,8 +25,13 @@ pub trait SegmentStore: Send + Sync + std::fmt::Debug {
     /// Where it is, for people; without credentials.
     fn shown(&self) -> String;
 
-    /// The objects of `folder`, at most `most` of them, in the order of their names; none where there is no such folder.
-    fn list(&self, folder: String, most: usize) -> BoxFuture<Result<Vec<Stored>, Unavailable>>;
+    /// The first `most` objects of `folder` after the one called `after`, in the order of their names; none where there is no such folder.
+    fn list(
+        &self,
+        folder: String,
+        after: Option<String>,
+        most: usize,
+    ) -> BoxFuture<Result<Vec<Stored>, Unavailable>>;
 
     /// These bytes of an object, or fewer where it ends.
     fn read(&self, key: String, range: Range<u64>) -> BoxFuture<Result<Vec<u8>, Unavailable>>;

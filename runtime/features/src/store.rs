@@ -1,3 +1,4 @@
+use crate::cache::Room;
 use crate::error::failed;
 use crate::index::{Index, Slot};
 use crate::writer::{Pending, Writer};
@@ -8,7 +9,7 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::mem;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 /// Rows that were found.
@@ -29,10 +30,21 @@ pub struct Store {
     writer: Writer,
     /// Locked by the job that shares the rows with other machines.
     lead: Mutex<Option<File>>,
-    path: PathBuf,
-    room: u64,
+    room: Room,
+    about: Vec<u8>,
     /// Locked as long as a job uses the store.
     _used: File,
+}
+
+/// A store's folder, which is there, and what is held of it.
+pub(crate) struct OpenStore {
+    pub(crate) room: Room,
+    /// Says that the store is used.
+    pub(crate) used: File,
+    /// Locked by whoever writes.
+    pub(crate) turn: File,
+    /// What people may read of it elsewhere.
+    pub(crate) about: Vec<u8>,
 }
 
 /// What reading and writing share.
@@ -69,15 +81,9 @@ enum Place {
 }
 
 impl Store {
-    /// The store in the folder `path`, which is there, with a file that says that it is `used`. It takes `room` bytes at most, and tells when
-    /// it stops to write before its time.
-    pub(crate) fn open(
-        path: &Path,
-        row: &Row,
-        used: File,
-        room: u64,
-        told: Stopped,
-    ) -> Result<Self, FeatureError> {
+    /// The store in an open folder. Tells when it stops to write before its time.
+    pub(crate) fn open(opened: OpenStore, row: &Row, told: Stopped) -> Result<Self, FeatureError> {
+        let path = opened.room.store();
         let file = |name: &str| {
             let path = path.join(name);
             let mut options = File::options();
@@ -94,14 +100,14 @@ impl Store {
             state: Mutex::default(),
         };
         let inner = Arc::new(inner);
-        let writer = Writer::start(Arc::clone(&inner), file("turn")?, room, told);
+        let writer = Writer::start(Arc::clone(&inner), opened.turn, opened.room.clone(), told);
         let store = Self {
             inner,
             writer: writer.map_err(failed("starting a thread to write", path))?,
             lead: Mutex::new(None),
-            path: path.to_owned(),
-            room,
-            _used: used,
+            room: opened.room,
+            about: opened.about,
+            _used: opened.used,
         };
         store.refresh()?;
         Ok(store)
@@ -112,7 +118,7 @@ impl Store {
     /// # Errors
     /// [`FeatureError::Io`].
     pub fn refresh(&self) -> Result<(), FeatureError> {
-        let index = self.path.join("index");
+        let index = self.path().join("index");
         let read = self.inner.state.lock().known.read_on(&self.inner.index);
         read.map_err(failed("reading", &index))
     }
@@ -152,20 +158,47 @@ impl Store {
         }
     }
 
+    /// Makes `rows` `[rows, ..row]` what will be read of them: whoever uses rows before they are kept uses these. Those without a key stay as
+    /// they are, and one that cannot be kept loses its key.
+    pub fn round(&self, keys: &mut [Option<RowKey>], rows: &mut Tensor) {
+        let inner = &*self.inner;
+        if inner.form == Form::F32 || rows.as_f32().is_none() {
+            return;
+        }
+        let values: &mut [f32] = bytemuck::try_cast_slice_mut(rows.as_bytes_mut()).unwrap_or_default();
+        for (key, row) in keys.iter_mut().zip(values.chunks_exact_mut(inner.values)) {
+            if key.is_some() && !inner.form.round(row) {
+                *key = None;
+            }
+        }
+    }
+
     /// Keeps rows `[rows, ..row]` of the samples whose keys are given; a row without one is none that is to be kept. Does not wait: a row is passed over
     /// where those before it wait to be written already.
-    pub fn keep(&self, keys: Vec<Option<RowKey>>, rows: Tensor) {
+    pub fn keep(&self, mut keys: Vec<Option<RowKey>>, mut rows: Tensor) {
         let inner = &*self.inner;
         let fits = rows.shape().dims().get(1..) == Some(inner.shape.as_slice());
         if !fits || rows.as_f32().is_none() {
             return;
         }
+        self.round(&mut keys, &mut rows);
         self.writer.keep(keys, rows);
     }
 
     /// Its folder.
     pub fn path(&self) -> &Path {
-        &self.path
+        self.room.store()
+    }
+
+    /// What it is called on every machine.
+    pub fn name(&self) -> String {
+        let name = self.path().file_name().unwrap_or_default();
+        name.to_string_lossy().into_owned()
+    }
+
+    /// What people may read of it elsewhere.
+    pub fn about(&self) -> &[u8] {
+        &self.about
     }
 
     /// How many of `keys` are there.
@@ -190,7 +223,7 @@ impl Store {
         if broken > 0 {
             news.push(format!(
                 "{broken} of the kept rows were not what had been written, and were computed again: if that comes back, look at the disk of {}",
-                self.path.display()
+                self.path().display()
             ));
         }
         if late > 0 {
@@ -224,7 +257,7 @@ impl Store {
     pub fn shares(&self) -> bool {
         let mut lead = self.lead.lock();
         if lead.is_none() {
-            let file = File::create(self.path.join("lead")).ok();
+            let file = File::create(self.path().join("lead")).ok();
             *lead = file.filter(|file| file.try_lock().is_ok());
         }
         lead.is_some()
@@ -232,14 +265,13 @@ impl Store {
 
     /// What its segments are like.
     pub fn segments(&self) -> SegmentForm {
-        let name = self.path.file_name().unwrap_or_default();
-        SegmentForm::new(&name.to_string_lossy(), self.inner.row_bytes)
+        SegmentForm::new(&self.name(), self.inner.row_bytes)
     }
 
     /// Rows for which there is still room.
     pub fn free_rows(&self) -> u64 {
         let records = self.inner.state.lock().known.records();
-        (self.room / self.disk_bytes(1).max(1)).saturating_sub(records)
+        (self.room.bytes() / self.disk_bytes(1).max(1)).saturating_sub(records)
     }
 
     /// Rows on disk that other jobs can use and that are not among those `shared` already, in the order in which they lie.
@@ -314,9 +346,10 @@ impl Inner {
 
     fn read(&self, key: &RowKey, place: Place, into: &mut [f32]) -> bool {
         match place {
-            Place::Memory(rows, row) => self
-                .row_of(&rows, row)
-                .is_some_and(|row| self.form.round(row, into)),
+            Place::Memory(rows, row) => self.row_of(&rows, row).is_some_and(|row| {
+                into.copy_from_slice(row);
+                true
+            }),
             Place::Disk(slot) => {
                 let read = self.form.read(into, |bytes| self.read_bytes(key, slot, bytes));
                 if read.is_err() {
@@ -334,10 +367,11 @@ impl Inner {
         rows.as_f32()?.get(row * self.values..(row + 1) * self.values)
     }
 
-    /// Appends a row's bytes as they lie on disk; `false` for one that cannot.
-    pub(crate) fn write_row(&self, rows: &Tensor, row: usize, bytes: &mut Vec<u8>) -> bool {
-        self.row_of(rows, row)
-            .is_some_and(|values| self.form.write(values, bytes))
+    /// Appends a row's bytes as they lie on disk.
+    pub(crate) fn write_row(&self, rows: &Tensor, row: usize, bytes: &mut Vec<u8>) {
+        if let Some(values) = self.row_of(rows, row) {
+            self.form.write(values, bytes);
+        }
     }
 }
 

@@ -1,3 +1,4 @@
+mod provenance;
 mod segments;
 
 use crate::{Cache, Form, Row, RowKey, RowKeys, Stopped, Store, Subject};
@@ -18,7 +19,7 @@ fn subject(freeze: &str) -> Subject {
         model: "net".to_owned(),
         freeze: freeze.to_owned(),
         data: "photos".to_owned(),
-        made_by: serde_json::json!({"library": "1"}),
+        made_by: serde_json::json!({"layers": freeze}),
     }
 }
 
@@ -91,8 +92,7 @@ impl Place {
 
     /// The folder of its only store.
     fn store(&self) -> PathBuf {
-        let mut stores = fs::read_dir(self.path()).unwrap();
-        stores.next().unwrap().unwrap().path()
+        self.path().join(&self.cache(0).list()[0].name)
     }
 }
 
@@ -154,15 +154,48 @@ fn halves_are_what_they_are_at_once_and_later() {
         Tensor::f32([2, WIDTH], values).unwrap(),
     );
     let at_once = store.read(&two[..1]).rows;
+    // The other has a value that halves cannot hold.
+    assert_eq!(
+        (store.has(&two), store.read(&two).places),
+        (vec![true, false], vec![0])
+    );
     store.settle();
     let written = store.read(&two);
     assert_eq!(at_once, written.rows);
-    // The other has a value that halves cannot hold.
     assert_eq!(written.places, [0]);
     let first = written.rows.unwrap().as_f32().unwrap()[0];
     assert!((first - 1.0 / 3.0).abs() < 1e-3 && first != 1.0 / 3.0);
     drop(store);
     assert_eq!(open().read(&two[..1]).rows, at_once);
+}
+
+#[test]
+fn rows_that_are_used_before_they_are_kept_are_those_that_will_be_read() {
+    let place = Place::new();
+    let open = |form| {
+        let cache = place.cache(1 << 20);
+        let opened = cache.open(&subject("freeze"), &row(form), 9, place.told());
+        opened.unwrap()
+    };
+    let values: Vec<f32> = (0..15).map(|number| 1.0 / 3.0 + number as f32).collect();
+    let values = [values, vec![1e6; WIDTH]].concat();
+    let fresh = Tensor::f32([4, WIDTH], values).unwrap();
+    for form in [Form::F32, Form::F16] {
+        let store = open(form);
+        let mut wanted: Vec<Option<RowKey>> = keys(0..4).into_iter().map(Some).collect();
+        wanted[1] = None;
+        let mut used = fresh.clone();
+        store.round(&mut wanted, &mut used);
+        let row = |rows: &Tensor, row: usize| rows.as_f32().unwrap()[row * WIDTH..][..WIDTH].to_vec();
+        // One that is not kept is used as it came, now and whenever it comes again.
+        assert_eq!([row(&used, 1), row(&used, 3)], [row(&fresh, 1), row(&fresh, 3)]);
+        assert_eq!(wanted[3].is_some(), form == Form::F32);
+        store.keep(wanted, used.clone());
+        store.settle();
+        let found = store.read(&keys([0, 2])).rows.unwrap();
+        assert_eq!([row(&found, 0), row(&found, 1)], [row(&used, 0), row(&used, 2)]);
+        assert_eq!(row(&used, 0) == row(&fresh, 0), form == Form::F32);
+    }
 }
 
 #[test]
@@ -243,7 +276,7 @@ fn many_writers_at_once_lose_and_mix_nothing() {
 fn a_job_that_stands_still_in_its_turn_keeps_others_from_nothing_but_rows() {
     let place = Place::new();
     let store = place.open();
-    let turn = fs::File::create(place.store().join("turn")).unwrap();
+    let turn = fs::File::create(place.path().join("turn")).unwrap();
     turn.lock().unwrap();
     keep(&store, &[1]);
     store.settle();
@@ -323,7 +356,6 @@ fn a_broken_row_is_told_and_replaced() {
 #[test]
 fn the_store_used_longest_ago_makes_room() {
     let place = Place::new();
-    let block = 4096;
     let age = |freeze: &str, rows: u64| {
         let store = place.open_within(u64::MAX, freeze, 10);
         keep(&store, &(0..rows as usize).collect::<Vec<_>>());
@@ -358,23 +390,50 @@ fn the_store_used_longest_ago_makes_room() {
         freezes
     };
     // Room for all of them.
-    drop(place.open_within(taken + 10 * ROW + 4 * block, "c", 10));
+    drop(place.open_within(taken + 10 * ROW + 4096, "c", 10));
     assert_eq!(freezes(), ["a", "b", "c"]);
     let taken: u64 = place.cache(0).list().iter().map(|kept| kept.bytes).sum();
     let used = place.open_within(u64::MAX, "b", 10);
     let _new = place.open_within(taken + 10 * ROW - 1, "d", 10);
     assert_eq!(freezes(), ["b", "c", "d"]);
-    // What a job uses stays, however little room there is.
+    // A job that cannot fit however little the others keep leaves them what they have.
     let _least = place.open_within(1, "e", 10);
-    assert_eq!(freezes(), ["b", "d", "e"]);
+    assert_eq!(freezes(), ["b", "c", "d", "e"]);
+    // What a job uses stays, however little room there is.
+    let kept = |freeze: &str| {
+        let listed = place.cache(0).list();
+        let kept = listed
+            .into_iter()
+            .find(|kept| kept.subject == Some(subject(freeze)));
+        kept.unwrap().bytes
+    };
+    let in_use = kept("b") + kept("d") + kept("e");
+    let _more = place.open_within(in_use + 10 * ROW, "f", 10);
+    assert_eq!(freezes(), ["b", "d", "e", "f"]);
     let refused = place.cache(0).clear(&[]).unwrap_err().to_string();
     assert!(refused.contains("used by a job"), "{refused}");
     drop(used);
-    assert_eq!(freezes(), ["b", "d", "e"]);
-    drop((_new, _least));
+    assert_eq!(freezes(), ["b", "d", "e", "f"]);
+    drop((_new, _least, _more));
     let left = place.cache(0).list().len();
     assert_eq!(place.cache(0).clear(&[]).unwrap().0, left);
     assert!(place.cache(0).list().is_empty());
+}
+
+#[test]
+fn jobs_together_take_no_more_than_the_limit() {
+    let place = Place::new();
+    let limit = 100 * ROW;
+    let stores = ["a", "b"].map(|freeze| place.open_within(limit, freeze, 100));
+    for number in 0..100 {
+        for store in &stores {
+            keep(store, &[number]);
+            store.settle();
+        }
+    }
+    let rows: u64 = place.cache(0).list().iter().map(|kept| kept.rows).sum();
+    assert!((80..=100).contains(&rows), "{rows}");
+    assert_eq!(place.told.lock().unwrap().len(), 2);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Writes rows behind the back of the training, on a thread of its own.
 
 use crate::RowKey;
+use crate::cache::Room;
 use crate::index::{RECORD, append};
 use crate::store::Inner;
 use frostline_tensor::Tensor;
@@ -68,8 +69,8 @@ struct Turn {
 }
 
 impl Writer {
-    /// A writer that takes `turn` with others and `room` bytes together with them.
-    pub(crate) fn start(inner: Arc<Inner>, turn: File, room: u64, told: Stopped) -> io::Result<Self> {
+    /// A writer that takes `turn` with those of all stores, and no more room than there is.
+    pub(crate) fn start(inner: Arc<Inner>, turn: File, room: Room, told: Stopped) -> io::Result<Self> {
         let (queue, waiting) = mpsc::channel::<Handed>();
         let progress = Arc::new(Progress::default());
         let (shared, done) = (Arc::clone(&inner), Arc::clone(&progress));
@@ -81,7 +82,7 @@ impl Writer {
             let mut told = Some(told);
             for handed in waiting {
                 if told.is_some()
-                    && let Err(why) = turn.of(&shared, &handed, |handed| write(&shared, handed, room))
+                    && let Err(why) = turn.of(&shared, &handed, |handed| write(&shared, handed, &room))
                     && let Some(told) = told.take()
                 {
                     told(why);
@@ -193,8 +194,8 @@ impl Progress {
     }
 }
 
-fn write(inner: &Inner, handed: &Handed, room: u64) -> Result<(), String> {
-    append_rows(inner, handed, room)?;
+fn write(inner: &Inner, handed: &Handed, room: &Room) -> Result<(), String> {
+    append_rows(inner, handed, room.bytes())?;
     take_up(inner)
 }
 
@@ -218,17 +219,19 @@ pub(crate) fn append_rows(inner: &Inner, handed: &Handed, room: u64) -> Result<(
     for (row, key) in new.iter().enumerate() {
         let Some(key) = key else { continue };
         let start = bytes.len();
-        if inner.write_row(&handed.rows, row, &mut bytes) {
-            let checksum = key.checksum(bytes.get(start..).unwrap_or_default());
-            append(&mut records, key, checksum);
-        }
+        inner.write_row(&handed.rows, row, &mut bytes);
+        let checksum = key.checksum(bytes.get(start..).unwrap_or_default());
+        append(&mut records, key, checksum);
+    }
+    if records.is_empty() {
+        return Ok(());
     }
     let before = inner.state.lock().known.records();
     let after = before + (records.len() / RECORD) as u64;
     let taken = after * (inner.row_bytes + RECORD) as u64;
     if taken > room {
         return Err(format!(
-            "it has {room} bytes, and {after} rows take {taken}; later rows are computed again in every epoch, unless --feature-cache gives it more"
+            "it has {room} bytes, and {after} rows take {taken}; later rows are computed again in every epoch, unless --feature-cache gives it more or `frostline cache clear` makes room"
         ));
     }
     let written_all = inner

@@ -232,7 +232,7 @@ impl<'a> Course<'a> {
                 // The first epoch makes nearly all rows; the last one sees what was passed over.
                 if epoch == phase.first || epoch == phase.last || self.would_stop() {
                     let features = self.prepared.data.feed.features.as_ref();
-                    self.sharing.begin(features.map(|features| features.kept()));
+                    self.sharing.begin(features.map(|features| features.store()));
                 }
             }
         }

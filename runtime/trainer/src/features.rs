@@ -1,72 +1,22 @@
 //! Rows at the freeze cut that are kept: from one epoch to the next, and from one job to the next.
 
 use crate::compute::blocking;
-use crate::named_store::NamedStore;
 use crate::pipeline::{FeedPlan, Part};
 use crate::recipe::Views;
 use crate::{Event, Events, Job, TrainerError};
 use frostline_client::{Samples, Source};
-use frostline_engine::library_version;
-use frostline_features::{Cache, Form, Found, Row, RowKey, RowKeys, Subject};
+use frostline_features::{Found, Provenance, Rounding, RowKey, RowKeys, Store};
 use frostline_tensor::Tensor;
-use frostline_wire::{Encoding, ObjectInfo, Values};
-use serde_json::json;
+use frostline_wire::ObjectInfo;
 use std::sync::Arc;
-
-/// What travelling may do to a row; each takes in those before it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Rounding {
-    /// Nothing.
-    Exact,
-    /// Half precision.
-    Half,
-    /// Eight bits.
-    Eight,
-}
-
-impl Rounding {
-    pub(crate) fn of(encoding: Encoding) -> Self {
-        match encoding.values {
-            Values::F32 | Values::U8 => Self::Exact,
-            Values::F16 => Self::Half,
-            Values::Int8 => Self::Eight,
-        }
-    }
-
-    /// How rows are kept: no less exact than they travelled.
-    fn form(self) -> Form {
-        match self {
-            Self::Half => Form::F16,
-            Self::Exact | Self::Eight => Form::F32,
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Exact => "exact",
-            Self::Half => "f16",
-            Self::Eight => "int8",
-        }
-    }
-}
-
-/// What the rows of a job depend on, beside samples and views.
-#[derive(Clone)]
-pub(crate) struct Making {
-    /// SHA-256 of the layers up to the freeze cut; empty where nothing is frozen.
-    pub(crate) layers: String,
-    /// What the guest is told.
-    pub(crate) parameters: String,
-    /// Of one sample at the freeze cut.
-    pub(crate) shape: Vec<usize>,
-}
 
 /// The rows of a job that are kept.
 pub(crate) struct Features {
-    kept: Arc<NamedStore>,
+    store: Arc<Store>,
     root: String,
     /// Tells objects without an etag from those of other jobs.
     run: [u8; 16],
+    freeze: String,
     rounding: Rounding,
     views: Views,
 }
@@ -83,49 +33,61 @@ pub(crate) struct Coverage {
     pub(crate) repeats: bool,
 }
 
+/// Which store is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Opening {
+    /// Only one that is there, or that other machines have rows for. It makes no room.
+    There,
+    /// Made where there is none, with room for all rows.
+    Made,
+}
+
 impl Features {
-    /// Opens the store for rows that are made so and travel with this much `rounding`; made where there is none, unless it has to be `there`. What
-    /// goes wrong is told, and the job does without.
+    /// Opens the store for rows that are made so. What goes wrong is told, and the job does without.
     pub(crate) async fn open(
         job: &Job,
-        making: Making,
-        rounding: Rounding,
+        made: Provenance,
         plan: &FeedPlan,
         events: &Events,
-        there: bool,
+        opening: Opening,
     ) -> Result<Option<Arc<Self>>, TrainerError> {
         let Some(cache) = job.features.clone() else {
             return Ok(None);
         };
-        if let Some(why) = too_large(&making.shape, plan) {
-            if !there {
+        if let Some(why) = too_large(&made.shape, plan) {
+            if opening == Opening::Made {
                 events(Event::Warning { message: why });
             }
             return Ok(None);
         }
-        let (subject, row) = subject(job, making, rounding);
+        let (subject, row) = (made.subject(), made.row());
         let offered = match &job.team {
             Some(team) => team.offers(&subject.name(&row), events).await,
             None => false,
         };
-        let (root, plan, told) = (job.spec.data.clone(), plan.clone(), Arc::clone(events));
-        let there = there && !offered;
+        let (views, rows, told) = (plan.views, rows_of(plan), Arc::clone(events));
         let open = move || {
-            Ok(Self::open_in(
-                &cache,
-                root,
-                (&subject, &row),
-                rounding,
-                &plan,
-                told,
-                there,
-            ))
+            if opening == Opening::There && !offered && !cache.has(&subject, &row) {
+                return Ok(Ok(None));
+            }
+            let rows = if opening == Opening::There && !offered {
+                0
+            } else {
+                rows
+            };
+            let stopped = Arc::new(move |why: String| {
+                let message = format!("no more rows are kept for later epochs: {why}");
+                told(Event::Warning { message });
+            });
+            let store = cache.open(&subject, &row, rows, stopped);
+            let opened = store.map_err(|error| error.to_string());
+            Ok(opened.and_then(|store| Self::of(store, subject.data, made, views).map(Some)))
         };
         match blocking(open).await? {
             Ok(features) => {
                 let features = features.map(Arc::new);
                 if let (Some(features), Some(team)) = (&features, &job.team) {
-                    team.take(features.kept(), events).await;
+                    team.take(features.store(), events).await;
                 }
                 Ok(features)
             }
@@ -137,40 +99,22 @@ impl Features {
         }
     }
 
-    fn open_in(
-        cache: &Cache,
-        root: String,
-        (subject, row): (&Subject, &Row),
-        rounding: Rounding,
-        plan: &FeedPlan,
-        events: Events,
-        there: bool,
-    ) -> Result<Option<Self>, String> {
-        if there && !cache.has(subject, row) {
-            return Ok(None);
-        }
-        // Whoever only looks makes no room.
-        let rows = if there { 0 } else { rows_of(plan) };
-        let stopped = Arc::new(move |why: String| {
-            let message = format!("no more rows are kept for later epochs: {why}");
-            events(Event::Warning { message });
-        });
-        let store = cache.open(subject, row, rows, stopped);
-        let store = store.map_err(|error| error.to_string())?;
+    fn of(store: Store, root: String, made: Provenance, views: Views) -> Result<Self, String> {
         let mut run = [0; 16];
         getrandom::fill(&mut run).map_err(|error| error.to_string())?;
-        Ok(Some(Self {
-            kept: Arc::new(NamedStore::new(store, subject, row)),
+        Ok(Self {
+            store: Arc::new(store),
             root,
             run,
-            rounding,
-            views: plan.views,
-        }))
+            freeze: made.freeze,
+            rounding: made.rounding,
+            views,
+        })
     }
 
     /// For whoever shares them.
-    pub(crate) fn kept(&self) -> &Arc<NamedStore> {
-        &self.kept
+    pub(crate) fn store(&self) -> &Arc<Store> {
+        &self.store
     }
 
     /// The keys of `samples` as they come from `source`; `None` where such rows are not kept: because they never look like that again, or travel
@@ -185,22 +129,28 @@ impl Features {
 
     /// Whether rows from `source` may be kept.
     pub(crate) fn takes(&self, source: &Source) -> bool {
-        Rounding::of(source.encoding) <= self.rounding
+        let rounding = Rounding::of(source.encoding, &source.split, &self.freeze);
+        self.rounding.takes(&rounding)
     }
 
     /// Those of `keys` that are there.
     pub(crate) async fn find(self: &Arc<Self>, keys: Arc<[RowKey]>) -> Result<Found, TrainerError> {
         let features = Arc::clone(self);
-        blocking(move || Ok(features.kept.store.read(&keys))).await
+        blocking(move || Ok(features.store.read(&keys))).await
+    }
+
+    /// Makes fresh rows what they will be once they were kept, so that a sample is trained on alike in every epoch.
+    pub(crate) fn round(&self, keys: &mut [Option<RowKey>], rows: &mut Tensor) {
+        self.store.round(keys, rows);
     }
 
     pub(crate) fn keep(&self, keys: Vec<Option<RowKey>>, rows: Tensor) {
-        self.kept.store.keep(keys, rows);
+        self.store.keep(keys, rows);
     }
 
     /// Tells what did not go as it should, if anything: of that the job is only slower.
     pub(crate) fn tell(&self, events: &Events) {
-        for message in self.kept.store.news() {
+        for message in self.store.news() {
             events(Event::Warning { message });
         }
     }
@@ -210,7 +160,7 @@ impl Features {
         let features = Arc::clone(self);
         // A store that cannot be read again is as it was.
         blocking(move || {
-            let _ = features.kept.store.refresh();
+            let _ = features.store.refresh();
             Ok(())
         })
         .await
@@ -218,7 +168,7 @@ impl Features {
 
     /// Bytes of `rows` rows in memory.
     pub(crate) fn memory(&self, rows: usize) -> u64 {
-        self.kept.store.row_memory().saturating_mul(rows as u64)
+        self.store.row_memory().saturating_mul(rows as u64)
     }
 
     /// How much of what the batches of `plan` need is there.
@@ -232,7 +182,7 @@ impl Features {
             let keys = RowKeys::new(&self.root, view, self.run);
             let all = (0..samples.len()).filter_map(|index| samples.get(index));
             let all: Vec<RowKey> = all.map(|sample| keys.of(&sample.sample)).collect();
-            self.kept.store.count(all.iter()) as u64
+            self.store.count(all.iter()) as u64
         };
         let views = plan.views.kept(plan.epochs);
         let trained = views
@@ -242,7 +192,7 @@ impl Features {
         Coverage {
             kept: trained + count(&plan.validation, None),
             rows: rows_of(plan),
-            bytes: self.kept.store.disk_bytes(rows_of(plan)),
+            bytes: self.store.disk_bytes(rows_of(plan)),
             repeats: plan.views.repeat(),
         }
     }
@@ -259,30 +209,6 @@ fn too_large(shape: &[usize], plan: &FeedPlan) -> Option<String> {
             plan.memory_bytes
         )
     })
-}
-
-/// What rows of a job depend on, and what they are.
-fn subject(job: &Job, making: Making, rounding: Rounding) -> (Subject, Row) {
-    let subject = Subject {
-        model: job.model_name().clone(),
-        freeze: job.freeze.clone(),
-        data: job.spec.data.clone(),
-        made_by: json!({
-            "layers": making.layers,
-            "guest": hex::encode(<sha2::Sha256 as sha2::Digest>::digest(&job.guest.bytes)),
-            "parameters": making.parameters,
-            "rounding": rounding.name(),
-            "precision": job.spec.terms.precision,
-            "fixed_batch": job.spec.terms.fixed_batch,
-            "library": library_version().unwrap_or_default(),
-            "device": job.device.to_string(),
-        }),
-    };
-    let row = Row {
-        shape: making.shape,
-        form: rounding.form(),
-    };
-    (subject, row)
 }
 
 /// Rows that the batches of `plan` use and that can be kept.

@@ -136,13 +136,12 @@ pub fn last_cut_before_head(model: &Model) -> Result<String, TrainerError> {
 
 /// Where rows are kept; `None` where they are not.
 fn cache(spec: &JobSpec) -> Option<Cache> {
-    let folder = spec.feature_folder.clone().or_else(Cache::usual_folder)?;
     let limit = match spec.feature_cache {
         Some(CacheLimit::Off) => return None,
-        Some(CacheLimit::Bytes(bytes)) => bytes,
-        None => Cache::usual_limit(&folder)?,
+        Some(CacheLimit::Bytes(bytes)) => Some(bytes),
+        None => None,
     };
-    Some(Cache::new(folder, limit))
+    Cache::within(spec.feature_folder.clone(), limit)
 }
 
 /// Measures a whole model on data: what `frostline eval` is told.

@@ -26,7 +26,6 @@ mod guest;
 mod job;
 mod labels;
 mod measure;
-mod named_store;
 mod notes;
 mod offer;
 mod pipeline;

@@ -2,9 +2,8 @@
 
 use crate::Shared;
 use crate::compute::blocking;
-use crate::named_store::NamedStore;
 use crate::{Event, Events, TrainerError};
-use frostline_features::{BrokenSegment, RowKey, Segment, SegmentStore, Stored, Unavailable};
+use frostline_features::{BrokenSegment, RowKey, Segment, SegmentStore, Store, Stored, Unavailable};
 use futures::{StreamExt, stream};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
@@ -16,8 +15,8 @@ use tokio::task::JoinSet;
 /// Segments that are fetched at once; each takes 16 MiB, or a row, twice over.
 const FETCHES: usize = 4;
 
-/// Objects of a folder that are looked at: 160 GB of full segments.
-const MOST_SEGMENTS: usize = 10_000;
+/// Objects of a folder that are listed at a time, all of which are looked at before the next.
+const PAGE: usize = if cfg!(test) { 3 } else { 1000 };
 
 /// Broken segments that a warning names.
 const NAMED: usize = 3;
@@ -38,12 +37,20 @@ struct Inner {
     patience: Duration,
     /// Whether the store failed, so that the job does without from now on.
     off: AtomicBool,
-    /// By the rows' store, once it was listed.
-    listed: Mutex<HashMap<String, Vec<Stored>>>,
+    /// The first page, by the rows' store, once it was listed.
+    listed: Mutex<HashMap<String, Page>>,
     /// Rows that are there, by their store, once that was looked at.
     shared: Mutex<HashMap<String, HashSet<RowKey>>>,
     /// Names of objects that are not what they should be.
     broken: Mutex<HashSet<String>>,
+}
+
+/// Some segments of a folder.
+#[derive(Debug, Clone)]
+struct Page {
+    segments: Vec<Stored>,
+    /// The name after which there may be others.
+    last: Option<String>,
 }
 
 /// A segment that was looked at.
@@ -98,15 +105,14 @@ impl Team {
         if self.is_off() {
             return false;
         }
-        let listed = |found: &Vec<Stored>| !found.is_empty();
-        if let Some(known) = self.0.listed.lock().get(name).map(listed) {
+        let any = |page: &Page| !page.segments.is_empty() || page.last.is_some();
+        if let Some(known) = self.0.listed.lock().get(name).map(any) {
             return known;
         }
-        match self.0.store.list(name.to_owned(), MOST_SEGMENTS).await {
-            Ok(mut found) => {
-                found.retain(|stored| stored.name != ABOUT);
-                let any = listed(&found);
-                self.0.listed.lock().insert(name.to_owned(), found);
+        match self.page(name, None).await {
+            Ok(page) => {
+                let any = any(&page);
+                self.0.listed.lock().insert(name.to_owned(), page);
                 any
             }
             Err(why) => {
@@ -116,18 +122,28 @@ impl Team {
         }
     }
 
+    /// The segments of the store called `name` after the one called `after`.
+    async fn page(&self, name: &str, after: Option<String>) -> Result<Page, Unavailable> {
+        let listed = self.0.store.list(name.to_owned(), after, PAGE).await;
+        let mut segments = listed?;
+        let last = segments.last().filter(|_| segments.len() == PAGE);
+        let last = last.map(|last| last.name.clone());
+        segments.retain(|stored| stored.name != ABOUT);
+        Ok(Page { segments, last })
+    }
+
     /// Takes the rows that are there and that this machine lacks, once in a job.
-    pub(crate) async fn take(&self, kept: &Arc<NamedStore>, events: &Events) {
-        let name = &kept.name;
+    pub(crate) async fn take(&self, kept: &Arc<Store>, events: &Events) {
+        let name = &kept.name();
         let done = self.0.shared.lock().contains_key(name);
-        let Some(found) = self.0.listed.lock().get(name).cloned() else {
+        let Some(first) = self.0.listed.lock().get(name).cloned() else {
             return;
         };
         // Where another job of this machine shares, that one takes too.
-        if done || self.is_off() || !kept.store.shares() {
+        if done || self.is_off() || !kept.shares() {
             return;
         }
-        let seen = self.look_at_all(kept, found).await;
+        let seen = self.look_at_all(kept, first).await;
         self.tell(events, Shared::Taken, seen.rows, seen.bytes);
         self.pass_over(events, name, &seen.broken);
         let broken = seen.broken.into_iter().map(|(name, _)| name);
@@ -138,12 +154,32 @@ impl Team {
         }
     }
 
-    /// Takes from segments until all are looked at or the store fails.
-    async fn look_at_all(&self, kept: &Arc<NamedStore>, found: Vec<Stored>) -> Seen {
-        let free = AtomicU64::new(kept.store.free_rows());
-        let looks = found.into_iter().map(|stored| self.look(kept, stored, &free));
-        let mut looks = stream::iter(looks).buffer_unordered(FETCHES);
+    /// Takes from segments, page by page, until all are looked at or the store fails.
+    async fn look_at_all(&self, kept: &Arc<Store>, mut page: Page) -> Seen {
+        let free = AtomicU64::new(kept.free_rows());
         let mut seen = Seen::default();
+        loop {
+            let last = page.last.take();
+            self.look_at(kept, page, &free, &mut seen).await;
+            let (Some(last), None) = (last, &seen.failed) else {
+                return seen;
+            };
+            page = match self.page(&kept.name(), Some(last)).await {
+                Ok(page) => page,
+                Err(why) => {
+                    seen.failed = Some(why.to_string());
+                    return seen;
+                }
+            };
+        }
+    }
+
+    async fn look_at(&self, kept: &Arc<Store>, page: Page, free: &AtomicU64, seen: &mut Seen) {
+        let looks = page
+            .segments
+            .into_iter()
+            .map(|stored| self.look(kept, stored, free));
+        let mut looks = stream::iter(looks).buffer_unordered(FETCHES);
         while let Some(looked) = looks.next().await {
             match looked {
                 Ok(taken) => {
@@ -154,23 +190,22 @@ impl Team {
                 Err(Passed::Broken(name, why)) => seen.broken.push((name, why)),
                 Err(Passed::Failed(why)) => {
                     seen.failed = Some(why);
-                    break;
+                    return;
                 }
             }
         }
-        seen
     }
 
     /// Takes the rows of a segment, if any of them is lacking and there is room.
-    async fn look(&self, kept: &Arc<NamedStore>, stored: Stored, free: &AtomicU64) -> Result<Taken, Passed> {
+    async fn look(&self, kept: &Arc<Store>, stored: Stored, free: &AtomicU64) -> Result<Taken, Passed> {
         let broken = |why| Passed::Broken(stored.name.clone(), why);
-        let form = kept.store.segments();
+        let form = kept.segments();
         let count = form.rows(&stored.name, stored.size).map_err(broken)?;
-        let key = format!("{}/{}", kept.name, stored.name);
+        let key = format!("{}/{}", kept.name(), stored.name);
         let head = form.head_bytes(count) as u64;
         let mut bytes = self.0.store.read(key.clone(), 0..head).await?;
         let keys = form.keys(&bytes, count).map_err(broken)?;
-        let lacking = keys.len().saturating_sub(kept.store.count(keys.iter())) as u64;
+        let lacking = keys.len().saturating_sub(kept.count(keys.iter())) as u64;
         let fits = |free: u64| free.checked_sub(lacking);
         let room = free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits);
         if lacking == 0 || room.is_err() {
@@ -181,7 +216,7 @@ impl Team {
         let (name, kept) = (stored.name.clone(), Arc::clone(kept));
         let take = move || {
             let segment = form.check(&name, bytes);
-            Ok(segment.map(|segment| kept.store.take_in(&segment)))
+            Ok(segment.map(|segment| kept.take_in(&segment)))
         };
         let rows = blocking(take).await?.map_err(broken)? as u64;
         let bytes = stored.size;
@@ -189,7 +224,7 @@ impl Team {
     }
 
     /// Sends the rows that this machine has and that are not there yet.
-    async fn send(&self, kept: &Arc<NamedStore>, events: &Events) {
+    async fn send(&self, kept: &Arc<Store>, events: &Events) {
         let (mut rows, mut bytes) = (0, 0);
         let sent = self.send_all(kept, &mut rows, &mut bytes).await;
         self.tell(events, Shared::Sent, rows, bytes);
@@ -198,32 +233,32 @@ impl Team {
         }
     }
 
-    async fn send_all(&self, kept: &Arc<NamedStore>, rows: &mut u64, bytes: &mut u64) -> Result<(), String> {
-        if self.is_off() || !kept.store.shares() {
+    async fn send_all(&self, kept: &Arc<Store>, rows: &mut u64, bytes: &mut u64) -> Result<(), String> {
+        if self.is_off() || !kept.shares() {
             return Ok(());
         }
         let (team, own) = (self.clone(), Arc::clone(kept));
         let find = move || {
-            own.store.settle();
+            own.settle();
             let shared = team.0.shared.lock();
-            Ok(shared.get(&own.name).map(|shared| own.store.unshared(shared)))
+            Ok(shared.get(&own.name()).map(|shared| own.unshared(shared)))
         };
         let unshared = blocking(find).await.map_err(|error| error.to_string())?;
-        let most = kept.store.segments().most_rows();
+        let most = kept.segments().most_rows();
         for keys in unshared.unwrap_or_default().chunks(most) {
             let built = self.build(kept, keys.to_vec()).await;
             let Some((file, segment)) = built.map_err(|error| error.to_string())? else {
                 continue;
             };
             if *rows == 0 {
-                self.put(kept, ABOUT, kept.about.to_vec()).await?;
+                self.put(kept, ABOUT, kept.about().to_vec()).await?;
             }
             let keys = segment.keys();
             let body = segment.into_bytes();
             let length = body.len() as u64;
             self.put(kept, &file, body).await?;
             (*rows, *bytes) = (*rows + keys.len() as u64, *bytes + length);
-            if let Some(shared) = self.0.shared.lock().get_mut(&kept.name) {
+            if let Some(shared) = self.0.shared.lock().get_mut(&kept.name()) {
                 shared.extend(keys);
             }
         }
@@ -233,27 +268,27 @@ impl Team {
     /// A segment of these rows and its name, which is none of a broken one: that is never replaced.
     async fn build(
         &self,
-        kept: &Arc<NamedStore>,
+        kept: &Arc<Store>,
         mut keys: Vec<RowKey>,
     ) -> Result<Option<(String, Segment)>, TrainerError> {
         let (team, kept) = (self.clone(), Arc::clone(kept));
         blocking(move || {
             let named = |segment: Segment| (segment.name(), segment);
-            let built = kept.store.segment(&keys).map(named);
+            let built = kept.segment(&keys).map(named);
             let taken = |built: &(String, Segment)| team.0.broken.lock().contains(&built.0);
             if !built.as_ref().is_some_and(taken) {
                 return Ok(built);
             }
             // The same rows in another order have another hash.
             keys.reverse();
-            Ok(kept.store.segment(&keys).map(named))
+            Ok(kept.segment(&keys).map(named))
         })
         .await
     }
 
     /// Creates an object; one that is there is the same, since its name says what is in it.
-    async fn put(&self, kept: &NamedStore, name: &str, bytes: Vec<u8>) -> Result<(), String> {
-        let key = format!("{}/{name}", kept.name);
+    async fn put(&self, kept: &Store, name: &str, bytes: Vec<u8>) -> Result<(), String> {
+        let key = format!("{}/{name}", kept.name());
         let put = self.0.store.put_new(key, bytes).await;
         put.map(drop).map_err(|error| error.to_string())
     }
@@ -334,7 +369,7 @@ impl Sharing {
     }
 
     /// Has the rows that are kept by now sent, behind the job's back.
-    pub(crate) fn begin(&mut self, kept: Option<&Arc<NamedStore>>) {
+    pub(crate) fn begin(&mut self, kept: Option<&Arc<Store>>) {
         let (Some(team), Some(kept)) = (self.team.clone(), kept.cloned()) else {
             return;
         };

@@ -78,20 +78,21 @@ impl Rows {
             Origin::Kept => None,
             Origin::Fetched(key) => *key,
         });
-        let keeping = Keeping {
-            keys: keys.collect(),
-            features: self.features,
-        };
+        let mut keys: Vec<Option<RowKey>> = keys.collect();
         let fetched = match self.fetched {
             None => None,
             Some(rows) => Some(middle(&rows)?.unwrap_or(rows)),
         };
-        let rows = match (fetched, self.kept) {
+        let mut rows = match (fetched, self.kept) {
             (Some(rows), None) | (None, Some(rows)) => rows,
             (Some(fetched), Some(kept)) => interleave(&fetched, &kept, &self.origins)?,
             (None, None) => return Err(TrainerError::Ended { part: "pipeline" }),
         };
-        Ok((rows, keeping))
+        if let Some(features) = &self.features {
+            features.round(&mut keys, &mut rows);
+        }
+        let features = self.features;
+        Ok((rows, Keeping { keys, features }))
     }
 }
 

@@ -34,7 +34,7 @@ impl Provided<'_> {
                 _ => setup.plan(&offer, layers).await?,
             },
         };
-        setup.keep(watched.0.encoding).await?;
+        setup.keep(watched.0.encoding, &watched.0.split).await?;
         Ok(Prepared::new(setup, offer, pushes, watched))
     }
 }

@@ -33,6 +33,8 @@ pub(super) struct Setup<'a> {
     pub(super) measured: Option<LinkAndTrainer>,
     /// The layers up to the freeze cut, once somebody needs them.
     pub(super) layers: OnceCell<Upload>,
+    /// What kept rows know them by, once it is asked for.
+    pub(super) layers_hash: OnceCell<String>,
 }
 
 /// What can be measured without the frozen layers on the hosts.
@@ -69,6 +71,7 @@ impl<'a> Setup<'a> {
             keeps: None,
             measured: None,
             layers: OnceCell::new(),
+            layers_hash: OnceCell::new(),
         })
     }
 

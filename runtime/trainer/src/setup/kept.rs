@@ -2,11 +2,14 @@
 
 use super::context::Setup;
 use super::prepared::Prepared;
-use crate::features::{Coverage, Features, Making, Rounding, rows_of};
+use crate::compute::{blocking, session_options};
+use crate::features::{Coverage, Features, Opening, rows_of};
 use crate::plan::{Chosen, Reuse};
-use crate::{Event, TrainerError};
-use frostline_features::{Form, Row};
-use frostline_wire::Encoding;
+use crate::{Event, Policy, TrainerError};
+use frostline_engine::library_version;
+use frostline_features::{Exactly, Form, Provenance, Rounding, Row};
+use frostline_wire::{Encoding, Split};
+use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
 impl<'a> Setup<'a> {
@@ -28,13 +31,9 @@ impl<'a> Setup<'a> {
 
     /// The store that has most of the job's rows, if there is any for it.
     async fn there(&self) -> Result<Option<(Arc<Features>, Coverage)>, TrainerError> {
-        let roundings = match self.job.spec.encoding.fixed() {
-            None => vec![Rounding::Exact, Rounding::Half],
-            Some(encoding) => vec![Rounding::of(encoding)],
-        };
         let mut best: Option<(Arc<Features>, Coverage)> = None;
-        for rounding in roundings {
-            let Some(features) = self.features(rounding, true).await? else {
+        for (encoding, split) in &self.ways() {
+            let Some(features) = self.features(*encoding, split, Opening::There).await? else {
                 continue;
             };
             let coverage = features.coverage(&self.data.feed).await?;
@@ -46,6 +45,29 @@ impl<'a> Setup<'a> {
             }
         }
         Ok(best)
+    }
+
+    /// In which ways rows may have travelled that the job can use; where bits count, only from the very split.
+    fn ways(&self) -> Vec<(Encoding, Split)> {
+        let job = self.job;
+        let splits = match &job.spec.split {
+            Policy::Fixed(split) => vec![split.clone()],
+            _ if job.spec.reproducible => Vec::new(),
+            _ => vec![Split::Cut(job.freeze.clone()), Split::None],
+        };
+        let encodings = match job.spec.encoding.fixed() {
+            None => vec![Encoding::F32, Encoding::F16],
+            Some(encoding) => vec![encoding],
+        };
+        let from = |encoding: &Encoding| {
+            splits
+                .iter()
+                .map(|split| (*encoding, split.clone()))
+                .collect::<Vec<_>>()
+        };
+        let mut ways: Vec<(Encoding, Split)> = encodings.iter().flat_map(from).collect();
+        ways.dedup_by_key(|(encoding, split)| Rounding::of(*encoding, split, &job.freeze));
+        ways
     }
 
     /// What later epochs will find, for the plan; nothing where no training sample looks the same again.
@@ -83,38 +105,58 @@ impl<'a> Setup<'a> {
         Ok(prepared)
     }
 
-    /// The store of rows that travel with this much rounding: made where there is none, unless it has to be `there`.
-    async fn features(&self, rounding: Rounding, there: bool) -> Result<Option<Arc<Features>>, TrainerError> {
-        if self.job.features.is_none() {
+    /// The store of rows that travel in `encoding` from `split`.
+    async fn features(
+        &self,
+        encoding: Encoding,
+        split: &Split,
+        opening: Opening,
+    ) -> Result<Option<Arc<Features>>, TrainerError> {
+        let (job, network) = (self.job, &self.network);
+        if job.features.is_none() {
             return Ok(None);
         }
-        let Some(layers) = self.layers_sha256().await else {
-            return Ok(None);
-        };
-        let network = &self.network;
-        let making = Making {
-            layers,
+        let exactly = job.spec.reproducible.then(|| Exactly {
+            split: split.clone(),
+            batch: self.batch(),
+            threads: session_options(job.device, job.spec.threads).threads,
+        });
+        let made = Provenance {
+            model: job.model_name(),
+            freeze: job.freeze.clone(),
+            data: job.spec.data.clone(),
+            layers: self.layers_hash().await?,
+            guest: hex::encode(Sha256::digest(&job.guest.bytes)),
             parameters: network.parameters.clone(),
-            shape: network.network.frozen_row(&self.job.freeze)?.dims().to_vec(),
+            rounding: Rounding::of(encoding, split, &job.freeze),
+            precision: job.terms().precision,
+            fixed_batch: job.terms().fixed_batch,
+            library: library_version().unwrap_or_default(),
+            device: job.device.to_string(),
+            exactly,
+            shape: network.network.frozen_row(&job.freeze)?.dims().to_vec(),
         };
-        Features::open(self.job, making, rounding, &self.data.feed, self.events, there).await
+        Features::open(job, made, &self.data.feed, self.events, opening).await
     }
 
-    /// Of the layers up to the freeze cut; nothing where nothing is frozen, `None` where they are no file.
-    async fn layers_sha256(&self) -> Option<String> {
+    /// Of the layers up to the freeze cut; nothing where nothing is frozen.
+    async fn layers_hash(&self) -> Result<String, TrainerError> {
         if self.network.nothing_is_frozen(&self.job.freeze) {
-            return Some(String::new());
+            return Ok(String::new());
         }
-        let layers = self.frozen_layers().await;
-        layers.ok().map(|layers| layers.sha256)
+        let hash = self.layers_hash.get_or_try_init(|| {
+            let (headed, freeze) = (self.network.headed.clone(), self.job.freeze.clone());
+            blocking(move || Ok(headed.layers_sha256(&freeze)?))
+        });
+        hash.await.cloned()
     }
 
-    /// Has the job keep its rows, which travel in `encoding`.
-    pub(super) async fn keep(&mut self, encoding: Encoding) -> Result<(), TrainerError> {
+    /// Has the job keep its rows, which travel in `encoding` from `split`.
+    pub(super) async fn keep(&mut self, encoding: Encoding, split: &Split) -> Result<(), TrainerError> {
         if self.measure {
             return Ok(());
         }
-        let features = self.features(Rounding::of(encoding), false).await?;
+        let features = self.features(encoding, split, Opening::Made).await?;
         if let Some(features) = &features {
             let coverage = features.coverage(&self.data.feed).await?;
             self.tell(coverage);

@@ -75,13 +75,14 @@ pub(crate) async fn unfreeze(
         keeps: None,
         measured: None,
         layers: OnceCell::new(),
+        layers_hash: OnceCell::new(),
     };
     let prepared = if before.pushes {
         let frozen = FrozenLayers::OnHosts(Layers::default());
         Provided { setup, offer, frozen }.choose().await?
     } else {
         let chosen = offer.fixed(split)?;
-        setup.keep(chosen.encoding).await?;
+        setup.keep(chosen.encoding, &chosen.split).await?;
         Prepared::new(setup, offer, false, (chosen, None))
     };
     prepared.announce(events);

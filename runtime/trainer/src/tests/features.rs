@@ -2,9 +2,9 @@
 
 use super::computing_host::Storage;
 use super::pipeline::png;
+use super::resuming::{kept, model, stopped};
 use super::whole_job::{Ran, job, photos, run, widened};
-use crate::EncodingChoice;
-use crate::{Event, Job};
+use crate::{EncodingChoice, Event, Job, RunFolder};
 use frostline_fake_host::FakeHost;
 use frostline_features::Cache;
 use frostline_wire::Split;
@@ -228,11 +228,9 @@ async fn a_broken_row_is_extracted_again() {
     let folder = TempDir::new().unwrap();
     let first = run(&host, keeping("features", &folder)).await;
     storage.extracted();
-    let store = fs::read_dir(folder.path().join("features"))
-        .unwrap()
-        .next()
-        .unwrap();
-    let rows = store.unwrap().path().join("rows");
+    let features = folder.path().join("features");
+    let store = Cache::new(&features, 0).list().remove(0).name;
+    let rows = features.join(store).join("rows");
     let mut bytes = fs::read(&rows).unwrap();
     bytes[5] ^= 1;
     fs::write(&rows, bytes).unwrap();
@@ -334,4 +332,89 @@ async fn each_freeze_cut_has_rows_of_its_own() {
     let again = run(&host, unfreezing(keeping("none", &folder))).await;
     assert_eq!(storage.extracted().len(), 0);
     assert!(close(&again.losses(), &without.losses()));
+}
+
+/// A job whose bits count, with or without rows that are kept.
+fn exact(run: RunFolder, split: &str, encoding: &str, cache: Option<&Cache>) -> Job {
+    let job = kept(run, |job| {
+        job.spec.split = split.parse().unwrap();
+        job.spec.encoding = EncodingChoice::Fixed(encoding.parse().unwrap());
+    });
+    Job {
+        features: cache.cloned(),
+        ..job
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reproducible_job_sees_the_same_bits_whether_rows_are_fresh_or_kept() {
+    let (host, _) = host().await;
+    for (split, encoding) in [
+        ("c1", "f16"),
+        ("features", "f16"),
+        ("none", "f32"),
+        ("r2", "int8"),
+    ] {
+        let folders = TempDir::new().unwrap();
+        let at = |name: &str| folders.path().join(name);
+        let whole = exact(RunFolder::new(at("whole")), split, encoding, None);
+        let whole = run(&host, whole).await.losses();
+        let cache = Cache::new(at("features"), 1 << 30);
+        // The second job finds all rows; those of the third are gone when it goes on.
+        for (number, gone) in [(1, false), (2, false), (3, true)] {
+            let path = at(&number.to_string());
+            let begun = exact(RunFolder::new(&path), split, encoding, Some(&cache));
+            let begun = stopped(&host, begun, 4).await.losses();
+            if gone {
+                fs::remove_dir_all(at("features")).unwrap();
+            }
+            let rest = exact(RunFolder::resumed(&path), split, encoding, Some(&cache));
+            let rest = run(&host, rest).await.losses();
+            assert_eq!([begun, rest].concat(), whole, "{split} {encoding} {number}");
+            assert!(model(&path) == model(&at("whole")), "{split} {encoding} {number}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reproducible_job_takes_no_rows_that_others_kept_rounded() {
+    let (host, _) = host().await;
+    let folder = TempDir::new().unwrap();
+    let mut rounded = keeping("features", &folder);
+    rounded.spec.encoding = EncodingChoice::Fixed("f16".parse().unwrap());
+    run(&host, rounded.clone()).await.outcome.unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let auto = |run: RunFolder| {
+        let job = kept(run, |job| {
+            job.spec.split = "auto".parse().unwrap();
+            job.spec.candidates = Some(vec![Split::None]);
+        });
+        Job {
+            features: rounded.features.clone(),
+            ..job
+        }
+    };
+    let begun = stopped(&host, auto(RunFolder::new(at("a"))), 4).await.losses();
+    fs::remove_dir_all(at("features")).unwrap();
+    let rest = run(&host, auto(RunFolder::resumed(at("a")))).await.losses();
+    let whole = exact(RunFolder::new(at("b")), "none", "f32", None);
+    let whole = run(&host, whole).await.losses();
+    assert_eq!([begun, rest].concat(), whole);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_of_eight_bits_are_kept_apart_by_their_split() {
+    let (host, storage) = host().await;
+    let folder = TempDir::new().unwrap();
+    let eight = |mut job: Job| {
+        job.spec.encoding = EncodingChoice::Fixed("int8".parse().unwrap());
+        job
+    };
+    for split in ["r2", "c1"] {
+        let without = run(&host, eight(job(split, folder.path()))).await;
+        storage.extracted();
+        let with = run(&host, eight(keeping(split, &folder))).await;
+        assert_eq!(times(&storage.extracted()), (TRAIN + VALIDATION, 1, 1), "{split}");
+        assert_eq!(with.losses(), without.losses(), "{split}");
+    }
 }

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 /// A reproducible job with a run's folder, and a checkpoint every second step.
-pub(super) fn kept(run: RunFolder, change: fn(&mut Job)) -> Job {
+pub(super) fn kept(run: RunFolder, change: impl Fn(&mut Job)) -> Job {
     let mut job = job("features", &run.path);
     job.spec.out = None;
     job.spec.reproducible = true;
@@ -41,7 +41,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-fn model(folder: &Path) -> Vec<u8> {
+pub(super) fn model(folder: &Path) -> Vec<u8> {
     fs::read(folder.join("tuned.onnx")).unwrap()
 }
 

@@ -5,10 +5,10 @@ use super::features::{TRAIN, VALIDATION, close, host, keeping};
 use super::pipeline::png;
 use super::whole_job::{Ran, photos, run};
 use crate::{Event, Job, Shared, Team};
-use frostline_features::{SegmentStore, Stored, Unavailable};
+use frostline_features::{Cache, SegmentStore, Stored, Unavailable};
 use frostline_tensor::BoxFuture;
 use futures::FutureExt;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -69,14 +69,20 @@ impl SegmentStore for Memory {
         "memory".to_owned()
     }
 
-    fn list(&self, folder: String, most: usize) -> BoxFuture<Result<Vec<Stored>, Unavailable>> {
+    fn list(
+        &self,
+        folder: String,
+        after: Option<String>,
+        most: usize,
+    ) -> BoxFuture<Result<Vec<Stored>, Unavailable>> {
         let objects = self.objects();
         let of = |(key, bytes): (&String, &Vec<u8>)| {
             let name = key.strip_prefix(&folder)?.strip_prefix('/')?.to_owned();
             let size = bytes.len() as u64;
             Some(Stored { name, size })
         };
-        let found = objects.iter().filter_map(of).take(most).collect();
+        let new = |stored: &Stored| after.as_ref().is_none_or(|after| stored.name > *after);
+        let found = objects.iter().filter_map(of).filter(new).take(most).collect();
         std::future::ready(self.does(Fault::List).map(|()| found)).boxed()
     }
 
@@ -176,6 +182,37 @@ async fn only_what_is_new_goes_up() {
     // What the machine has already is neither fetched nor sent.
     let fourth = run(&second_host, machine.job("features", &store)).await;
     assert_eq!((shared(&fourth), store.segments().len()), (vec![], 2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_segments_are_looked_at_however_many_there_are() {
+    let (first_host, _) = host().await;
+    let (store, machine) = (Memory::new(), Machine::new());
+    let first = run(&first_host, machine.job("features", &store)).await;
+    // The same rows in segments of two each, which takes several pages.
+    let cache = Cache::new(machine.0.path().join("features"), 1 << 30);
+    let listed = cache.list().remove(0);
+    let opened = cache.open(&listed.subject.unwrap(), &listed.row.unwrap(), 0, Arc::new(drop));
+    let rows = opened.unwrap();
+    let many = rows
+        .unshared(&HashSet::new())
+        .chunks(2)
+        .map(|keys| {
+            let segment = rows.segment(keys).unwrap();
+            (
+                format!("{}/{}", rows.name(), segment.name()),
+                segment.into_bytes(),
+            )
+        })
+        .collect();
+    let (second_host, storage) = host().await;
+    let store = Memory::failing(Fault::None, many);
+    let second = run(&second_host, Machine::new().job("features", &store)).await;
+    assert_eq!(
+        (storage.extracted().len(), shared(&second)),
+        (0, vec![(Shared::Taken, ALL as u64)])
+    );
+    assert!(close(&second.losses(), &first.losses()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
