@@ -23,6 +23,17 @@ type Object = (String, Option<String>, u64, Option<String>, Option<&'static str>
 /// An upload: its name, SHA-256, bytes, and whether hosts had it.
 type Pushed = (String, String, u64, bool);
 
+/// What is uploaded, and what it is to be called: by default by its content, after a `stem`.
+#[derive(FromPyObject)]
+struct NewUpload {
+    #[pyo3(item)]
+    guest: bool,
+    #[pyo3(item)]
+    stem: String,
+    #[pyo3(item)]
+    name: Option<String>,
+}
+
 /// One or more hosts that serve the same data.
 #[pyclass(module = "frostline._native", frozen)]
 pub(crate) struct Hosts {
@@ -54,29 +65,20 @@ impl Hosts {
         Ok(py.detach(|| listing.placed(SampleFiles::Images).iter().map(owned).collect()))
     }
 
-    /// Uploads a model or, where `guest`, a guest to every host that has not these bytes: (name, sha256, bytes, skipped).
-    #[pyo3(signature = (guest, stem, name, content))]
-    fn push(
-        &self,
-        py: Python<'_>,
-        guest: bool,
-        stem: &str,
-        name: Option<String>,
-        content: PyBackedBytes,
-    ) -> PyResult<Pushed> {
-        let kind = if guest {
-            UploadKind::Guest
-        } else {
-            UploadKind::Model
-        };
-        self.send(py, kind, stem, name, Bytes::copy_from_slice(&content))
+    /// Uploads a model or a guest to every host that has not these bytes: (name, sha256, bytes, skipped).
+    fn push(&self, py: Python<'_>, upload: NewUpload, content: PyBackedBytes) -> PyResult<Pushed> {
+        self.send(py, upload, Bytes::copy_from_slice(&content))
     }
 
     /// The same of the stock guest.
     #[pyo3(signature = (name=None))]
     fn push_stock_guest(&self, py: Python<'_>, name: Option<String>) -> PyResult<Pushed> {
-        let bytes = Bytes::from_static(STOCK_GUEST);
-        self.send(py, UploadKind::Guest, STOCK_NAME, name, bytes)
+        let upload = NewUpload {
+            guest: true,
+            stem: STOCK_NAME.to_owned(),
+            name,
+        };
+        self.send(py, upload, Bytes::from_static(STOCK_GUEST))
     }
 
     /// How busy each host is: its address, whether it answered, and its load as JSON or the text of its error.
@@ -104,16 +106,14 @@ impl Hosts {
         self.hosts.get(py, || Ok(hosts))
     }
 
-    fn send(
-        &self,
-        py: Python<'_>,
-        kind: UploadKind,
-        stem: &str,
-        name: Option<String>,
-        bytes: Bytes,
-    ) -> PyResult<Pushed> {
+    fn send(&self, py: Python<'_>, upload: NewUpload, bytes: Bytes) -> PyResult<Pushed> {
+        let kind = if upload.guest {
+            UploadKind::Guest
+        } else {
+            UploadKind::Model
+        };
         let sha256 = py.detach(|| hex::encode(Sha256::digest(&bytes)));
-        let name = name.unwrap_or_else(|| content_name(stem, &sha256));
+        let name = upload.name.unwrap_or_else(|| content_name(&upload.stem, &sha256));
         let hosts = self.of_this_process(py)?;
         let pushed = wait(py, hosts.push(kind, &name, bytes))?;
         let pushed = pushed.map_err(|error| errors::of_client(py, &error))?;

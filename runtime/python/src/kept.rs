@@ -2,12 +2,16 @@
 
 use crate::errors;
 use crate::process::PerProcess;
-use crate::settings::read;
+use crate::settings::{StreamSettings, read};
 use crate::stream::sample;
-use frostline_features::{Cache, Form, Row, RowKey, RowKeys, Store, Subject};
-use frostline_tensor::{Data, Tensor};
+use frostline_features::{Cache, Provenance, RowKey, RowKeys, Store};
+use frostline_graph::{GraphError, Model};
+use frostline_job::CacheLimit;
+use frostline_tensor::{Data, PixelSpec, Tensor};
+use frostline_wire::Split;
 use numpy::{PyArray1, PyArrayMethods, PyReadonlyArrayDyn};
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use serde::Deserialize;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,11 +24,28 @@ struct KeptSettings {
     folder: Option<PathBuf>,
     /// Bytes; half of what the disk has free where there are none.
     limit: Option<u64>,
-    subject: Subject,
-    shape: Vec<usize>,
-    form: Form,
+    /// How rows come.
+    stream: StreamSettings,
+    /// From where.
+    split: Split,
+    made: Made,
     /// How many there will be, so that there is room for them.
     rows: u64,
+}
+
+/// What else rows depend on.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Made {
+    /// The freeze cut.
+    pub(crate) freeze: String,
+    /// See [`layers`].
+    pub(crate) layers: String,
+    /// What the guest does where the stream tells it nothing.
+    pub(crate) usual: String,
+    /// The version of ONNX Runtime here.
+    pub(crate) library: String,
+    pub(crate) shape: Vec<usize>,
 }
 
 /// A store of rows, as a setting; see `_native.pyi`.
@@ -77,7 +98,7 @@ impl Kept {
             _ => Vec::new(),
         };
         let mut shape = vec![found.places.len()];
-        shape.extend(&self.settings.shape);
+        shape.extend(&self.settings.made.shape);
         Ok((PyArray1::from_vec(py, values).reshape(shape)?, found.places))
     }
 
@@ -115,24 +136,19 @@ impl Kept {
 
 impl Open {
     fn new(settings: &KeptSettings) -> Result<Self, String> {
-        let folder = settings.folder.clone().or_else(Cache::usual_folder);
-        let folder = folder.ok_or("the environment says neither HOME nor XDG_CACHE_HOME")?;
-        let limit = settings.limit.or_else(|| Cache::usual_limit(&folder));
-        let limit = limit.ok_or_else(|| format!("what {} has free cannot be asked", folder.display()))?;
-        let row = Row {
-            shape: settings.shape.clone(),
-            form: settings.form,
-        };
+        let cache = Cache::within(settings.folder.clone(), settings.limit);
+        let cache = cache.ok_or("nobody can tell where, or what the disk has free")?;
+        let made: Provenance = settings.stream.provenance(&settings.split, &settings.made);
+        let (subject, row) = (made.subject(), made.row());
         let stopped = Arc::new(Mutex::new(None));
         let told = Arc::clone(&stopped);
         let told = move |why| *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
-        let cache = Cache::new(&folder, limit);
-        let store = cache.open(&settings.subject, &row, settings.rows, Arc::new(told));
+        let store = cache.open(&subject, &row, settings.rows, Arc::new(told));
         let mut run = [0; 16];
         getrandom::fill(&mut run).map_err(|error| error.to_string())?;
         Ok(Self {
             store: store.map_err(|error| error.to_string())?,
-            keys: RowKeys::new(&settings.subject.data, None, run),
+            keys: RowKeys::new(&subject.data, None, run),
             stopped,
         })
     }
@@ -146,4 +162,49 @@ impl Open {
         let stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner).take();
         stopped.into_iter().chain(self.store.news()).collect()
     }
+}
+
+/// Bytes that a word such as `4GiB` allows; none for `off`.
+#[pyfunction]
+pub(crate) fn feature_limit(py: Python<'_>, word: &str) -> PyResult<Option<u64>> {
+    match word.parse() {
+        Ok(CacheLimit::Off) => Ok(None),
+        Ok(CacheLimit::Bytes(bytes)) => Ok(Some(bytes)),
+        Err(why) => Err(errors::settings(py, &format!("feature_cache: {why}"))),
+    }
+}
+
+/// A network's file, or its bytes.
+#[derive(FromPyObject)]
+pub(crate) enum Network {
+    #[pyo3(transparent)]
+    Bytes(PyBackedBytes),
+    #[pyo3(transparent)]
+    File(PathBuf),
+}
+
+/// What rows at `cut` depend on of a network: a hash of the layers before it, and the recipe for its input where nobody says one.
+#[pyfunction]
+pub(crate) fn layers(py: Python<'_>, network: Network, cut: &str) -> PyResult<(String, String)> {
+    let read = || -> Result<_, GraphError> {
+        let model = match network {
+            Network::Bytes(bytes) => Model::from_bytes(bytes::Bytes::from_owner(bytes))?,
+            Network::File(file) => Model::read(file)?,
+        };
+        let hash = match Split::from(cut) {
+            Split::Cut(cut) => model.layers_sha256(&cut)?,
+            Split::None | Split::Input => String::new(),
+        };
+        let side = |side: &usize| u32::try_from(*side).unwrap_or(u32::MAX);
+        let usual = match model.network()?.input.shape.dims() {
+            [3, height, width] => Some(PixelSpec::imagenet(side(height), side(width))),
+            _ => None,
+        };
+        Ok((hash, usual))
+    };
+    let (hash, usual) = py
+        .detach(read)
+        .map_err(|error| errors::settings(py, &error.to_string()))?;
+    let usual = usual.and_then(|spec| serde_json::to_string(&spec).ok());
+    Ok((hash, usual.unwrap_or_default()))
 }

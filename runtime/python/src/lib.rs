@@ -27,5 +27,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<rows::Rows>()?;
     module.add_class::<kept::Kept>()?;
     module.add_function(wrap_pyfunction!(dataset::dataset, module)?)?;
+    module.add_function(wrap_pyfunction!(kept::feature_limit, module)?)?;
+    module.add_function(wrap_pyfunction!(kept::layers, module)?)?;
     module.add_function(wrap_pyfunction!(dataset::shuffled, module)?)
 }

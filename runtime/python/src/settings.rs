@@ -1,11 +1,15 @@
 //! Settings as Python hands them over: a dictionary, which is checked here as a whole.
 
 use crate::errors;
+use crate::hosts::STOCK_GUEST;
+use crate::kept::Made;
 use frostline_client::{ClientError, Deadlines, HostClient, Hosts, Inquiry, Token, Trust};
-use frostline_wire::{Encoding, Pin, Precision, Terms};
+use frostline_features::{Provenance, Rounding};
+use frostline_wire::{Encoding, Pin, Precision, Split, Terms};
 use pyo3::prelude::*;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use sha2::{Digest, Sha256};
 use std::path::PathBuf;
 
 /// Which hosts, and how they and we know each other.
@@ -100,6 +104,35 @@ impl Reach {
 }
 
 impl StreamSettings {
+    /// What rows depend on that come so from `split`.
+    pub(crate) fn provenance(&self, split: &Split, made: &Made) -> Provenance {
+        let guest = self.guest.as_ref().map(|(_, sha256)| sha256.clone());
+        let told = match self.parameters.trim() {
+            "" => &made.usual,
+            _ => &self.parameters,
+        };
+        Provenance {
+            model: self
+                .model
+                .as_ref()
+                .map_or("none", |(name, _)| name.as_str())
+                .to_owned(),
+            freeze: made.freeze.clone(),
+            data: self.data.clone(),
+            layers: made.layers.clone(),
+            guest: guest.unwrap_or_else(|| hex::encode(Sha256::digest(STOCK_GUEST))),
+            parameters: told.clone(),
+            rounding: Rounding::of(self.encoding, split, &made.freeze),
+            precision: self.precision,
+            fixed_batch: self.fixed_batch,
+            library: made.library.clone(),
+            // Layers run here on the CPU.
+            device: "cpu".to_owned(),
+            exactly: None,
+            shape: made.shape.clone(),
+        }
+    }
+
     pub(crate) fn reach(&self) -> Reach {
         Reach {
             hosts: self.hosts.clone(),
@@ -126,7 +159,6 @@ impl StreamSettings {
                 priority: self.priority,
                 fixed_batch: self.fixed_batch,
                 precision: self.precision,
-                ..Terms::default()
             },
             request_samples: self.request_samples,
         }

@@ -66,22 +66,22 @@ impl Stream {
     /// Rows of `keys` at `cut`, `batch` at a time, or as many in each batch as it says.
     #[pyo3(signature = (keys, cut, batch, *, view=None))]
     fn rows(
-        &self,
-        py: Python<'_>,
+        slf: &Bound<'_, Self>,
         keys: Vec<Bound<'_, PyAny>>,
         cut: &str,
         batch: Batches,
         view: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Rows> {
+        let (py, stream) = (slf.py(), slf.get());
         let view = view.map(|view| read(&view, "the view")).transpose()?;
         let unknown = if cut == "none" { UNKNOWN } else { 0 };
         let samples = keys.iter().map(|key| sample(key, unknown));
         let samples = samples.collect::<PyResult<Vec<_>>>()?;
         let batches = batch.of(samples).map_err(|why| errors::settings(py, &why))?;
-        let live = self.live(py)?;
+        let live = stream.live(py)?;
         let ahead = Ahead {
-            batches: self.settings.ahead,
-            bytes: self.settings.memory,
+            batches: stream.settings.ahead,
+            bytes: stream.settings.memory,
         };
         Ok(Rows::new(Asked {
             live,

@@ -8,7 +8,7 @@ import numpy
 import torch
 
 from frostline._samples import Samples
-from frostline.torch import Activations, _activations, mean
+from frostline.torch import Activations, _activations, _pushdown, mean
 from frostline.torch._steps import Share, Steps
 from processes import together
 
@@ -88,7 +88,25 @@ class Orders(unittest.TestCase):
                 activations(**options)
 
 
+def listed_by_each():
+    """What a process of a group trains on, where a photo is added after the first one listed."""
+    rank = torch.distributed.get_rank()
+
+    def listed(config, **wanted):
+        count = 8 + rank
+        samples = Samples([f"{n}.jpg" for n in range(count)], [None] * count, [1] * count, numpy.arange(count))
+        return samples, Samples([], [], [], numpy.arange(0)), ["a", "b"]
+
+    with mock.patch.object(_pushdown, "listed", listed):
+        _, data = _pushdown.pushdown(torch.nn.Identity(), "/photos", ["http://127.0.0.1:9"], freeze="none", feature_cache="off")
+    return data.state_dict()["samples"], data.classes
+
+
 class Ranks(unittest.TestCase):
+    def test_all_processes_train_on_what_the_first_one_listed(self):
+        first, second = together(2, listed_by_each)
+        self.assertEqual(first, second)
+
     def test_global_batches_are_the_same_for_every_world(self):
         alone = numbers(activations())
         for world in (2, 3):

@@ -3,13 +3,14 @@
 import contextlib
 import multiprocessing
 import os
+import pathlib
 import unittest
 from unittest import mock
 
 import bundled
 import frostline
 import numpy
-from frostline import _kept
+from frostline import _source
 from frostline._source import Source
 
 client = frostline.Client()
@@ -28,8 +29,8 @@ class Kept(bundled.Case):
         environment.start()
         self.addCleanup(environment.stop)
         # As in another program.
-        _kept._opened.cache_clear()
-        self.addCleanup(_kept._opened.cache_clear)
+        _source._opened.cache_clear()
+        self.addCleanup(_source._opened.cache_clear)
 
     @contextlib.contextmanager
     def made(self):
@@ -51,7 +52,7 @@ class Kept(bundled.Case):
         return table["key"].to_pylist(), numpy.concatenate(rows)
 
     def store(self):
-        (store,) = (self.folder / "features").iterdir()
+        (store,) = filter(pathlib.Path.is_dir, (self.folder / "features").iterdir())
         return store
 
     def test_rows_are_made_once_and_are_the_same_in_any_order(self):
@@ -61,12 +62,35 @@ class Kept(bundled.Case):
             keys, rows = self.rows()
         self.assertEqual(made, [each.key for each in objects[60:]])
         numpy.testing.assert_array_equal(rows[:60], some)
-        _kept._opened.cache_clear()
+        _source._opened.cache_clear()
         with self.made() as made:
             turned, again = self.rows(keys=objects[::-1], batch=7)
         self.assertEqual(made, [])
         self.assertEqual(turned, keys[::-1])
         numpy.testing.assert_array_equal(again[::-1], rows)
+
+    def test_rows_are_those_of_the_command_and_the_other_way_round(self):
+        # As the network itself says it, which the command follows.
+        told_guest = frostline.pixels(144, 128)
+        words = {"freeze": bundled.CUT, "epochs": 1, "batch": 32, "lr": 0.05, "encoding": "f32", "feature_cache": "1GiB"}
+
+        def train(name):
+            events, folder = [], self.folder / name
+            client.train(bundled.MODEL, bundled.PHOTOS, out=folder / "tuned.onnx", runs=folder / "runs", on_event=events.append, **words)
+            return next(event for event in events if event["event"] == "features")
+
+        (self.folder / "first").mkdir()
+        keys, rows = self.rows(parameters=told_guest)
+        told = train("first")
+        self.assertEqual((told["kept"], told["rows"]), (len(keys), len(keys)))
+        os.environ["FROSTLINE_FEATURE_FOLDER"] = str(self.folder / "others")
+        _source._opened.cache_clear()
+        (self.folder / "second").mkdir()
+        self.assertEqual(train("second")["kept"], 0)
+        with self.made() as made:
+            again, found = self.rows(parameters=told_guest)
+        self.assertEqual((made, again), ([], keys))
+        numpy.testing.assert_allclose(found, rows, atol=1e-4)
 
     def test_what_rows_depend_on_is_told_apart(self):
         objects = client.objects(bundled.PHOTOS)[:4]
@@ -82,7 +106,7 @@ class Kept(bundled.Case):
         with open(self.store() / "rows", "r+b") as file:
             file.seek(4 * 128 * 2)
             file.write(b"\xff")
-        _kept._opened.cache_clear()
+        _source._opened.cache_clear()
         with self.made() as made, self.assertLogs("frostline") as log:
             _, again = self.rows(keys=objects)
         self.assertEqual(len(made), 1)
@@ -138,15 +162,6 @@ class Kept(bundled.Case):
         with self.assertLogs("frostline") as log:
             self.rows(keys=objects, feature_cache=1000)
         self.assertIn("1000 bytes", log.output[0])
-
-
-class Words(unittest.TestCase):
-    def test_sizes_are_the_commands(self):
-        for words, size in ((None, None), ("off", "off"), (7, 7), ("7", 7), ("2KiB", 2048), ("4GiB", 4 << 30)):
-            self.assertEqual(_kept.limit(words), size)
-        for words in ("", "4GB", "GiB", "-1", "4iB", "1.5GiB"):
-            with self.assertRaises(frostline.SettingsError):
-                _kept.limit(words)
 
 
 if __name__ == "__main__":

@@ -4,12 +4,15 @@ import json
 import os
 import pathlib
 import tempfile
+import types
 import unittest
 
+import numpy
 import torch
 
 import local_hosts
 import small
+from frostline._samples import Samples
 from local_hosts import PHOTOS, Host
 
 # No token in somebody's home folder for a Ray that ends with these tests.
@@ -62,6 +65,19 @@ def loop(config):
             os._exit(1)
 
 
+class Broken:
+    """A source of which every fourth sample is left out."""
+
+    on_bad_sample = "skip"
+
+    def shape(self):
+        return [1]
+
+    def rows(self, samples, batch, view=None):
+        places = [place for place, (key, _, _) in enumerate(samples) if int(key) % 4]
+        yield numpy.array([[int(samples[place][0])] for place in places], dtype=numpy.float32), places, []
+
+
 @unittest.skipUnless(ray, f"ray cannot be used: {ray or MISSING}")
 @unittest.skipUnless(local_hosts.command(), "the frostline command is not installed, and FROSTLINE names none")
 class Ray(unittest.TestCase):
@@ -111,6 +127,14 @@ class Ray(unittest.TestCase):
         self.assertEqual(len(found), 2 * len(losses))
         for note, loss in zip(found[::2], losses):
             self.assertAlmostEqual(note["loss"], loss, delta=1e-4)
+
+    def test_a_dataset_counts_no_rows_that_were_left_out(self):
+        from frostline.ray import ActivationsDatasource
+
+        samples = Samples([str(n) for n in range(20)], [None] * 20, [1] * 20, numpy.arange(20))
+        data = types.SimpleNamespace(source=Broken(), samples=samples)
+        rows = ray.data.read_datasource(ActivationsDatasource(data), override_num_blocks=2)
+        self.assertEqual(rows.count(), 15)
 
     def test_a_dataset_has_every_row_with_its_label_and_key(self):
         from frostline.ray import ActivationsDatasource

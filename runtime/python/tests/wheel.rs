@@ -22,6 +22,37 @@ fn run(variable: &str, file: &str) {
     let said = String::from_utf8_lossy(&output.stderr);
     println!("{}{said}", String::from_utf8_lossy(&output.stdout));
     assert!(output.status.success(), "{said}");
+    assert!(tested(&said), "nothing was tested, all of it was skipped: {said}");
+}
+
+/// Whether unittest ran any of the tests that it found, as it says at its end: `Ran 3 tests in 0.1s`, `OK (skipped=3)`.
+fn tested(said: &str) -> bool {
+    let number = |from: &str, before: &str| {
+        let rest = said.rsplit_once(from).map(|(_, rest)| rest)?;
+        let end = rest.find(before)?;
+        rest.get(..end)?.parse::<u64>().ok()
+    };
+    let ran = number("\nRan ", " test").unwrap_or(0);
+    let skipped = number("skipped=", ")").or_else(|| number("skipped=", ","));
+    ran > skipped.unwrap_or(0)
+}
+
+#[test]
+fn a_run_that_skips_everything_tests_nothing() {
+    for (said, expected) in [
+        ("..\nRan 2 tests in 0.1s\n\nOK\n", true),
+        ("s.\nRan 2 tests in 0.1s\n\nOK (skipped=1)\n", true),
+        ("ss\nRan 2 tests in 0.1s\n\nOK (skipped=2)\n", false),
+        ("s\nRan 1 test in 0.1s\n\nOK (skipped=1)\n", false),
+        (
+            "ss\nRan 2 tests in 0.1s\n\nOK (skipped=2, expected failures=0)\n",
+            false,
+        ),
+        ("\nRan 0 tests in 0.000s\n\nNO TESTS RAN\n", false),
+        ("", false),
+    ] {
+        assert_eq!(tested(said), expected, "{said}");
+    }
 }
 
 /// `cargo xtask test` builds the wheel and names the interpreter.

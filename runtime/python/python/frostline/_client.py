@@ -130,7 +130,7 @@ class Client:
         :param data: which host on this machine is meant, where no hosts are given.
         """
         content, stem = _content(model, "model")
-        return Upload(*self._reach(data).push(False, stem, name, content))
+        return Upload(*self._reach(data).push({"guest": False, "stem": stem, "name": name}, content))
 
     def push_guest(
         self,
@@ -144,7 +144,7 @@ class Client:
         if guest is None:
             return Upload(*hosts.push_stock_guest(name))
         content, stem = _content(guest, "guest")
-        return Upload(*hosts.push(True, stem, name, content))
+        return Upload(*hosts.push({"guest": True, "stem": stem, "name": name}, content))
 
     def load(self, data: str | os.PathLike[str] | None = None) -> dict[str, dict[str, Any]]:
         """How busy each host is, by its address: ``queued`` and ``running`` extractions, ``lanes``, ``samples_per_second``,
@@ -188,8 +188,11 @@ class Client:
         """
         if on_bad_sample not in ("fail", "skip"):
             raise SettingsError(f"on_bad_sample is 'fail' or 'skip', not {on_bad_sample!r}")
+        from . import _source
+
         listed = self.objects(data, layout) if keys is None else [_object(key) for key in keys]
         config = self.config(data)
+        network = None
         if cut != "none" or model is not None:
             pushed = model if isinstance(model, Upload) else self.push_model(_given(model, cut), data=data)
             helper = guest if isinstance(guest, Upload) else self.push_guest(guest, data=data)
@@ -197,11 +200,10 @@ class Client:
             if isinstance(model, (str, os.PathLike)):
                 config["model_file"] = os.path.abspath(model)
                 cut = _tensor(model, cut)
-        from ._source import Source
-
+            network = model
         stream = config | options | {"parameters": parameters, "encoding": encoding}
-        source = Source(stream, cut, on_bad_sample=on_bad_sample, feature_cache=feature_cache, count=len(listed))
-        return _reader(source, listed, batch)
+        kept = _source.kept(feature_cache, network, cut, len(listed), stock=guest is None)
+        return _reader(_source.Source(stream, cut, on_bad_sample=on_bad_sample, kept=kept), listed, batch)
 
     def plan(self, model: str | os.PathLike[str], data: str | os.PathLike[str], *, timeout: float | None = 1800, **flags: Any) -> dict[str, Any]:
         """Where a job would divide the network, and why: what ``frostline plan --json`` prints. Measures unless that was done before.

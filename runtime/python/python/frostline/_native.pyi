@@ -1,3 +1,4 @@
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypedDict, final
 
@@ -20,7 +21,9 @@ class Batch(TypedDict):
 class Hosts:
     def __init__(self, config: Mapping[str, Any]) -> None: ...
     def objects(self, data: str, layout: str) -> list[tuple[str, str | None, int, str | None, str | None]]: ...
-    def push(self, guest: bool, stem: str, name: str | None, content: bytes) -> tuple[str, str, int, bool]: ...
+    def push(self, upload: Mapping[str, Any], content: bytes) -> tuple[str, str, int, bool]:
+        """``upload``: ``guest``, whether it is one or a model; ``name``, or None for one by its content, after ``stem``."""
+
     def push_stock_guest(self, name: str | None = None) -> tuple[str, str, int, bool]: ...
     def load(self) -> list[tuple[str, bool, str]]: ...
 
@@ -72,11 +75,13 @@ class Rows(Iterator[Batch]):
 
 @final
 class Kept:
-    """Rows on this machine's disk, of one ``subject``; may be used after a fork, and by many processes at once.
+    """Rows on this machine's disk that are made in one way; may be used after a fork, and by many processes at once. ``frostline train`` finds them
+    too, and they find its rows.
 
-    ``config``: ``folder``, ``None`` for the user's own; ``limit`` in bytes, ``None`` for half of what the disk has free; ``subject`` with ``model``, ``freeze``, ``data``
-    (the root that keys are below) and ``made_by``, what else values depend on; ``shape`` of a row; ``form`` on disk, ``f32`` or ``f16``; how many
-    ``rows`` to make room for. Samples are ``(key, etag)`` or longer; those without an etag are found by the process that kept them alone.
+    ``config``: ``folder``, ``None`` for the user's own; ``limit`` in bytes, ``None`` for half of what the disk has free; ``stream``, what :class:`Stream`
+    takes; ``split``, where rows come from; how many ``rows`` to make room for; ``made``: ``freeze``, where they are kept; ``layers`` and ``usual`` of
+    :func:`layers`; ``library``, the version of ONNX Runtime here; ``shape`` of a row. Samples are ``(key, etag)`` or longer; those without an etag are found by the
+    process that kept them alone.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None: ...
@@ -91,6 +96,12 @@ class Kept:
 
     def settle(self) -> list[str]:
         """Waits until they are written, or cannot be; returns what there is to tell of that."""
+
+def feature_limit(word: str) -> int | None:
+    """Bytes that a word such as ``4GiB`` allows; None for ``off``."""
+
+def layers(network: str | bytes | os.PathLike[str], cut: str) -> tuple[str, str]:
+    """(a hash of the layers before ``cut``, ``""`` where that is ``none`` or ``input``; the recipe for the network's input where nobody says one)."""
 
 class Part(TypedDict):
     keys: list[str]

@@ -2,13 +2,47 @@
 
 import dataclasses
 import functools
+import importlib.metadata
 import json
+import logging
 import os
 
 import numpy
 
 import frostline
-from frostline import _kept, _native
+from frostline import _native
+
+LOG = logging.getLogger("frostline")
+
+
+def kept(feature_cache, network, cut, count, stock=True):
+    """What rows of `count` samples at the freeze cut `cut` are kept by, for a `Source`; `None` where they are not.
+
+    `feature_cache`: bytes as `--feature-cache` has them, or `None` for what the environment says, or half of what the disk has free. `network`: the
+    layers as a file or bytes; what hosts have under a hash otherwise; or `None`. `stock`: whether the guest is the stock one.
+    """
+    words = feature_cache if feature_cache is not None else os.environ.get("FROSTLINE_FEATURE_CACHE") or None
+    limit = None if words is None else _native.feature_limit(str(words))
+    if words is not None and limit is None:
+        return None
+    if isinstance(network, (str, bytes, os.PathLike)):
+        try:
+            layers, usual = _native.layers(network, cut)
+        except frostline.Error as error:
+            LOG.warning("rows are not kept for later epochs: %s", error)
+            return None
+    else:
+        layers, usual = "" if network is None or cut in ("none", "input") else f"{network.sha256} up to {cut}", ""
+    library = _version("onnxruntime") or _version("onnxruntime-gpu")
+    made = {"freeze": cut, "layers": layers, "usual": usual if stock else "", "library": library}
+    return {"made": made, "limit": limit, "rows": count}
+
+
+def _version(name):
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,14 +59,10 @@ class Source:
     """Threads that run them; 0 takes all cores."""
     on_bad_sample: str = "fail"
     """`fail`, or `skip`: a sample that cannot be used is left out, and told of in the log of this package."""
-    cut: str = ""
-    """The freeze cut, for people; the split where that is the same."""
     row: tuple | None = None
     """The shape of one row, where it is known."""
-    feature_cache: int | str | None = "off"
-    """Bytes that rows may take on disk, see `_kept.limit`."""
-    count: int = 0
-    """Samples that there are rows of, so that there is room for them."""
+    kept: dict | None = None
+    """What rows are kept by, see `kept`."""
 
     def __repr__(self):
         return f"Source(split={self.split!r}, hosts={self.stream.get('hosts')!r})"
@@ -56,10 +86,12 @@ class Source:
         return self._through(store, samples, batch)
 
     def _store(self):
-        if self.feature_cache == "off":
+        if self.kept is None:
             return None
-        subject, form = _kept.made_by(self.stream, self.split, self.cut or self.split, bool(self.middle))
-        return _kept.store(self.feature_cache, {"subject": subject, "form": form, "shape": self.shape(), "rows": self.count})
+        folder = os.environ.get("FROSTLINE_FEATURE_FOLDER") or None
+        made = self.kept["made"] | {"shape": list(self.shape())}
+        where = {"folder": folder, "stream": self.stream, "split": self.split, "made": made}
+        return _opened(json.dumps(self.kept | where, sort_keys=True))
 
     def _through(self, store, samples, batch):
         """`rows`, those that `store` has from there, the others kept in it."""
@@ -82,7 +114,7 @@ class Source:
         finally:
             made.close()
             for news in store.settle():
-                _kept.LOG.warning("%s", news)
+                LOG.warning("%s", news)
 
     def _kept_of(self, store, samples, places, sizes):
         """Rows of the samples at `places`, in batches of `sizes`, each kept."""
@@ -118,6 +150,18 @@ class Source:
 def _stream(settings):
     """This process' connections, for all passes over rows that are made so."""
     return _native.Stream(json.loads(settings))
+
+
+@functools.lru_cache(maxsize=4)
+def _opened(settings):
+    """This process' store of rows; `None` where it cannot be: that is told, and costs the rows only."""
+    opened = _native.Kept(json.loads(settings))
+    try:
+        opened.has([])
+    except frostline.Error as error:
+        LOG.warning("rows are not kept for later epochs: %s", error)
+        return None
+    return opened
 
 
 def _joined(parts):

@@ -44,7 +44,9 @@ class ActivationsDatasource(Datasource):
         source, rows = self._source, self._rows
         # A task carries its own samples only.
         samples, labels = self._samples.take(part), self._samples.labels[part]
-        metadata = BlockMetadata(num_rows=len(part), size_bytes=size, exec_stats=None, input_files=None)
+        # Ray counts a dataset by this, without reading it: of samples that may be left out nobody knows how many rows there are.
+        rows_there = None if source.on_bad_sample == "skip" else len(part)
+        metadata = BlockMetadata(num_rows=rows_there, size_bytes=size, exec_stats=None, input_files=None)
         return ReadTask(lambda: _blocks(source, samples, labels, rows), metadata, per_task_row_limit=limit)
 
 

@@ -14,9 +14,8 @@ from typing import Any
 import torch
 
 import frostline
-from frostline._kept import limit
 from frostline._samples import listed
-from frostline._source import Source
+from frostline._source import Source, kept
 from frostline.torch import _network as network
 from frostline.torch._activations import Activations
 from frostline.torch._divide import suffix_of
@@ -82,11 +81,12 @@ def pushdown(
     guest, labels = guest and os.fspath(guest), labels and os.fspath(labels)
     config = client.config(data)
     listing = {"layout": layout, "labels": labels, "task": task, "validation": validation, "seed": seed}
-    train, held_out, classes = listed(config, **listing, any_files=guest is not None)
+    # One object added between two listings, and processes would train on other samples or wait for each other for ever.
+    train, held_out, classes = _once(lambda: listed(config, **listing, any_files=guest is not None))
     settings = {**config, "parameters": parameters if parameters is not None else pixels or ""}
     middle = row = None
     frozen_here = []
-    cut = "none"
+    rows = kept(feature_cache, None, "none", len(train) + len(held_out))
     if freeze == "none":
         suffix, split = model, "none"
         # As `frostline train` has it of a network whose input has this size.
@@ -99,12 +99,12 @@ def pushdown(
             frozen = _Frozen(model, freeze, suffix, example, pixels)
             frozen_here.append(frozen)
             where, planned = frozen.plan(client, data, split, encoding, guest, listing | {"batch": batch})
-            return where, planned | frozen.sent(client, data, guest), frozen.middle(where), frozen.cut, frozen.row
+            rows = kept(feature_cache, frozen.layers, frozen.cut, len(train) + len(held_out), stock=guest is None)
+            return where, planned | frozen.sent(client, data, guest), frozen.middle(where), rows, frozen.row
 
-        split, planned, middle, cut, row = _once(provided)
+        split, planned, middle, rows, row = _once(provided)
         settings |= planned
-    rows = {"cut": cut, "row": row, "feature_cache": limit(feature_cache), "count": len(train) + len(held_out)}
-    source = Source(settings | stream, split, middle, threads, on_bad_sample, **rows)
+    source = Source(settings | stream, split, middle, threads, on_bad_sample, row=row, kept=rows)
     common = {"batch": batch, "seed": seed, "rank": rank, "world": world}
     activations = Activations(source, train, drop_last=drop_last, augment=augment, **common)
     activations.classes = classes
@@ -117,8 +117,8 @@ def pushdown(
 
 
 def _once(work):
-    """What `work` gives in the first of several processes. Its layers are everyone's, as its Parameters are with DistributedDataParallel; and
-    who measures is not disturbed by the others.
+    """What `work` gives in the first of several processes. Its listing and layers are everyone's, as its Parameters are with
+    DistributedDataParallel; and who measures is not disturbed by the others.
     """
     distributed = torch.distributed
     if not (distributed.is_available() and distributed.is_initialized()):
