@@ -42,7 +42,13 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
         subject.pretrained.last_block,
         subject.photos.root().display()
     );
-    let [kept, fetched] = [Reference::of(&subject, true)?, Reference::of(&subject, false)?];
+    let mut references = Vec::new();
+    for rows in Rows::ALL {
+        references.push(Reference::of(&subject, rows)?);
+    }
+    let [kept, fetched, ..] = references.as_slice() else {
+        anyhow::bail!("there is one of each");
+    };
     let alike = kept.tuned.compare(&fetched.tuned).weights;
     println!("with kept rows and without: {}\n", told(alike));
     println!("trial  rows     seconds    lost, s  weights    file       killed after so many seconds");
@@ -52,9 +58,10 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
             attempt < 2 * wanted,
             "{attempt} jobs ended before anybody was killed: the reference is slower than they are"
         );
-        let reference = if trials.len() % 2 == 0 { &kept } else { &fetched };
+        let reference = references.iter().cycle().nth(trials.len());
+        let reference = reference.context("there is no reference")?;
         let kills = moments.draw(trials.len(), reference.seconds);
-        let ran = subject.run(reference.stores, kills, Some(reference.seconds))?;
+        let ran = subject.run(reference.rows, kills, Some(reference.seconds))?;
         attempt += 1;
         // It was faster than the first kill.
         if ran.killed.is_empty() {
@@ -103,27 +110,53 @@ struct Subject {
 
 /// The job when nobody was killed.
 struct Reference {
-    /// Whether rows are kept, so that later epochs need no host.
-    stores: bool,
+    rows: Rows,
     seconds: f64,
     tuned: Tuned,
 }
 
 impl Reference {
-    fn of(subject: &Subject, stores: bool) -> Result<Self> {
-        let ran = subject.run(stores, Vec::new(), None)?;
-        let rows = rows(stores);
-        println!("undisturbed, rows {rows}: {:.1} s", ran.seconds);
+    fn of(subject: &Subject, rows: Rows) -> Result<Self> {
+        let ran = subject.run(rows, Vec::new(), None)?;
+        println!("undisturbed, rows {}: {:.1} s", rows.name(), ran.seconds);
         Ok(Self {
-            stores,
+            rows,
             seconds: ran.seconds,
             tuned: ran.tuned,
         })
     }
 }
 
-fn rows(stores: bool) -> &'static str {
-    if stores { "kept" } else { "fetched" }
+/// Where the rows of later epochs come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rows {
+    /// This machine's disk.
+    Kept,
+    /// The host.
+    Fetched,
+    /// This machine's disk, of pixels that travelled in half precision and of layers that ran here.
+    Middle,
+}
+
+impl Rows {
+    const ALL: [Self; 3] = [Self::Kept, Self::Fetched, Self::Middle];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Kept => "kept",
+            Self::Fetched => "fetched",
+            Self::Middle => "middle",
+        }
+    }
+
+    /// The flags of a job that is frozen up to this cut.
+    fn flags(self, freeze: &str) -> Vec<&str> {
+        match self {
+            Self::Kept => vec!["--split", freeze, "--encoding", "f32"],
+            Self::Fetched => vec!["--split", freeze, "--encoding", "f32", "--feature-cache", "off"],
+            Self::Middle => vec!["--split", "input", "--encoding", "f16"],
+        }
+    }
 }
 
 /// What a job that was killed came to.
@@ -151,7 +184,7 @@ impl Trial {
             .collect();
         println!(
             "{number:>5}  {:<8} {:>7.1} {:>10.1}  {:<10} {:<10} {}",
-            rows(reference.stores),
+            reference.rows.name(),
             ran.seconds,
             self.lost,
             told(self.same.weights),
@@ -202,12 +235,12 @@ struct Ran {
 
 impl Subject {
     /// Runs the job in a folder and on a host of its own through these kills; `usual` is how long it takes without.
-    fn run(&self, stores: bool, kills: Vec<Kill>, usual: Option<f64>) -> Result<Ran> {
+    fn run(&self, rows: Rows, kills: Vec<Kill>, usual: Option<f64>) -> Result<Ran> {
         let folder = tempfile::tempdir()?;
         let mut world = World {
             subject: self,
             folder: folder.path(),
-            stores,
+            rows,
             host: Some(self.host(folder.path(), "127.0.0.1:0")?),
         };
         let patience = usual.map(|seconds| PATIENCE * seconds + PATIENCE_SECONDS);
@@ -230,7 +263,7 @@ impl Subject {
 struct World<'a> {
     subject: &'a Subject,
     folder: &'a Path,
-    stores: bool,
+    rows: Rows,
     /// `None` only while another takes its place.
     host: Option<HostProcess>,
 }
@@ -312,13 +345,9 @@ impl World<'_> {
             .args(["train", "--json", "--reproducible", "--model"])
             .arg(&pretrained.file)
             .args(["--data", text(self.subject.photos.root())?])
-            .args([
-                "--freeze",
-                pretrained.last_block,
-                "--split",
-                pretrained.last_block,
-            ])
-            .args(["--encoding", "f32", "--batch", "8", "--checkpoint-steps", "5"])
+            .args(["--freeze", pretrained.last_block])
+            .args(self.rows.flags(pretrained.last_block))
+            .args(["--batch", "8", "--checkpoint-steps", "5"])
             .args(["--threads", THREADS])
             .args(["--epochs", &self.subject.epochs.to_string(), "--out"])
             .arg(self.out())
@@ -328,9 +357,6 @@ impl World<'_> {
             .arg(self.runs())
             .arg("--feature-folder")
             .arg(self.folder.join("rows"));
-        if !self.stores {
-            command.args(["--feature-cache", "off"]);
-        }
         if let Some(run) = self.kept()? {
             command.arg("--resume").arg(run);
         }
