@@ -4,8 +4,9 @@ use crate::errors;
 use crate::process::PerProcess;
 use crate::settings::{StreamSettings, read};
 use crate::stream::sample;
-use frostline_features::{Cache, Limit, Provenance, RowKey, RowKeys, Store};
+use frostline_features::{Cache, Provenance, RowKey, RowKeys, Store};
 use frostline_graph::{GraphError, Model};
+use frostline_job::CacheLimit;
 use frostline_tensor::{Data, PixelSpec, Tensor};
 use frostline_wire::Split;
 use numpy::{PyArray1, PyArrayMethods, PyReadonlyArrayDyn};
@@ -135,8 +136,7 @@ impl Kept {
 
 impl Open {
     fn new(settings: &KeptSettings) -> Result<Self, String> {
-        let limit = settings.limit.map(Limit::Bytes);
-        let cache = Cache::within(settings.folder.clone(), limit);
+        let cache = Cache::within(settings.folder.clone(), settings.limit);
         let cache = cache.ok_or("nobody can tell where, or what the disk has free")?;
         let made: Provenance = settings.stream.provenance(&settings.split, &settings.made);
         let (subject, row) = (made.subject(), made.row());
@@ -168,8 +168,8 @@ impl Open {
 #[pyfunction]
 pub(crate) fn feature_limit(py: Python<'_>, word: &str) -> PyResult<Option<u64>> {
     match word.parse() {
-        Ok(Limit::Off) => Ok(None),
-        Ok(Limit::Bytes(bytes)) => Ok(Some(bytes)),
+        Ok(CacheLimit::Off) => Ok(None),
+        Ok(CacheLimit::Bytes(bytes)) => Ok(Some(bytes)),
         Err(why) => Err(errors::settings(py, &format!("feature_cache: {why}"))),
     }
 }

@@ -159,7 +159,6 @@ impl StreamSettings {
                 priority: self.priority,
                 fixed_batch: self.fixed_batch,
                 precision: self.precision,
-                ..Terms::default()
             },
             request_samples: self.request_samples,
         }
