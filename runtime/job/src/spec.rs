@@ -157,7 +157,6 @@ impl From<&HostTerms> for Terms {
             priority: terms.priority,
             fixed_batch: terms.fixed_batch,
             precision: terms.precision,
-            ..Self::default()
         }
     }
 }
