@@ -119,7 +119,7 @@ impl<'a> Setup<'a> {
         let exactly = job.spec.reproducible.then(|| Exactly {
             split: split.clone(),
             batch: self.batch(),
-            threads: session_options(job.device, job.threads).threads,
+            threads: session_options(job.device, job.spec.threads).threads,
         });
         let made = Provenance {
             model: job.model_name(),

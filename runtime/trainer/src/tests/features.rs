@@ -337,8 +337,8 @@ async fn each_freeze_cut_has_rows_of_its_own() {
 /// A job whose bits count, with or without rows that are kept.
 fn exact(run: RunFolder, split: &str, encoding: &str, cache: Option<&Cache>) -> Job {
     let job = kept(run, |job| {
-        job.split = split.parse().unwrap();
-        job.encoding = Some(encoding.parse().unwrap());
+        job.spec.split = split.parse().unwrap();
+        job.spec.encoding = EncodingChoice::Fixed(encoding.parse().unwrap());
     });
     Job {
         features: cache.cloned(),
@@ -381,13 +381,13 @@ async fn a_reproducible_job_takes_no_rows_that_others_kept_rounded() {
     let (host, _) = host().await;
     let folder = TempDir::new().unwrap();
     let mut rounded = keeping("features", &folder);
-    rounded.encoding = Some("f16".parse().unwrap());
+    rounded.spec.encoding = EncodingChoice::Fixed("f16".parse().unwrap());
     run(&host, rounded.clone()).await.outcome.unwrap();
     let at = |name: &str| folder.path().join(name);
     let auto = |run: RunFolder| {
         let job = kept(run, |job| {
-            job.split = "auto".parse().unwrap();
-            job.candidates = Some(vec![Split::None]);
+            job.spec.split = "auto".parse().unwrap();
+            job.spec.candidates = Some(vec![Split::None]);
         });
         Job {
             features: rounded.features.clone(),
@@ -407,7 +407,7 @@ async fn rows_of_eight_bits_are_kept_apart_by_their_split() {
     let (host, storage) = host().await;
     let folder = TempDir::new().unwrap();
     let eight = |mut job: Job| {
-        job.encoding = Some("int8".parse().unwrap());
+        job.spec.encoding = EncodingChoice::Fixed("int8".parse().unwrap());
         job
     };
     for split in ["r2", "c1"] {
