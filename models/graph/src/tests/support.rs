@@ -6,7 +6,6 @@ use bytes::Bytes;
 use frostline_engine::{Session, SessionOptions};
 use frostline_needs::shared_file;
 use frostline_tensor::Tensor;
-use std::path::PathBuf;
 
 /// A skeleton network: its weights are missing, its shapes are there.
 pub(super) fn skeleton(name: &str) -> Model {

@@ -6,7 +6,7 @@ use frostline_graph::onnx::data_type;
 use frostline_graph::{Cut, Model, build};
 use frostline_needs::shared_file;
 use frostline_tensor::{DType, Tensor};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The suffix behind `cut`, with a head for five classes.
 fn suffix(model: &Model, cut: &str) -> Model {
