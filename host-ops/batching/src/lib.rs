@@ -6,14 +6,12 @@
 //! - [`Memory`]: what a host may hold, as the [`Ledger`] decides, and [`Grant`]s of it for guests' calls
 //! - [`Waiters`]: how those of a gate and of memory wait, whatever [`Policy`] decides
 //! - [`device`]: which rows run next, on which lane
-//! - [`simulate()`](simulate::simulate): the same in virtual time
 //! - [`Backoff`]: how long to wait before trying again
 
 mod backoff;
 pub mod device;
 mod lock;
 mod memory;
-pub mod simulate;
 mod turn_gate;
 mod turn_pool;
 mod turns;

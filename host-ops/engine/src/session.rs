@@ -88,7 +88,8 @@ impl Session {
     /// As [`Session::open_until`].
     pub fn open_beside(
         model: &[u8],
-        (name, weights): (&str, Arc<[u8]>),
+        name: &str,
+        weights: Arc<[u8]>,
         options: &SessionOptions,
         interrupt: &Interrupt,
     ) -> Result<Self, EngineError> {

@@ -80,55 +80,56 @@ impl<S: ByteSource> SampleLoader for BatchLoader<S> {
         spec: PixelSpec,
         format: PixelFormat,
     ) -> BoxFuture<Result<LoadedPixels, OpError>> {
-        let source = Arc::clone(&self.source);
-        load_batch(
-            source,
-            self.pool.clone(),
-            self.options.clone(),
-            samples,
-            spec,
-            format,
-        )
-        .boxed()
+        let loader = Self {
+            source: Arc::clone(&self.source),
+            pool: self.pool.clone(),
+            options: self.options.clone(),
+        };
+        async move { loader.load_batch(samples, spec, format).await }.boxed()
     }
 }
 
-async fn load_batch<S: ByteSource>(
-    source: Arc<S>,
-    pool: DecodePool,
-    options: LoaderOptions,
-    samples: Vec<SampleRef>,
-    spec: PixelSpec,
-    format: PixelFormat,
-) -> Result<LoadedPixels, OpError> {
-    let batch = Arc::new(Mutex::new(Some(Batch::new(
-        samples.len(),
-        &spec,
-        format,
-        &options.batch,
-    )?)));
-    let row = Row {
-        spec,
-        options: &options,
-        pool: &pool,
-        batch: &batch,
-    };
-    stream::iter(samples.into_iter().enumerate())
-        .map(|(index, sample)| {
-            let key = sample.key.clone();
-            let read = source.read(sample);
-            async move {
-                match read.await {
-                    Ok(object) => row.decode(index, key, object).await,
-                    Err(error) => set_row(row.batch, index, Err(error)),
+impl<S: ByteSource> BatchLoader<S> {
+    async fn load_batch(
+        &self,
+        samples: Vec<SampleRef>,
+        spec: PixelSpec,
+        format: PixelFormat,
+    ) -> Result<LoadedPixels, OpError> {
+        let Self {
+            source,
+            pool,
+            options,
+        } = self;
+        let batch = Arc::new(Mutex::new(Some(Batch::new(
+            samples.len(),
+            &spec,
+            format,
+            &options.batch,
+        )?)));
+        let row = Row {
+            spec,
+            options,
+            pool,
+            batch: &batch,
+        };
+        stream::iter(samples.into_iter().enumerate())
+            .map(|(index, sample)| {
+                let key = sample.key.clone();
+                let read = source.read(sample);
+                async move {
+                    match read.await {
+                        Ok(object) => row.decode(index, key, object).await,
+                        Err(error) => set_row(row.batch, index, Err(error)),
+                    }
                 }
-            }
-        })
-        .buffer_unordered(options.reads_in_flight.max(1))
-        .collect::<()>()
-        .await;
-    let finished = batch.lock().take();
-    finished.ok_or(ImageError::PoolClosed)?.finish()
+            })
+            .buffer_unordered(options.reads_in_flight.max(1))
+            .collect::<()>()
+            .await;
+        let finished = batch.lock().take();
+        finished.ok_or(ImageError::PoolClosed)?.finish()
+    }
 }
 
 /// How samples become rows, and where they are put.

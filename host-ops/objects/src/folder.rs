@@ -4,7 +4,6 @@
 //! keys, enters only folders that hold keys of the page, and keeps only the folders on its way in memory.
 
 use crate::key;
-use frostline_tensor::LeftOut;
 use std::fs::{DirEntry, FileType};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,8 +18,8 @@ pub(crate) struct Keys {
     pub(crate) keys: Vec<String>,
     /// Whether there are more after them.
     pub(crate) more: bool,
-    /// What was passed over before the last of them, or before the end.
-    pub(crate) left_out: LeftOut,
+    /// Names that were left out before the last of them, or before the end; ascending.
+    pub(crate) odd: Vec<String>,
 }
 
 /// Why the tree could not be walked.
@@ -39,15 +38,15 @@ impl From<io::Error> for WalkError {
 
 /// The first `limit` keys after `after` of the files below `root` (canonical), ascending by their bytes.
 ///
-/// Links are followed where they stay below the root and do not lead back to a folder they are in; those that leave it and names
-/// that are no keys (not UTF-8, control characters) are left out. A store's own temporary files are passed over.
+/// Links are followed where they stay below the root and do not lead back to a folder they are in; those that leave it, names
+/// that are no keys (not UTF-8, control characters) and files that cannot be told from one that is being written are left out.
 pub(crate) fn page(root: &Path, after: Option<&str>, limit: usize) -> Result<Keys, WalkError> {
     let walk = Walk {
         root,
         after: after.unwrap_or_default(),
     };
     let mut way = vec![walk.enter("", root.to_owned())?];
-    let (mut keys, mut left_out, mut odd) = (Vec::new(), LeftOut::default(), Vec::new());
+    let (mut keys, mut odd, mut after_last) = (Vec::new(), Vec::new(), Vec::new());
     while let Some(folder) = way.last_mut() {
         let Some(entry) = folder.entries.pop() else {
             way.pop();
@@ -56,23 +55,20 @@ pub(crate) fn page(root: &Path, after: Option<&str>, limit: usize) -> Result<Key
         match entry.kind {
             Kind::Folder(real) if way.iter().any(|above| above.real == real) => {}
             Kind::Folder(real) => way.push(walk.enter(&entry.key, real)?),
-            Kind::Odd => odd.push(entry.key),
+            Kind::Odd => after_last.push(entry.key),
             Kind::File if keys.len() == limit => {
                 let more = true;
-                return Ok(Keys { keys, more, left_out });
+                return Ok(Keys { keys, more, odd });
             }
             Kind::File => {
-                odd.drain(..).for_each(|name: String| left_out.add(&name));
+                odd.append(&mut after_last);
                 keys.push(entry.key);
             }
         }
     }
-    odd.iter().for_each(|name| left_out.add(name));
-    Ok(Keys {
-        keys,
-        more: false,
-        left_out,
-    })
+    odd.append(&mut after_last);
+    let more = false;
+    Ok(Keys { keys, more, odd })
 }
 
 struct Walk<'a> {
@@ -128,13 +124,11 @@ impl Walk<'_> {
     fn entry(&self, prefix: &str, item: &DirEntry) -> Option<Entry> {
         let name = item.file_name();
         let key = format!("{prefix}{}", name.to_string_lossy());
-        if name.to_str().is_some_and(is_being_written) {
-            return None;
-        }
         let fine = name.to_str().is_some() && key::checked(&key).is_ok();
         let kind = match self.resolve(item).filter(|_| fine) {
             None => Kind::Odd,
             Some((path, kind)) if kind.is_dir() => Kind::Folder(path),
+            Some((_, kind)) if kind.is_file() && name.to_str().is_some_and(is_being_written) => Kind::Odd,
             Some((_, kind)) if kind.is_file() => Kind::File,
             // A socket, a pipe, a device.
             Some(_) => return None,
@@ -163,7 +157,7 @@ impl Walk<'_> {
     }
 }
 
-/// Whether it is a file that `LocalFileSystem` is still writing, such as `photo.jpg#1`.
+/// Whether a file is named like one that `LocalFileSystem` is still writing, such as `photo.jpg#1`, and which it therefore does not read.
 fn is_being_written(name: &str) -> bool {
     name.split_once('#')
         .is_some_and(|(_, number)| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
@@ -231,7 +225,7 @@ mod tests {
         symlink(root.join("other"), root.join("real/across")).unwrap();
         symlink(root.join("real"), root.join("other/back")).unwrap();
         let found = page(&root, None, 100).unwrap();
-        assert_eq!(found.left_out.names, ["out.jpg", "up"]);
+        assert_eq!(found.odd, ["out.jpg", "up"]);
         let keys = found.keys;
         let expected = [
             "alias/1.jpg",
@@ -245,14 +239,11 @@ mod tests {
     }
 
     #[test]
-    fn files_being_written_are_passed_over_and_odd_names_left_out() {
-        let (_folder, root) = tree(&["a.jpg", "a.jpg#1", "b#x.jpg", "line\nbreak.jpg"]);
+    fn names_that_cannot_be_read_are_left_out_and_named() {
+        let (_folder, root) = tree(&["a.jpg", "b#x.jpg", "c#1/d.jpg", "line\nbreak.jpg", "photo#12"]);
         let found = page(&root, None, 100).unwrap();
-        assert_eq!(found.keys, ["a.jpg", "b#x.jpg"]);
-        assert_eq!(
-            (found.left_out.count, found.left_out.names),
-            (1, vec!["line\\nbreak.jpg".to_owned()])
-        );
+        assert_eq!(found.keys, ["a.jpg", "b#x.jpg", "c#1/d.jpg"]);
+        assert_eq!(found.odd, ["line\nbreak.jpg", "photo#12"]);
     }
 
     #[test]
@@ -262,7 +253,7 @@ mod tests {
             let (mut left_out, mut after) = (0, None);
             loop {
                 let found = page(&root, after.as_deref(), limit).unwrap();
-                left_out += found.left_out.count;
+                left_out += found.odd.len();
                 after = found.keys.last().cloned();
                 if !found.more {
                     break;

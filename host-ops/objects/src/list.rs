@@ -12,6 +12,7 @@ use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Files of a page whose size and version are asked for at once; each is one system call on a thread of tokio's.
 const HEADS_AT_ONCE: usize = 16;
@@ -20,11 +21,43 @@ const HEADS_AT_ONCE: usize = 16;
 pub(crate) const LARGEST_PAGE: usize = 1000;
 
 /// The most objects a web server's listing may have: it comes whole, for every page anew, at some 500 bytes an object. So does that of
-/// a store that starts over for every page.
+/// a store that starts over for every page, or lists keys in another order than that of their bytes.
 const LARGEST_WHOLE: usize = 100_000;
 
 /// Requests for one page that bring nothing to put on it: as many as a listing of [`LARGEST_WHOLE`] objects takes.
 const FRUITLESS: usize = LARGEST_WHOLE / LARGEST_PAGE;
+
+/// A page of objects, and by their names what is none.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    pub(crate) objects: Vec<ObjectInfo>,
+    pub(crate) next: Option<String>,
+    /// Names that are no keys, up to `next`, ascending.
+    pub(crate) odd: Vec<String>,
+    /// Others, before all objects.
+    pub(crate) before: LeftOut,
+}
+
+impl From<Names> for ObjectPage {
+    fn from(names: Names) -> Self {
+        let mut left_out = names.before;
+        names.odd.iter().for_each(|name| left_out.add(name));
+        Self {
+            objects: names.objects,
+            next: names.next,
+            left_out,
+        }
+    }
+}
+
+/// What a store answered to a request for a listing.
+struct Answer {
+    found: Vec<ObjectMeta>,
+    /// Names that were no keys to begin with.
+    cut: Vec<String>,
+    /// Whether the store has more than it listed.
+    more: bool,
+}
 
 /// Lists the objects of a root.
 #[derive(Debug, Clone)]
@@ -32,15 +65,20 @@ pub(crate) struct Lister {
     pub(crate) store: Arc<dyn ObjectStore>,
     pub(crate) scope: Scope,
     pub(crate) listing: Listing,
+    /// Whether the store was found to list keys in another order than that of their bytes.
+    pub(crate) unordered: Arc<AtomicBool>,
 }
 
 impl Lister {
     /// See [`Store::list`](crate::Store::list).
-    pub(crate) async fn page(&self, after: Option<&str>, limit: usize) -> Result<ObjectPage, ObjectError> {
+    pub(crate) async fn page(&self, after: Option<&str>, limit: usize) -> Result<Names, ObjectError> {
         let limit = limit.clamp(1, LARGEST_PAGE);
         let listing = async {
             match &self.listing {
                 Listing::Folder(folder) => self.list_folder(folder, after, limit).await,
+                Listing::Pages(_) if self.unordered.load(Ordering::Relaxed) => {
+                    self.list_unordered(after, limit).await
+                }
                 Listing::Pages(store) => self.list_page(store.as_ref(), after, limit).await,
                 Listing::Ordered => self.list_ordered(after, limit).await,
                 Listing::Whole => self.list_whole(after, limit).await,
@@ -54,7 +92,7 @@ impl Lister {
         root: &Path,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<ObjectPage, ObjectError> {
+    ) -> Result<Names, ObjectError> {
         let (root, after) = (root.to_owned(), after.map(str::to_owned));
         let walk = tokio::task::spawn_blocking(move || folder::page(&root, after.as_deref(), limit));
         let found = walk
@@ -82,10 +120,11 @@ impl Lister {
             }
         });
         let objects: Vec<_> = heads.buffered(HEADS_AT_ONCE).try_collect().await?;
-        Ok(ObjectPage {
+        Ok(Names {
             objects: objects.into_iter().flatten().collect(),
             next,
-            left_out: found.left_out,
+            odd: found.odd,
+            before: LeftOut::default(),
         })
     }
 
@@ -94,14 +133,15 @@ impl Lister {
         store: &dyn PaginatedListStore,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<ObjectPage, ObjectError> {
+    ) -> Result<Names, ObjectError> {
         let prefix = if self.scope.prefix.is_root() {
             None
         } else {
             Some(format!("{}/", self.scope.prefix))
         };
         let offset = after.map(|after| format!("{}{after}", prefix.as_deref().unwrap_or_default()));
-        let (mut left_out, mut token, mut most) = (LeftOut::default(), None, limit);
+        let (mut before, mut token, mut most) = (LeftOut::default(), None, limit);
+        let mut last = after.map(str::to_owned);
         for _ in 0..FRUITLESS {
             let options = PaginatedListOptions {
                 offset: offset.clone(),
@@ -111,18 +151,30 @@ impl Lister {
             };
             let (answer, cut) = listed(store.list_paginated(prefix.as_deref(), options)).await;
             let answer = answer.map_err(|error| self.scope.root.explain(&error, LISTING))?;
-            (token, most) = (answer.page_token, LARGEST_PAGE);
-            let mut page = self.cut_to(answer.result.objects, cut, after, limit, token.is_some());
-            left_out.extend(page.left_out);
-            if !page.objects.is_empty() || token.is_none() {
-                page.left_out = left_out;
-                return Ok(page);
+            let found = &answer.result.objects;
+            if !self.ascend(last.as_deref(), found) {
+                return self.list_unordered(after, limit).await;
             }
+            last = found
+                .last()
+                .and_then(|meta| self.scope.key(&meta.location))
+                .or(last);
+            (token, most) = (answer.page_token, LARGEST_PAGE);
+            let answer = Answer {
+                found: answer.result.objects,
+                cut,
+                more: token.is_some(),
+            };
+            let page = self.cut_to(answer, after, limit);
+            if !page.objects.is_empty() || token.is_none() {
+                return Ok(Names { before, ..page });
+            }
+            before.extend(ObjectPage::from(page).left_out);
         }
-        Err(self.scope.root.failed(LISTING, fruitless(left_out.count)))
+        Err(self.scope.root.failed(LISTING, fruitless(before.count)))
     }
 
-    async fn list_ordered(&self, after: Option<&str>, limit: usize) -> Result<ObjectPage, ObjectError> {
+    async fn list_ordered(&self, after: Option<&str>, limit: usize) -> Result<Names, ObjectError> {
         let prefix = (!self.scope.prefix.is_root()).then_some(&self.scope.prefix);
         let listing = match after {
             None => self.store.list(prefix),
@@ -135,13 +187,51 @@ impl Lister {
             .try_collect()
             .await
             .map_err(|error| self.scope.root.explain(&error, LISTING))?;
-        Ok(self.cut_to(found, Vec::new(), after, limit, false))
+        let answer = Answer {
+            found,
+            cut: Vec::new(),
+            more: false,
+        };
+        Ok(self.cut_to(answer, after, limit))
     }
 
-    async fn list_whole(&self, after: Option<&str>, limit: usize) -> Result<ObjectPage, ObjectError> {
+    /// A page out of all that is there, of a store that starts over for every page, or whose keys come in another order than that of their
+    /// bytes. Who was given a page before that was known has to begin again: keys may have been passed over.
+    async fn list_unordered(&self, after: Option<&str>, limit: usize) -> Result<Names, ObjectError> {
+        let (found, cut) = self.everything().await;
+        let found = found.map_err(|error| self.scope.root.explain(&error, LISTING))?;
+        if found.len() > LARGEST_WHOLE {
+            return Err(self.scope.root.failed(LISTING, fruitless(0)));
+        }
+        let passed_over = !self.ascend(None, &found) && !self.unordered.swap(true, Ordering::Relaxed);
+        if passed_over && after.is_some() {
+            let reason =
+                "it lists keys in another order than that of their bytes; list it from the start again";
+            return Err(self.scope.root.failed(LISTING, reason));
+        }
+        let more = false;
+        Ok(self.cut_to(Answer { found, cut, more }, after, limit))
+    }
+
+    /// Whether keys come in the order of their bytes, after `last`.
+    fn ascend(&self, last: Option<&str>, found: &[ObjectMeta]) -> bool {
+        let mut last = last.map(str::to_owned);
+        let mut keys = found.iter().filter_map(|meta| self.scope.key(&meta.location));
+        keys.all(|key| {
+            let ascends = last.as_ref().is_none_or(|last| *last < key);
+            last = Some(key);
+            ascends
+        })
+    }
+
+    /// All that the store lists, up to one more than may be, and names that are no keys.
+    async fn everything(&self) -> (object_store::Result<Vec<ObjectMeta>>, Vec<String>) {
         let prefix = (!self.scope.prefix.is_root()).then_some(&self.scope.prefix);
-        let listing = self.store.list(prefix).take(LARGEST_WHOLE + 1);
-        let (found, cut) = listed(listing.try_collect::<Vec<_>>()).await;
+        listed(self.store.list(prefix).take(LARGEST_WHOLE + 1).try_collect()).await
+    }
+
+    async fn list_whole(&self, after: Option<&str>, limit: usize) -> Result<Names, ObjectError> {
+        let (found, cut) = self.everything().await;
         let found = found.map_err(|error| match self.scope.root.explain(&error, LISTING) {
             ObjectError::Store { root, reason, .. } | ObjectError::Unsupported { root, reason, .. } => {
                 ObjectError::NoListing { root, reason }
@@ -155,19 +245,13 @@ impl Lister {
                 limit: LARGEST_WHOLE,
             });
         }
-        Ok(self.cut_to(found, cut, after, limit, false))
+        let more = false;
+        Ok(self.cut_to(Answer { found, cut, more }, after, limit))
     }
 
-    /// The first `limit` of what a store listed that lie after `after`, less what is no key here; `cut` are names that were no keys to
-    /// begin with. `more` says whether the store has more than it listed.
-    fn cut_to(
-        &self,
-        found: impl IntoIterator<Item = ObjectMeta>,
-        cut: Vec<String>,
-        after: Option<&str>,
-        limit: usize,
-        more: bool,
-    ) -> ObjectPage {
+    /// The first `limit` of what a store listed that lie after `after`, less what is no key here.
+    fn cut_to(&self, answer: Answer, after: Option<&str>, limit: usize) -> Names {
+        let Answer { found, cut, more } = answer;
         let new = |key: &str| after.is_none_or(|after| key > after);
         let below = |name: String| self.scope.below(&name).map(str::to_owned);
         let mut odd: Vec<String> = cut.into_iter().filter_map(below).collect();
@@ -188,15 +272,14 @@ impl Lister {
             .last()
             .filter(|_| more)
             .map(|last| last.sample.key.clone());
-        let mut left_out = LeftOut::default();
         // Those after the last object are met again with the next page.
         odd.retain(|name| new(name) && next.as_ref().is_none_or(|next| name < next));
         odd.sort_unstable();
-        odd.iter().for_each(|name| left_out.add(name));
-        ObjectPage {
+        Names {
             objects,
             next,
-            left_out,
+            odd,
+            before: LeftOut::default(),
         }
     }
 
@@ -226,8 +309,8 @@ fn fruitless(left_out: u64) -> String {
         )
     } else {
         format!(
-            "it starts over for every page instead of after the last key (S3's start-after, Azure's startFrom); of such a store at most \
-             {LARGEST_WHOLE} objects are listed"
+            "it starts over for every page instead of after the last key (S3's start-after, Azure's startFrom), or lists keys in another \
+             order than that of their bytes; of such a store at most {LARGEST_WHOLE} objects are listed"
         )
     }
 }

@@ -1,12 +1,16 @@
 //! Files that a host wrote for itself and trusts when it reads them again: they lie in a folder that nobody else may write to, each beside
 //! a keyed hash, whose key lies there too.
 //!
+//! And files that appear at their place when they are whole, or not at all: [`whole_file`].
+//!
 //! Whoever can forge a hash can read the key, which only this host's user can; he needs no forgery.
+
+pub mod whole_file;
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -120,12 +124,8 @@ fn read_key(path: &Path) -> io::Result<Key> {
 fn make_key(path: &Path) -> io::Result<Key> {
     let mut key = Key::default();
     getrandom::fill(&mut key).map_err(io::Error::other)?;
-    let directory = path.parent().unwrap_or(Path::new("."));
-    let mut file = tempfile::NamedTempFile::new_in(directory)?;
-    file.write_all(&key)?;
-    match file.persist_noclobber(path) {
-        Ok(_) => Ok(key),
-        Err(lost) if lost.error.kind() == io::ErrorKind::AlreadyExists => read_key(path),
-        Err(lost) => Err(lost.error),
+    match whole_file::write_new_private(path, &key)? {
+        true => Ok(key),
+        false => read_key(path),
     }
 }

@@ -8,6 +8,7 @@ mod augmentation;
 mod cause;
 mod dtype;
 mod error;
+mod figures;
 mod half_precision;
 mod normalisation;
 mod pixels;
@@ -24,6 +25,7 @@ pub use augmentation::{
 pub use cause::{Cause, one_line};
 pub use dtype::DType;
 pub use error::{OpError, OpErrorCode};
+pub use figures::shown_bytes;
 pub use half_precision::{exceeds_f16, from_f16, to_f16};
 pub use normalisation::{Normalisation, NormalisationTable};
 pub use pixels::{PixelFormat, PixelSpec, PixelSpecError};

@@ -111,7 +111,8 @@ pub struct ObjectPage {
 }
 
 /// Names in a store that are no keys: with an empty segment, `.`, `..`, a control character, bytes that are not UTF-8 or more than 1,024
-/// bytes; and links that lead out of the root or nowhere.
+/// bytes; links that lead out of the root or nowhere; images of such names in a shard; and files in a folder whose name ends in `#` and
+/// digits, as a file does while it is written.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeftOut {
     /// How many.

@@ -15,6 +15,10 @@ pub const ONE_FILE: usize = i32::MAX as usize;
 const WORTH_MOVING: usize = 1024;
 /// Weights outside start at multiples of this, so that readers may map them.
 const ALIGNMENT: u64 = 4096;
+/// Hex digits of a hash that the name of a file with weights has: no model ever finds other weights under the name it knows.
+const DIGITS: usize = 16;
+/// What such a file's name ends with.
+const DATA: &str = ".data";
 
 impl Model {
     /// The model as the bytes of an ONNX file; the same model always gives the same bytes.
@@ -53,8 +57,32 @@ impl Model {
         Ok(hex::encode(Sha256::digest(self.to_bytes()?)))
     }
 
-    /// Writes the model to `path`; over 2 GiB its weights go to `<file name>.data` beside it. A file appears at `path` only when it is
-    /// complete.
+    /// A hash of the layers up to the cut `to`: the same of every file that has them, whatever follows them there, of whatever size, and
+    /// in whatever order weights lie.
+    ///
+    /// # Errors
+    /// As [`Model::slice`].
+    pub fn layers_sha256(&self, to: &str) -> Result<String, GraphError> {
+        let mut proto = self.slice(None, Some(to))?.into_proto();
+        let mut weights = Vec::new();
+        if let Some(graph) = &mut proto.graph {
+            graph.name.clear();
+            weights = std::mem::take(&mut graph.initializer);
+        }
+        proto.ir_version = 0;
+        weights.sort_by(|a, b| a.name.cmp(&b.name));
+        let mut hash = Sha256::new();
+        let mut add = |bytes: Vec<u8>| {
+            hash.update((bytes.len() as u64).to_le_bytes());
+            hash.update(bytes);
+        };
+        add(proto.encode_to_vec());
+        weights.iter().for_each(|weight| add(weight.encode_to_vec()));
+        Ok(hex::encode(hash.finalize()))
+    }
+
+    /// Writes the model to `path`; over 2 GiB its weights go to `<file name>.<hash>.data` beside it. A file appears at `path` only when it
+    /// is complete, and until then the model that was there keeps its own weights.
     ///
     /// # Errors
     /// [`GraphError::Write`].
@@ -72,13 +100,9 @@ impl Model {
         let mut staged = Staged { files: Vec::new() };
         let mut proto = self.clone().into_proto();
         if proto.encoded_len() > limit {
-            let data = beside(path, "data");
-            let location = data
-                .file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned();
             let mut weights = initializers(&mut proto);
+            let data = beside(path, &(digits(&weights) + DATA));
+            let location = name_of(&data);
             staged.fill(data, |file| move_out(&mut weights, &location, file))?;
         }
         staged.fill(path.into(), |file| file.write_all(&proto.encode_to_vec()))?;
@@ -122,6 +146,7 @@ impl Staged {
     /// # Errors
     /// [`GraphError::Write`].
     pub fn commit(mut self) -> Result<(), GraphError> {
+        let names: Vec<PathBuf> = self.files.iter().map(|(_, path)| path.clone()).collect();
         // What is not in its place yet goes when this is dropped.
         while let Some((partial, path)) = self.files.first() {
             std::fs::rename(partial, path).map_err(|source| GraphError::Write {
@@ -130,6 +155,7 @@ impl Staged {
             })?;
             self.files.remove(0);
         }
+        remove_stale(&names);
         Ok(())
     }
 
@@ -161,6 +187,47 @@ impl Drop for Staged {
     }
 }
 
+/// Removes the weights of models that were at the place of this one, whose files are these.
+fn remove_stale(files: &[PathBuf]) {
+    let Some(model) = files.last() else { return };
+    let folder = model.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let there = std::fs::read_dir(folder.unwrap_or(Path::new(".")));
+    let prefix = name_of(model) + ".";
+    for entry in there.into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let digits = name
+            .strip_prefix(&prefix)
+            .and_then(|rest| rest.strip_suffix(DATA));
+        let is_hash =
+            |text: &str| text.len() == DIGITS && text.bytes().all(|digit| digit.is_ascii_hexdigit());
+        if digits.is_some_and(is_hash) && files.iter().all(|file| name_of(file) != name) {
+            // Nothing refers to it; whoever writes here next tries again.
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+fn name_of(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}
+
+/// The first digits of a hash of the weights that [`move_out`] moves.
+fn digits(weights: &[&mut TensorProto]) -> String {
+    let mut hash = Sha256::new();
+    for weight in weights.iter().filter(|weight| is_moved(weight)) {
+        hash.update((weight.raw_data.len() as u64).to_le_bytes());
+        hash.update(&weight.raw_data);
+    }
+    let mut digits = hex::encode(hash.finalize());
+    digits.truncate(DIGITS);
+    digits
+}
+
+fn is_moved(weight: &TensorProto) -> bool {
+    weight.raw_data.len() >= WORTH_MOVING
+}
+
 /// `path` with an extension added to its name.
 fn beside(path: &Path, extension: &str) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
@@ -180,10 +247,7 @@ fn initializers(proto: &mut ModelProto) -> Vec<&mut TensorProto> {
 /// Writes the larger weights to `file` and leaves descriptions of where they lie.
 fn move_out(weights: &mut [&mut TensorProto], location: &str, file: &mut impl Write) -> std::io::Result<()> {
     let mut offset = 0_u64;
-    for weight in weights
-        .iter_mut()
-        .filter(|weight| weight.raw_data.len() >= WORTH_MOVING)
-    {
+    for weight in weights.iter_mut().filter(|weight| is_moved(weight)) {
         let start = offset.next_multiple_of(ALIGNMENT);
         std::io::copy(&mut std::io::Read::take(std::io::repeat(0), start - offset), file)?;
         file.write_all(&weight.raw_data)?;

@@ -1,4 +1,5 @@
 use crate::now;
+use frostline_sealed::whole_file;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -103,10 +104,8 @@ impl Folder {
             value: serde_json::to_value(value)?,
         };
         std::fs::create_dir_all(&self.path)?;
-        let mut file = tempfile::NamedTempFile::new_in(&self.path)?;
-        serde_json::to_writer(io::BufWriter::new(file.as_file_mut()), &entry)?;
-        file.as_file().sync_all()?;
-        file.persist(self.file(subject, &entry.key))?;
+        let file = self.file(subject, &entry.key);
+        whole_file::write(&file, |to| Ok(serde_json::to_writer(to, &entry)?))?;
         self.sweep();
         Ok(())
     }

@@ -4,7 +4,7 @@ use crate::arguments::RemoteHosts;
 use crate::output::{print_json, time};
 use anyhow::Result;
 use frostline_client::{ClientError, HostClient, Hosts};
-use frostline_wire::{ErrorClass, GuestLine, GuestLog};
+use frostline_wire::{ErrorClass, GuestLine};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -67,7 +67,7 @@ impl Reader {
         let ask = |client: HostClient| {
             let (url, guest) = (client.url().to_owned(), self.guest.as_str());
             let after = self.after.get(&url).copied().unwrap_or(0);
-            async move { Ok((url, all(&client, guest, after).await?)) }
+            async move { Ok((url, client.guest_log(guest, after).await?)) }
         };
         let (mut lines, mut failed) = (Vec::new(), None);
         for answer in self.hosts.all(ask).await {
@@ -75,6 +75,11 @@ impl Reader {
                 Ok((host, log)) => {
                     if log.dropped {
                         tell!("{host} had no room for all lines: older ones are gone");
+                    }
+                    if log.more {
+                        tell!(
+                            "{host} says that it has more lines than hosts keep; not all of them are shown"
+                        );
                     }
                     self.after.insert(host.clone(), log.next);
                     let logged = log.lines.into_iter().map(|line| Logged {
@@ -89,18 +94,6 @@ impl Reader {
         lines.sort_by(|one: &Logged, other| one.line.at.total_cmp(&other.line.at));
         (lines, failed)
     }
-}
-
-/// All pages of a host.
-async fn all(client: &HostClient, guest: &str, after: u64) -> Result<GuestLog, ClientError> {
-    let mut log = client.guest_log(guest, after).await?;
-    while log.more {
-        let page = client.guest_log(guest, log.next).await?;
-        log.lines.extend(page.lines);
-        (log.next, log.more) = (page.next, page.more);
-        log.dropped |= page.dropped;
-    }
-    Ok(log)
 }
 
 /// Whether a host may answer the next time.

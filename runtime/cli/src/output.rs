@@ -94,37 +94,16 @@ pub(crate) fn print_table(header: &[&str], right: &[bool], rows: &[Vec<String>])
 
 /// Bytes for people, in powers of ten: `28.1 KB`.
 pub(crate) fn bytes(count: u64) -> String {
-    let units = ["B", "KB", "MB", "GB", "TB"];
-    let mut value = count as f64;
-    let mut unit = 0;
-    while value >= 999.5 && unit + 1 < units.len() {
-        value /= 1000.0;
-        unit += 1;
-    }
-    let name = units.get(unit).copied().unwrap_or_default();
-    if unit == 0 {
-        format!("{count} B")
-    } else {
-        format!("{value:.1} {name}")
-    }
+    frostline_tensor::shown_bytes(count as f64)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{bytes, time};
+    use super::time;
 
     #[test]
     fn times_read_well() {
         assert_eq!(time(1_795_324_200), "2026-11-22 05:10:00");
         assert_eq!(time(u64::MAX), u64::MAX.to_string());
-    }
-
-    #[test]
-    fn bytes_read_well() {
-        assert_eq!(bytes(0), "0 B");
-        assert_eq!(bytes(999), "999 B");
-        assert_eq!(bytes(2048), "2.0 KB");
-        assert_eq!(bytes(28_100), "28.1 KB");
-        assert_eq!(bytes(1_500_000_000), "1.5 GB");
     }
 }

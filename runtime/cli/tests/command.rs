@@ -60,7 +60,6 @@ fn every_command_has_help_with_an_example() {
         "admin guest disable",
         "admin model publish",
         "admin model remove",
-        "admin simulate",
     ] {
         let mut arguments: Vec<&str> = command.split(' ').collect();
         arguments.push("--help");

@@ -1,4 +1,4 @@
-use crate::transport::{Call, Content, Transport, encode};
+use crate::transport::{Address, Call, Content, Transport, encode};
 use crate::{ClientError, Deadlines, Token, Trust};
 use bytes::Bytes;
 use frostline_wire::REPR_DIGEST;
@@ -37,7 +37,7 @@ impl AdminClient {
     /// # Errors
     /// As [`HostClient::with`](crate::HostClient::with).
     pub fn remote(url: &str, token: Token, trust: &Trust) -> Result<Self, ClientError> {
-        let transport = Transport::new(url, None, Some(token), (trust, None), Deadlines::default())?;
+        let transport = Transport::new(Address::of(url), Some(token), trust, Deadlines::default())?;
         Ok(Self { transport })
     }
 

@@ -5,7 +5,7 @@ use crate::link::{self, Link};
 use crate::meter::ByteMeter;
 use crate::retry::{Seen, sample_may_recover};
 use crate::trace::Trace;
-use crate::transport::{Call, Transport, encode};
+use crate::transport::{Address, Call, Transport, encode};
 use crate::upload::{self, Upload, Uploaded};
 use crate::{ClientError, Deadlines, Listing, Notices, Token, Trust, UploadKind, error};
 use bytes::Bytes;
@@ -25,6 +25,8 @@ const MAX_OBJECTS: usize = 10_000_000;
 pub(crate) fn unheard() -> Notices {
     Arc::new(|_| ())
 }
+/// Pages of a guest's log that are asked for together. A host keeps 8 of a thousand lines; this stops one that always has more.
+const LOG_PAGES: usize = 64;
 
 /// A host, as a tenant uses it. Clones share its connections; nothing is sent before the first call. Every call fails with
 /// [`ClientError`].
@@ -61,7 +63,7 @@ impl HostClient {
         trust: &Trust,
         deadlines: Deadlines,
     ) -> Result<Self, ClientError> {
-        let transport = Transport::new(url, None, token, (trust, None), deadlines)?;
+        let transport = Transport::new(Address::of(url), token, trust, deadlines)?;
         Ok(Self { transport })
     }
 
@@ -73,7 +75,11 @@ impl HostClient {
         trust: &Trust,
         deadlines: Deadlines,
     ) -> Result<Self, ClientError> {
-        let transport = Transport::new(url, None, token, (trust, Some(name)), deadlines)?;
+        let address = Address {
+            verified_as: Some(name),
+            ..Address::of(url)
+        };
+        let transport = Transport::new(address, token, trust, deadlines)?;
         Ok(Self { transport })
     }
 
@@ -82,8 +88,11 @@ impl HostClient {
     /// # Errors
     /// As for [`HostClient::new`].
     pub fn embedded(url: &str, token: Token) -> Result<Self, ClientError> {
-        let (name, deadlines) = (Some(error::EMBEDDED), Deadlines::default());
-        let transport = Transport::new(url, name, Some(token), (&Trust::System, None), deadlines)?;
+        let address = Address {
+            name: Some(error::EMBEDDED),
+            ..Address::of(url)
+        };
+        let transport = Transport::new(address, Some(token), &Trust::System, Deadlines::default())?;
         Ok(Self { transport })
     }
 
@@ -262,13 +271,37 @@ impl HostClient {
         found(self.transport.get(&path("guests", name), &[]).await)
     }
 
-    /// What the guest `name` logged lately, after what an earlier answer calls `next`; 0 for all there is.
+    /// What the guest `name` logged lately, after what an earlier answer calls `next`; 0 for all there is. There is `more` only where a host
+    /// has more than any keeps.
     ///
     /// # Errors
-    /// [`ClientError`]; `Refused` with class `NotFound` where there is no such guest, and none was there lately.
+    /// [`ClientError`]; `Refused` with class `NotFound` where there is no such guest, and none was there lately; `Protocol` for a host
+    /// that says that there is more, but not where.
     pub async fn guest_log(&self, name: &str, after: u64) -> Result<GuestLog, ClientError> {
         let path = format!("{}/log", path("guests", name));
-        self.transport.get(&path, &[("after", &after.to_string())]).await
+        let mut log = GuestLog {
+            next: after,
+            more: true,
+            ..GuestLog::default()
+        };
+        for _ in 0..LOG_PAGES {
+            let before = log.next;
+            let page: GuestLog = self
+                .transport
+                .get(&path, &[("after", &before.to_string())])
+                .await?;
+            log.lines.extend(page.lines);
+            (log.next, log.more) = (page.next, page.more);
+            log.dropped |= page.dropped;
+            if !log.more {
+                break;
+            }
+            if log.next <= before {
+                let reason = format!("a log that goes on after line {before} at line {}", log.next);
+                return Err(self.transport.peer().protocol(reason));
+            }
+        }
+        Ok(log)
     }
 
     /// The models the tenant may use: its own, and those that all tenants share.

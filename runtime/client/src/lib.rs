@@ -38,8 +38,8 @@ pub use admin::AdminClient;
 pub use client::HostClient;
 pub use content_name::content_name;
 pub use data::{
-    Dataset, DatasetError, LabelTable, LabelsError, Listed, Listing, Placed, Purpose, SampleFiles, Samples,
-    balanced_order, order,
+    Dataset, DatasetError, Division, LabelTable, LabelsError, Listed, Listing, Placed, Purpose, SampleFiles,
+    Samples, balanced_order, order,
 };
 pub use deadlines::Deadlines;
 pub use error::ClientError;

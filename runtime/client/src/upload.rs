@@ -34,6 +34,19 @@ pub struct Uploaded {
     pub resumed_at: Option<u64>,
 }
 
+impl Uploaded {
+    /// Of bytes that the host has.
+    pub(crate) fn skipped(sha256: String, bytes: usize) -> Self {
+        Self {
+            sha256,
+            bytes: bytes as u64,
+            skipped: true,
+            seconds: 0.0,
+            resumed_at: None,
+        }
+    }
+}
+
 /// What is uploaded, and to where.
 pub(crate) struct Upload<'a> {
     pub(crate) what: UploadKind,

@@ -1,5 +1,6 @@
 use crate::error::failed;
 use crate::{FeatureError, Row, Stopped, Store};
+use frostline_sealed::whole_file;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fs::{self, File};
@@ -309,15 +310,7 @@ fn say(path: &Path, about: &About, text: &[u8]) -> Result<(), FeatureError> {
     if there.as_ref() == Some(about) {
         return Ok(());
     }
-    let writing = failed("writing", &file);
-    let write = || {
-        let mut temporary = tempfile::NamedTempFile::new_in(path)?;
-        temporary.write_all(text)?;
-        temporary.as_file().sync_all()?;
-        temporary.persist(&file)?;
-        Ok(())
-    };
-    write().map_err(writing)
+    whole_file::write(&file, |to| to.write_all(text)).map_err(failed("writing", &file))
 }
 
 /// Removes a store that nobody uses.

@@ -340,3 +340,46 @@ impl Inner {
             .is_some_and(|values| self.form.write(values, bytes))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::writer::{Handed, append_rows, take_up};
+
+    #[test]
+    fn rows_that_a_refresh_finds_while_they_are_written_are_known_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| {
+            let mut options = File::options();
+            options.read(true).write(true).create(true).truncate(false);
+            options.open(folder.path().join(name)).unwrap()
+        };
+        let inner = Inner {
+            form: Form::F32,
+            shape: vec![2],
+            values: 2,
+            row_bytes: 8,
+            rows: file("rows"),
+            index: file("index"),
+            state: Mutex::default(),
+        };
+        for batch in 0..3_u8 {
+            let keys = [2 * batch, 2 * batch + 1].map(|number| RowKey([number; RowKey::BYTES]));
+            let rows = Tensor::f32([2, 2], vec![f32::from(batch); 4]).unwrap();
+            let handed = Handed {
+                keys: keys.map(Some).to_vec(),
+                rows: Arc::new(rows),
+                bytes: 16,
+            };
+            append_rows(&inner, &handed, u64::MAX).unwrap();
+            // The next pass over the samples begins just now.
+            inner.state.lock().known.read_on(&inner.index).unwrap();
+            take_up(&inner).unwrap();
+            assert_eq!(inner.state.lock().known.records(), 2 * (u64::from(batch) + 1));
+            for key in keys {
+                let slot = inner.state.lock().known.get(&key).unwrap();
+                assert_eq!(inner.read_bytes(&key, slot, &mut [0; 8]), Ok(()));
+            }
+        }
+    }
+}

@@ -39,10 +39,10 @@ impl Pending {
 }
 
 /// Rows on their way to the disk.
-struct Handed {
-    keys: Vec<Option<RowKey>>,
-    rows: Arc<Tensor>,
-    bytes: u64,
+pub(crate) struct Handed {
+    pub(crate) keys: Vec<Option<RowKey>>,
+    pub(crate) rows: Arc<Tensor>,
+    pub(crate) bytes: u64,
 }
 
 /// How much was handed over, and how much of it is done with.
@@ -193,10 +193,20 @@ impl Progress {
     }
 }
 
-/// Writes rows behind those of others, and then their records, so that a record never says more than there is.
 fn write(inner: &Inner, handed: &Handed, room: u64) -> Result<(), String> {
+    append_rows(inner, handed, room)?;
+    take_up(inner)
+}
+
+/// Takes up the records that were written, less those that a refresh has taken up already.
+pub(crate) fn take_up(inner: &Inner) -> Result<(), String> {
+    let read = inner.state.lock().known.read_on(&inner.index);
+    read.map_err(|error| error.to_string())
+}
+
+/// Writes rows behind those of others, and then their records, so that a record never says more than there is.
+pub(crate) fn append_rows(inner: &Inner, handed: &Handed, room: u64) -> Result<(), String> {
     let (mut bytes, mut records) = (Vec::new(), Vec::new());
-    let mut written = Vec::new();
     let new: Vec<Option<RowKey>> = {
         let mut state = inner.state.lock();
         let read = state.known.read_on(&inner.index);
@@ -211,11 +221,10 @@ fn write(inner: &Inner, handed: &Handed, room: u64) -> Result<(), String> {
         if inner.write_row(&handed.rows, row, &mut bytes) {
             let checksum = key.checksum(bytes.get(start..).unwrap_or_default());
             append(&mut records, key, checksum);
-            written.push((*key, checksum));
         }
     }
     let before = inner.state.lock().known.records();
-    let after = before + written.len() as u64;
+    let after = before + (records.len() / RECORD) as u64;
     let taken = after * (inner.row_bytes + RECORD) as u64;
     if taken > room {
         return Err(format!(
@@ -226,12 +235,7 @@ fn write(inner: &Inner, handed: &Handed, room: u64) -> Result<(), String> {
         .rows
         .write_all_at(&bytes, before * inner.row_bytes as u64)
         .and_then(|()| inner.index.write_all_at(&records, before * RECORD as u64));
-    written_all.map_err(|error| error.to_string())?;
-    let mut state = inner.state.lock();
-    for (key, checksum) in written {
-        state.known.add(key, checksum);
-    }
-    Ok(())
+    written_all.map_err(|error| error.to_string())
 }
 
 /// Forgets that rows are to be written.

@@ -58,6 +58,13 @@ impl Quality {
         }
     }
 
+    /// How it stands to `other`, of the same kind of task: the better is the greater. What is no number is the worst.
+    pub fn compare(&self, other: &Self) -> Ordering {
+        let rank = |quality: &Self| (!quality.score().is_nan(), quality.score());
+        let (own, other) = (rank(self), rank(other));
+        own.partial_cmp(&other).unwrap_or(Ordering::Equal)
+    }
+
     /// Reads the figures by their names; `None` where those of no task are whole.
     fn from_figures(figure: impl Fn(&str) -> Option<f64>) -> Option<Self> {
         let classes = || {
@@ -80,13 +87,6 @@ impl Quality {
             })
         };
         classes().or_else(labels).or_else(numbers)
-    }
-
-    /// How it stands to `other`, of the same kind of task: the better is the greater. What is no number is the worst.
-    pub fn compare(&self, other: &Self) -> Ordering {
-        let rank = |quality: &Self| (!quality.score().is_nan(), quality.score());
-        let (own, other) = (rank(self), rank(other));
-        own.partial_cmp(&other).unwrap_or(Ordering::Equal)
     }
 
     /// Its figures by their names.

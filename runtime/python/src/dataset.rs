@@ -6,7 +6,8 @@ use crate::process::wait;
 use crate::settings::read;
 use bytes::Bytes;
 use frostline_client::{
-    ClientError, Dataset, DatasetError, HostClient, LabelTable, Purpose, SampleFiles, Samples, Task, order,
+    ClientError, Dataset, DatasetError, Division, HostClient, LabelTable, Listing, Purpose, SampleFiles,
+    Samples, Task, order,
 };
 use frostline_wire::{Layout, ObjectInfo};
 use numpy::{IntoPyArray, PyArray1};
@@ -42,48 +43,24 @@ pub(crate) fn dataset<'py>(
     root: &str,
     wanted: Wanted<'py>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let task = match wanted.task.as_str() {
-        "classes" => Task::Classes,
-        "labels" => Task::Labels,
-        "numbers" => Task::Numbers,
-        other => {
-            let what = format!("the task is {other:?}; it is one of classes, labels and numbers");
-            return Err(errors::settings(py, &what));
-        }
-    };
     let layout: Layout = read(&wanted.layout, "the layout")?;
+    let task = wanted.task(py)?;
     let hosts = hosts.of_this_process(py)?;
     let listing = wait(py, hosts.listing(root, layout))?.map_err(|error| errors::of_client(py, &error))?;
     let table = match &wanted.labels {
         Some(file) => Some((file.display().to_string(), local(py, file)?)),
-        None => match listing.iter().find(|(_, object)| object.key == LabelTable::KEY) {
-            Some((_, object)) => {
-                let object = ObjectInfo::from(object);
-                let fetched = wait(py, hosts.first(|client| fetch(client, root, &object)))?;
-                let bytes = fetched.map_err(|error| errors::of_client(py, &error))?;
-                let bytes =
-                    bytes.ok_or_else(|| errors::settings(py, "labels.csv beside the data cannot be read"))?;
-                Some((object.sample.key, bytes))
-            }
-            None if task == Task::Numbers => {
-                let what =
-                    format!("{root} has no labels.csv, and labels= names none: numbers come from a table");
-                return Err(errors::settings(py, &what));
-            }
-            None => None,
-        },
+        None => beside(py, &hosts, root, &listing)?,
     };
-    let files = if wanted.any_files {
-        SampleFiles::All
-    } else {
-        SampleFiles::Images
-    };
-    let (share, seed) = (wanted.validation, wanted.seed);
+    if table.is_none() && task == Task::Numbers {
+        let what = format!("{root} has no labels.csv, and labels= names none: numbers come from a table");
+        return Err(errors::settings(py, &what));
+    }
+    let division = wanted.division();
     let divided = py.detach(|| match table {
-        None => Dataset::from_listing(root, listing, share, seed, files),
+        None => Dataset::from_listing(root, listing, division),
         Some((name, bytes)) => LabelTable::parse(&name, &bytes, task)
             .map_err(DatasetError::from)
-            .and_then(|table| Dataset::from_table(root, listing, table, share, seed, files)),
+            .and_then(|table| Dataset::from_table(root, listing, table, division)),
     });
     let divided = divided.map_err(|error| errors::settings(py, &error.to_string()))?;
     let found = PyDict::new(py);
@@ -92,6 +69,50 @@ pub(crate) fn dataset<'py>(
     found.set_item("left_out", (divided.left_out.objects, divided.left_out.first))?;
     found.set_item("classes", divided.classes)?;
     Ok(found)
+}
+
+impl Wanted<'_> {
+    fn task(&self, py: Python<'_>) -> PyResult<Task> {
+        match self.task.as_str() {
+            "classes" => Ok(Task::Classes),
+            "labels" => Ok(Task::Labels),
+            "numbers" => Ok(Task::Numbers),
+            other => {
+                let what = format!("the task is {other:?}; it is one of classes, labels and numbers");
+                Err(errors::settings(py, &what))
+            }
+        }
+    }
+
+    fn division(&self) -> Division {
+        Division {
+            validation_share: self.validation,
+            seed: self.seed,
+            files: if self.any_files {
+                SampleFiles::All
+            } else {
+                SampleFiles::Images
+            },
+        }
+    }
+}
+
+/// The labels table beside the data and its bytes, where there is one.
+fn beside(
+    py: Python<'_>,
+    hosts: &frostline_client::Hosts,
+    root: &str,
+    listing: &Listing,
+) -> PyResult<Option<(String, Bytes)>> {
+    let mut objects = listing.iter().map(|(_, object)| object);
+    let Some(object) = objects.find(|object| object.key == LabelTable::KEY) else {
+        return Ok(None);
+    };
+    let object = ObjectInfo::from(object);
+    let fetched = wait(py, hosts.first(|client| fetch(client, root, &object)))?;
+    let bytes = fetched.map_err(|error| errors::of_client(py, &error))?;
+    let bytes = bytes.ok_or_else(|| errors::settings(py, "labels.csv beside the data cannot be read"))?;
+    Ok(Some((object.sample.key, bytes)))
 }
 
 /// Samples as keys, etags, sizes and labels; of those that have several, one sample's labels after another's.

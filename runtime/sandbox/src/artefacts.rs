@@ -5,7 +5,7 @@
 
 use crate::artefact_load::Compiled;
 use crate::error::SandboxError;
-use frostline_sealed::Folder;
+use frostline_sealed::{Folder, whole_file};
 use frostline_tensor::Cause;
 use sha2::{Digest, Sha256};
 use std::fs;
@@ -69,9 +69,7 @@ impl Artefacts {
         let sealed = compiled
             .seal(&self.folder, &name)
             .ok_or_else(|| io::Error::other("it cannot be sealed"))?;
-        let mut file = tempfile::NamedTempFile::new_in(self.folder.path())?;
-        file.write_all(&sealed)?;
-        file.persist(self.folder.path().join(name))?;
+        whole_file::write(&self.folder.path().join(name), |file| file.write_all(&sealed))?;
         self.make_room()
     }
 

@@ -32,6 +32,13 @@ pub(crate) struct Owner {
     pub(crate) created_at: u64,
 }
 
+/// Where lines come from.
+pub(crate) struct Source {
+    pub(crate) owner: Owner,
+    pub(crate) guest: Arc<str>,
+    pub(crate) extraction: Arc<str>,
+}
+
 /// See the module.
 pub(crate) struct GuestLines(Mutex<Lines>);
 
@@ -76,24 +83,16 @@ impl GuestLines {
     }
 
     /// Keeps a line.
-    pub(crate) fn keep(
-        &self,
-        owner: &Owner,
-        guest: &Arc<str>,
-        extraction: &Arc<str>,
-        level: &'static str,
-        text: &str,
-        now: Duration,
-    ) {
+    pub(crate) fn keep(&self, source: &Source, level: &'static str, text: &str, now: Duration) {
         let line = Line {
             number: 0,
             at: now,
-            guest: Arc::clone(guest),
-            extraction: Arc::clone(extraction),
+            guest: Arc::clone(&source.guest),
+            extraction: Arc::clone(&source.extraction),
             level,
             text: text.into(),
         };
-        self.0.lock().keep(owner, line);
+        self.0.lock().keep(&source.owner, line);
     }
 
     /// A page of what the owner's `guest` logged after the line of that number; `None` where it logged nothing lately.
@@ -214,7 +213,12 @@ mod tests {
     }
 
     fn write(lines: &GuestLines, tenant: &str, guest: &str, text: &str, now: Duration) {
-        lines.keep(&owner(tenant), &guest.into(), &"x1".into(), "info", text, now);
+        let source = Source {
+            owner: owner(tenant),
+            guest: guest.into(),
+            extraction: "x1".into(),
+        };
+        lines.keep(&source, "info", text, now);
     }
 
     fn texts(log: &GuestLog) -> Vec<&str> {

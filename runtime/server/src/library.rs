@@ -57,16 +57,22 @@ pub(crate) struct Library {
     memory: Memory,
 }
 
+/// What tenants have uploaded.
+pub(crate) struct Uploads {
+    pub(crate) guests: Shelf<()>,
+    pub(crate) models: Arc<Shelf<ModelFacts>>,
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) partials: Partials,
+}
+
 impl Library {
-    pub(crate) fn new(
-        guests: Shelf<()>,
-        models: Arc<Shelf<ModelFacts>>,
-        journal: Arc<Journal>,
-        partials: Partials,
-        sandbox: Sandbox,
-        descriptions: usize,
-        memory: Memory,
-    ) -> Self {
+    pub(crate) fn new(uploads: Uploads, sandbox: Sandbox, descriptions: usize, memory: Memory) -> Self {
+        let Uploads {
+            guests,
+            models,
+            journal,
+            partials,
+        } = uploads;
         Self {
             guests,
             models,

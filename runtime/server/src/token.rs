@@ -1,9 +1,9 @@
 //! Tokens in files, of the tenant and of an admin from afar: made on first start, kept in memory only as hashes.
 
+use frostline_sealed::whole_file;
 use frostline_tensor::Cause;
 use parking_lot::RwLock;
 use sha2::{Digest, Sha256};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use subtle::ConstantTimeEq;
 
@@ -127,13 +127,9 @@ fn create(path: &Path) -> Result<(), TokenError> {
         .filter(|folder| !folder.as_os_str().is_empty())
         .unwrap_or_else(|| Path::new("."));
     std::fs::create_dir_all(folder).map_err(file)?;
-    let mut written = tempfile::NamedTempFile::new_in(folder).map_err(file)?;
-    writeln!(written, "{}", hex::encode(random)).map_err(file)?;
-    written.as_file().sync_all().map_err(file)?;
-    match written.persist_noclobber(path) {
-        Err(error) if error.error.kind() != std::io::ErrorKind::AlreadyExists => Err(file(error.error)),
-        _ => Ok(()),
-    }
+    let text = format!("{}\n", hex::encode(random));
+    let written = whole_file::write_new_private(path, text.as_bytes());
+    written.map(drop).map_err(file)
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ mod team;
 mod tests;
 mod training;
 mod upload;
-pub mod whole_file;
+pub use frostline_sealed::whole_file;
 
 pub use checkpoint::{RunFolder, RunState, RunSummary, can_resume, recorded, runs, unfinished};
 pub use dry_run::{Planned, plan};

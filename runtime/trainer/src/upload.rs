@@ -17,7 +17,14 @@ pub(crate) struct Upload {
     pub(crate) sha256: String,
     pub(crate) bytes: Bytes,
     /// What the hosts have of which it is a part.
-    within: Option<Pin>,
+    within: Option<Whole>,
+}
+
+/// A whole network that the hosts have.
+#[derive(Clone)]
+struct Whole {
+    pin: Pin,
+    bytes: Bytes,
 }
 
 impl Upload {
@@ -54,10 +61,18 @@ impl Upload {
         }
         let whole = job.model.clone();
         // A network that is no single file is no host's.
-        let hashed = blocking(move || Ok(whole.sha256()?)).await;
-        let Ok(sha256) = hashed else { return self };
+        let whole = blocking(move || {
+            let bytes = whole.to_bytes()?;
+            Ok((hex::encode(Sha256::digest(&bytes)), bytes))
+        });
+        let Ok((sha256, bytes)) = whole.await else {
+            return self;
+        };
         let name = hosts.name_of(&sha256).await;
-        let within = name.map(|name| Pin { name, sha256 });
+        let within = name.map(|name| Whole {
+            pin: Pin { name, sha256 },
+            bytes: bytes.into(),
+        });
         Self { within, ..self }
     }
 
@@ -77,7 +92,11 @@ impl Upload {
     /// [`TrainerError::Client`].
     pub(crate) async fn send(&self, hosts: &Hosts, events: &Events) -> Result<(Pin, Layers), TrainerError> {
         let (pin, uploaded) = match &self.within {
-            Some(pin) => (pin.clone(), self.as_there(&pin.sha256)),
+            Some(Whole { pin, bytes }) => {
+                let whole = hosts.keep(pin, bytes.clone()).await?;
+                let bytes = self.bytes.len() as u64;
+                (pin.clone(), Uploaded { bytes, ..whole })
+            }
             None => {
                 let uploaded = hosts.push(self.what, &self.name, self.bytes.clone()).await?;
                 let (name, sha256) = (self.name.clone(), uploaded.sha256.clone());
@@ -105,17 +124,6 @@ impl Upload {
             Layers::Sent { bytes, seconds }
         };
         Ok((pin, layers))
-    }
-
-    /// An upload for which nothing was sent.
-    fn as_there(&self, sha256: &str) -> Uploaded {
-        Uploaded {
-            sha256: sha256.to_owned(),
-            bytes: self.bytes.len() as u64,
-            skipped: true,
-            seconds: 0.0,
-            resumed_at: None,
-        }
     }
 }
 

@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn terms_stand_flat_in_a_request_and_unknown_fields_are_still_refused() {
-        let text = r#"{"root":"data","split":"none","parameters":"","encoding":"f32","priority":-2,"fixed_batch":8,"shared_runs":true,"samples":[]}"#;
+        let text = r#"{"root":"data","split":"none","parameters":"","encoding":"f32","priority":-2,"fixed_batch":8,"samples":[]}"#;
         let request: ExtractionRequest = serde_json::from_str(text).unwrap();
         assert_eq!(request.terms.fixed_batch, Some(8));
         assert_eq!(serde_json::to_string(&request).unwrap(), text);

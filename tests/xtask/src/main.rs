@@ -5,12 +5,14 @@ mod demo;
 mod deploy;
 mod fuzz;
 mod gpu;
+#[cfg(feature = "source")]
 mod lint;
 mod needs;
 mod ort;
 mod python;
 mod relay;
 mod stores;
+#[cfg(feature = "source")]
 mod structure;
 mod test;
 mod wheel;
@@ -45,8 +47,7 @@ fn main() -> Result<()> {
         "demo" => demo::run(&rest),
         "test" => test::run(&rest),
         "fuzz" => fuzz::run(&rest),
-        "lint" => lint::run(),
-        "structure" => structure::run(&rest),
+        "lint" | "structure" => source(&command, &rest),
         "guests" => workspace::run(Command::new(workspace::program("guest-builder")?).args(&rest)),
         "deploy" => deploy::run(&rest),
         "wheel" => wheel::run_command(&rest),
@@ -59,4 +60,19 @@ fn main() -> Result<()> {
         }
         other => bail!("there is no command {other:?}\n\n{HELP}"),
     }
+}
+
+#[cfg(feature = "source")]
+fn source(command: &str, arguments: &[String]) -> Result<()> {
+    match command {
+        "lint" => lint::run(),
+        _ => structure::run(arguments),
+    }
+}
+
+/// Runs this program again, built with what reads source.
+#[cfg(not(feature = "source"))]
+fn source(command: &str, arguments: &[String]) -> Result<()> {
+    let again = ["run", "--quiet", "--package", "xtask", "--", command];
+    workspace::run(workspace::cargo().args(again).args(arguments))
 }

@@ -62,11 +62,6 @@ impl<S: Clone + Eq + Hash> Device<S> {
         self.queue.bytes()
     }
 
-    /// Tenants that have work here, or ran a while ago more than others.
-    pub fn active_tenants(&self) -> usize {
-        self.queue.active()
-    }
-
     /// Runs and closings that are on their way.
     pub fn working(&self) -> usize {
         let working = |lane: &&super::Lane| matches!(lane.doing, Doing::Running(_) | Doing::Closing(_));

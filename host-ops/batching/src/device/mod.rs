@@ -86,7 +86,6 @@ impl<S: Clone + Eq + Hash> Device<S> {
             extraction: work.terms.extraction,
             priority: work.terms.terms.priority,
             fixed: work.terms.terms.fixed_batch.map(|rows| rows.max(1)),
-            shared: work.terms.terms.shared_runs,
             stage,
             bytes: work.bytes,
             left: std::iter::once(0..rows).collect(),

@@ -241,7 +241,7 @@ impl Needs {
             self.keep(rows, bytes);
         }
         self.lacked = self.lacked.split_off(&(rows + 1));
-        self.cap = self.cap.and_then(|cap| raised(cap, rows));
+        self.cap = self.cap.and_then(|(cap, runs)| raised(cap, runs, rows));
         Missed { error, miss }
     }
 
@@ -294,8 +294,8 @@ impl Needs {
     }
 }
 
-/// Doubled once enough runs kept to it, so that it is not felt for ever.
-fn raised((cap, runs): (usize, u32), rows: usize) -> Option<(usize, u32)> {
+/// A cap that so many `runs` kept to: doubled once they are enough, so that it is not felt for ever.
+fn raised(cap: usize, runs: u32, rows: usize) -> Option<(usize, u32)> {
     const KEPT_TO: u32 = 16;
     match runs + u32::from(rows >= cap) {
         KEPT_TO.. if cap >= 1 << 20 => None,

@@ -294,7 +294,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
         close
     }
 
-    /// The works that could run together with `id`, and how many rows they should have.
+    /// The works of its tenant that could run together with `id`, and how many rows they should have.
     fn gather(&self, id: u64, entry: &Entry, known: &Known<S>) -> (Vec<(u64, usize)>, usize) {
         let rules = &self.rules;
         let aim = known.rate.aim(rules.quantum, rules.tolerance, rules.most_rows);
@@ -302,27 +302,16 @@ impl<S: Clone + Eq + Hash> Device<S> {
         let enough = 2 * aim;
         let mut rows = entry.first_rows();
         let mut parts = vec![(id, rows)];
-        let mut add = |parts: &mut Vec<(u64, usize)>, other: u64, entry: &Entry| {
-            rows += entry.first_rows();
-            parts.push((other, entry.first_rows()));
-            rows < enough
-        };
         if entry.joins() && known.waiting > entry.first_rows() && entry.first_rows() < enough {
             let same = |other: &Entry| other.stage == entry.stage && other.joins();
-            let own = self
-                .queue
-                .of(&entry.tenant)
-                .filter(|(other, work)| *other != id && same(work));
-            let own: Vec<(u64, &Entry)> = own.take(enough).collect();
-            let more = own.iter().all(|(other, work)| add(&mut parts, *other, work));
-            if more && entry.shared && own.iter().all(|(_, work)| work.shared) {
-                let theirs = self
-                    .queue
-                    .iter()
-                    .filter(|(_, other)| other.tenant != entry.tenant && other.shared && same(other));
-                theirs
-                    .into_iter()
-                    .all(|(other, work)| add(&mut parts, other, work));
+            for (other, work) in self.queue.of(&entry.tenant) {
+                if other != id && same(work) {
+                    rows += work.first_rows();
+                    parts.push((other, work.first_rows()));
+                }
+                if rows >= enough {
+                    break;
+                }
             }
         }
         // As even as can be: a rest of one row would cost nearly as much as a whole batch where batches pay.

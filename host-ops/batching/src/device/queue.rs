@@ -17,7 +17,6 @@ pub(super) struct Entry {
     pub(super) extraction: Arc<str>,
     pub(super) priority: i32,
     pub(super) fixed: Option<usize>,
-    pub(super) shared: bool,
     pub(super) stage: StageId,
     pub(super) bytes: usize,
     /// Rows that wait, in order.
@@ -276,11 +275,6 @@ impl Queue {
     /// How far a tenant is behind the next of those that have work here.
     pub(super) fn owed(&self, tenant: &Arc<str>) -> Duration {
         self.turns.owed(tenant)
-    }
-
-    /// Tenants with something that waits or runs.
-    pub(super) fn active(&self) -> usize {
-        self.turns.active()
     }
 }
 

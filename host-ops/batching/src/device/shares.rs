@@ -122,6 +122,7 @@ impl<K: Clone + Eq + Hash + Ord> Shares<K> {
     }
 
     /// How many are ready or have something running.
+    #[cfg(test)]
     pub(super) fn active(&self) -> usize {
         self.active.len()
     }

@@ -134,8 +134,7 @@ impl State {
         // A client that leaves, or a host that ends, says nothing about the model.
         if !matches!(cause, Some(InterruptCause::Cancelled | InterruptCause::Shutdown)) {
             self.counts.crashes += 1;
-            let tenants = order.parts.iter().map(|part| &*part.job.customer.tenant);
-            let tenant = tenants.collect::<Vec<_>>().join(", ");
+            let tenant = order.parts.first().map(|part| &*part.job.customer.tenant);
             tracing::error!(lane = index, tenant, stage, how, "a lane's process was lost");
             if let (End::Lost, false, Some(part)) = (end, order.is_joined(), order.parts.first()) {
                 let tenant = &part.job.customer.tenant;

@@ -3,6 +3,7 @@
 use super::archive::{ArchiveError, ArchiveReader, Member, Visitor};
 use super::name::is_image;
 use crate::key;
+use frostline_tensor::LeftOut;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -30,6 +31,7 @@ pub(crate) struct Entry {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Index {
     entries: Vec<Entry>,
+    odd: LeftOut,
     bytes: usize,
 }
 
@@ -46,6 +48,11 @@ impl Index {
     pub(crate) fn after(&self, name: &str) -> &[Entry] {
         let first = self.entries.partition_point(|entry| entry.name.as_str() <= name);
         self.entries.get(first..).unwrap_or_default()
+    }
+
+    /// Images whose names cannot be a part of a key.
+    pub(crate) fn odd(&self) -> &LeftOut {
+        &self.odd
     }
 
     /// About how much memory it takes.
@@ -80,6 +87,7 @@ impl IndexBuilder {
         let Found {
             images,
             labels,
+            odd,
             bytes,
             ..
         } = self.found;
@@ -91,6 +99,7 @@ impl IndexBuilder {
         });
         Ok(Index {
             entries: entries.collect(),
+            odd,
             bytes,
         })
     }
@@ -103,6 +112,7 @@ struct Found {
     /// By the name without its ending.
     labels: HashMap<String, Arc<str>>,
     classes: HashSet<Arc<str>>,
+    odd: LeftOut,
     bytes: usize,
 }
 
@@ -119,6 +129,10 @@ impl Found {
 impl Visitor for Found {
     fn member(&mut self, member: &Member) -> Result<Option<u64>, ArchiveError> {
         let Some(name) = plain(&member.name) else {
+            let name = String::from_utf8_lossy(&member.name);
+            if is_image(&name) {
+                self.odd.add(&name);
+            }
             return Ok(None);
         };
         if is_image(name) {

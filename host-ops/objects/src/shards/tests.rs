@@ -143,6 +143,8 @@ fn names_that_lead_elsewhere_are_no_samples() {
     ] {
         let archive = raw(name, EntryType::Regular, 0);
         assert_eq!(samples(&archive), [], "{}", String::from_utf8_lossy(name));
+        let odd = index(&archive, 512).unwrap().odd().count;
+        assert_eq!(odd, 1, "{}", String::from_utf8_lossy(name));
     }
     for kind in [
         EntryType::Symlink,
@@ -153,6 +155,14 @@ fn names_that_lead_elsewhere_are_no_samples() {
     ] {
         assert_eq!(samples(&raw(b"a.jpg", kind, 0)), [], "{kind:?}");
     }
+    // What is no image would be no sample under any name.
+    assert_eq!(
+        index(&raw(b"../a.json", EntryType::Regular, 0), 512)
+            .unwrap()
+            .odd()
+            .count,
+        0
+    );
 }
 
 #[test]

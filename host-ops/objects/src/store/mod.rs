@@ -81,6 +81,7 @@ impl Store {
             store: Arc::clone(&store),
             scope: scope.clone(),
             listing,
+            unordered: Arc::default(),
         };
         Ok(Self {
             fetcher: Arc::new(Fetcher::new(Arc::clone(&store), root)),
@@ -115,7 +116,7 @@ impl Store {
     /// [`ObjectError`]; [`ObjectError::TooMany`] for a folder with over a million entries, [`ObjectError::NoListing`] for a web server
     /// that does not list its files.
     pub async fn list(&self, after: Option<&str>, limit: usize) -> Result<ObjectPage, ObjectError> {
-        self.lister.page(after, limit).await
+        Ok(self.lister.page(after, limit).await?.into())
     }
 
     /// Creates the object, never replaces one.

@@ -77,12 +77,11 @@ impl Store {
 
     async fn list_samples(&self, after: Option<&str>, limit: usize) -> Result<ObjectPage, ObjectError> {
         let until = Instant::now() + PAGE_TIME;
-        let mut found = Vec::new();
-        let mut left_out = LeftOut::default();
+        let mut page = SamplePage::new(limit);
         let mut after_shard = after.map(str::to_owned);
         if let Some(last) = after.and_then(SampleName::parse) {
             match self.shard(last.shard).await {
-                Ok(shard) => self.take(&shard, last.member, limit, &mut found).await?,
+                Ok(shard) => page.take(&shard, self.index(&shard).await?.after(last.member)),
                 // Removed since the last page.
                 Err(ObjectError::NotFound { .. }) => {}
                 Err(error) => return Err(error),
@@ -90,51 +89,30 @@ impl Store {
             after_shard = Some(last.shard.to_owned());
         }
         loop {
-            let shards = self.list(after_shard.as_deref(), LARGEST_PAGE).await?;
-            for shard in shards
+            let listed = self.lister.page(after_shard.as_deref(), LARGEST_PAGE).await?;
+            page.passed.extend(listed.before);
+            let mut odd = listed.odd.iter().peekable();
+            for shard in listed
                 .objects
                 .iter()
                 .filter(|object| is_shard(&object.sample.key))
             {
-                if found.len() == limit || (!found.is_empty() && Instant::now() > until) {
-                    let next = found.last().map(|last: &ObjectInfo| last.sample.key.clone());
-                    return Ok(ObjectPage {
-                        objects: found,
-                        next,
-                        left_out,
-                    });
+                if page.is_full() || (!page.objects.is_empty() && Instant::now() > until) {
+                    return Ok(page.cut_short());
                 }
-                self.take(shard, "", limit, &mut found).await?;
+                while let Some(name) = odd.next_if(|name| **name < shard.sample.key) {
+                    page.passed.add(name);
+                }
+                page.enter(shard, &*self.index(shard).await?);
             }
-            left_out.extend(shards.left_out);
-            match shards.next {
+            odd.for_each(|name| page.passed.add(name));
+            match listed.next {
                 Some(next) => after_shard = Some(next),
-                None => break,
+                // The last shard may hold more than the page takes.
+                None if page.is_full() => return Ok(page.cut_short()),
+                None => return Ok(page.last()),
             }
         }
-        // The last shard may hold more than the page takes.
-        let next = found.last().filter(|_| found.len() == limit);
-        let next = next.map(|last| last.sample.key.clone());
-        Ok(ObjectPage {
-            objects: found,
-            next,
-            left_out,
-        })
-    }
-
-    /// Adds a shard's samples after `member`, until there are `limit`.
-    async fn take(
-        &self,
-        shard: &ObjectInfo,
-        member: &str,
-        limit: usize,
-        found: &mut Vec<ObjectInfo>,
-    ) -> Result<(), ObjectError> {
-        let index = self.index(shard).await?;
-        let room = limit.saturating_sub(found.len());
-        let samples = index.after(member).iter().take(room);
-        found.extend(samples.filter_map(|entry| sample(shard, entry)));
-        Ok(())
     }
 
     /// Where the sample lies: its version says it, else the index of its shard does.
@@ -225,6 +203,69 @@ impl Store {
             builder.feed(&bytes?).map_err(unreadable)?;
         }
         builder.finish().map_err(unreadable)
+    }
+}
+
+/// A page of samples as it fills.
+struct SamplePage {
+    limit: usize,
+    objects: Vec<ObjectInfo>,
+    /// Names that are no keys, up to the last sample.
+    left_out: LeftOut,
+    /// Those after it: a page that is cut short leaves them to the next one.
+    passed: LeftOut,
+}
+
+impl SamplePage {
+    fn new(limit: usize) -> Self {
+        Self {
+            limit,
+            objects: Vec::new(),
+            left_out: LeftOut::default(),
+            passed: LeftOut::default(),
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.objects.len() == self.limit
+    }
+
+    /// Takes the first samples of a shard, and counts what it holds that is none by its name.
+    fn enter(&mut self, shard: &ObjectInfo, index: &Index) {
+        self.passed.extend(index.odd().clone());
+        let entries = index.after("");
+        let too_long = entries.iter().filter(|entry| sample(shard, entry).is_none());
+        too_long.for_each(|entry| self.passed.add(&entry.name));
+        self.take(shard, entries);
+    }
+
+    /// Takes samples of a shard until the page is full.
+    fn take(&mut self, shard: &ObjectInfo, entries: &[Entry]) {
+        let before = self.objects.len();
+        let samples = entries.iter().filter_map(|entry| sample(shard, entry));
+        self.objects.extend(samples.take(self.limit - before));
+        if self.objects.len() > before {
+            self.left_out.extend(std::mem::take(&mut self.passed));
+        }
+    }
+
+    /// The page, where others follow.
+    fn cut_short(self) -> ObjectPage {
+        ObjectPage {
+            next: self.objects.last().map(|last| last.sample.key.clone()),
+            objects: self.objects,
+            left_out: self.left_out,
+        }
+    }
+
+    /// The page, where it is the last.
+    fn last(mut self) -> ObjectPage {
+        self.left_out.extend(self.passed);
+        ObjectPage {
+            next: None,
+            objects: self.objects,
+            left_out: self.left_out,
+        }
     }
 }
 

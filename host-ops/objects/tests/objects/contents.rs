@@ -8,7 +8,6 @@ use s3s::dto::{
 };
 use s3s::{S3, S3Request, S3Response, S3Result, s3_error};
 use std::collections::BTreeMap;
-use std::ops::Bound;
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
@@ -34,6 +33,8 @@ pub(crate) enum Habit {
     GoesOn,
     /// After the token; a key to start after is ignored.
     StartsOver,
+    /// After the key or the token, by folders: what lies in `a/` comes before `a-1`.
+    ByFolder,
     /// From the beginning, always.
     NeverMoves,
 }
@@ -146,15 +147,26 @@ impl S3 for Contents {
         let most = input.max_keys.unwrap_or(1000).clamp(0, 1000) as usize;
         let inner = self.0.lock().unwrap();
         let after = match inner.habit {
-            Habit::GoesOn => input.continuation_token.or(input.start_after),
+            Habit::GoesOn | Habit::ByFolder => input.continuation_token.or(input.start_after),
             Habit::StartsOver => input.continuation_token,
             Habit::NeverMoves => None,
         };
         let after = after.unwrap_or_default();
-        let mut found = inner
+        let by_folder = inner.habit == Habit::ByFolder;
+        let place = |key: &str| {
+            if by_folder {
+                key.replace('/', "\0")
+            } else {
+                key.to_owned()
+            }
+        };
+        let mut found: Vec<_> = inner
             .objects
-            .range::<str, _>((Bound::Excluded(after.as_str()), Bound::Unbounded))
-            .filter(|(key, _)| key.starts_with(&prefix));
+            .iter()
+            .filter(|(key, _)| key.starts_with(&prefix) && place(key) > place(&after))
+            .collect();
+        found.sort_by_key(|(key, _)| place(key));
+        let mut found = found.into_iter();
         let page: Vec<Object> = found
             .by_ref()
             .take(most)

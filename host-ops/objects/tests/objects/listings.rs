@@ -112,6 +112,47 @@ async fn a_store_that_starts_over_for_every_page_gives_each_key_once() {
 }
 
 #[tokio::test]
+async fn a_store_whose_keys_are_not_in_the_order_of_their_bytes_gives_all_of_them() {
+    // All in one answer, and with the order's break between two.
+    for (in_folder, beside) in [(10, 10), (1000, 10), (1500, 1200)] {
+        let server = S3Server::start().await;
+        server.contents.behave(Habit::ByFolder);
+        let in_folder = (0..in_folder).map(|number| format!("a/{number:04}.jpg"));
+        let beside = (0..beside).map(|number| format!("a-{number:04}.jpg"));
+        let mut keys: Vec<String> = in_folder.chain(beside).collect();
+        keys.iter()
+            .for_each(|key| server.contents.put(&format!("root/{key}"), "x"));
+        keys.sort_unstable();
+        let store = server.open("s3://photos/root");
+        let (mut listed, mut refused) = (Vec::new(), 0);
+        let mut after: Option<String> = None;
+        loop {
+            match store.list(after.as_deref(), 1000).await {
+                Ok(page) => {
+                    listed.extend(page.objects.into_iter().map(|object| object.sample.key));
+                    after = page.next;
+                }
+                Err(error) => {
+                    assert!(error.to_string().contains("from the start again"), "{error}");
+                    (after, refused) = (None, refused + 1);
+                    listed.clear();
+                    continue;
+                }
+            }
+            if after.is_none() {
+                break;
+            }
+        }
+        assert!(
+            listed == keys && refused < 2,
+            "{} of {}",
+            listed.len(),
+            keys.len()
+        );
+    }
+}
+
+#[tokio::test]
 async fn thousands_of_keys_come_in_pages_that_join_to_all_of_them() {
     let server = S3Server::start().await;
     let mut keys: Vec<String> = (0..3456)

@@ -190,6 +190,85 @@ async fn a_damaged_shard_is_named() {
     ));
 }
 
+/// An archive of empty files.
+fn named(names: &[&str]) -> Bytes {
+    let mut archive = Vec::new();
+    for name in names {
+        let mut header = tar::Header::new_old();
+        header.as_mut_bytes()[..name.len()].copy_from_slice(name.as_bytes());
+        header.set_entry_type(tar::EntryType::Regular);
+        header.set_size(0);
+        header.set_cksum();
+        archive.extend_from_slice(header.as_bytes());
+    }
+    archive.into()
+}
+
+#[tokio::test]
+async fn what_is_no_key_is_counted_once_whatever_pages_hold() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let files = [
+        ("a\n", named(&[])),
+        ("b.tar", named(&["../1.jpg", "1.jpg", "2.jpg", "a//b.json"])),
+        ("c\n", named(&[])),
+        ("d.tar", named(&["/3.jpg"])),
+        ("e\n", named(&[])),
+        ("f.tar", named(&["3.jpg", "a\n.jpg"])),
+        ("g\n", named(&[])),
+        ("h.tar", named(&["x/../y.jpg"])),
+    ];
+    for (name, content) in files {
+        std::fs::write(at(name), content).unwrap();
+    }
+    let store = Store::open(folder.path().to_str().unwrap()).unwrap();
+    for limit in [1, 2, 3, 4, 100] {
+        let (mut keys, mut left_out, mut after) = (Vec::new(), 0, None);
+        loop {
+            let page = store
+                .list_as(Layout::Shards, after.as_deref(), limit)
+                .await
+                .unwrap();
+            keys.extend(page.objects.into_iter().map(|object| object.sample.key));
+            left_out += page.left_out.count;
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!(
+            keys,
+            ["b.tar//1.jpg", "b.tar//2.jpg", "f.tar//3.jpg"],
+            "pages of {limit}"
+        );
+        assert_eq!(left_out, 8, "pages of {limit}");
+    }
+}
+
+#[tokio::test]
+async fn names_that_are_too_long_hide_no_others() {
+    let server = S3Server::start().await;
+    let deep = format!("{}/a.tar", "d".repeat(950));
+    let names = [
+        format!("1{}.jpg", "x".repeat(80)),
+        format!("2{}.jpg", "x".repeat(80)),
+    ];
+    server
+        .contents
+        .put(&deep, named(&[&names[0], &names[1], "3.jpg"]));
+    let store = server.open("s3://photos");
+    let page = store.list_as(Layout::Shards, None, 2).await.unwrap();
+    let keys: Vec<&str> = page
+        .objects
+        .iter()
+        .map(|object| object.sample.key.as_str())
+        .collect();
+    assert_eq!(
+        (keys, page.left_out.count),
+        (vec![format!("{deep}//3.jpg").as_str()], 2)
+    );
+}
+
 #[tokio::test]
 async fn images_beside_archives_make_a_root_of_objects() {
     let server = S3Server::start().await;

@@ -108,6 +108,39 @@ fn names_have_one_producer_that_comes_first() {
     assert!(nothing.contains("nothing produces the output `q`"), "{nothing}");
 }
 
+/// Names of a folder's files, sorted.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_model_that_is_replaced_half_way_keeps_its_own_weights() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("large.onnx");
+    let old = Model::from_bytes(small().encode_to_vec().into()).unwrap();
+    old.stage(&path, 1000).unwrap().commit().unwrap();
+    let mut proto = small();
+    proto.graph.as_mut().unwrap().initializer[0] = initializer("w", &noisy(3, &[40, 60]));
+    let new = Model::from_bytes(proto.encode_to_vec().into()).unwrap();
+    // A process that ends between the two renames.
+    std::mem::forget(new.stage(&path, 1000).unwrap());
+    let partial = format!(".partial-{}", std::process::id());
+    let names_then = names(folder.path());
+    let mut staged = names_then.iter().filter_map(|name| name.strip_suffix(&partial));
+    let data = staged.find(|name| name.ends_with(".data")).unwrap();
+    let at = |name: &str| folder.path().join(name);
+    std::fs::rename(at(&format!("{data}{partial}")), at(data)).unwrap();
+    assert_eq!(Model::read(&path).unwrap(), old);
+    // Whoever writes next leaves no weights of others.
+    new.stage(&path, 1000).unwrap().commit().unwrap();
+    assert_eq!(Model::read(&path).unwrap(), new);
+    assert_eq!(names(folder.path()), ["large.onnx", data]);
+}
+
 #[test]
 fn weights_beside_the_model_are_read() {
     let folder = tempfile::tempdir().unwrap();
@@ -115,12 +148,10 @@ fn weights_beside_the_model_are_read() {
     let path = folder.path().join("large.onnx");
     model.stage(&path, 1000).unwrap().commit().unwrap();
     assert!(std::fs::metadata(&path).unwrap().len() < 1000);
-    assert_eq!(
-        std::fs::metadata(folder.path().join("large.onnx.data"))
-            .unwrap()
-            .len(),
-        40 * 60 * 4
-    );
+    let names = names(folder.path());
+    assert!(names[1].ends_with(".data"), "{names:?}");
+    let data = std::fs::metadata(folder.path().join(&names[1]));
+    assert_eq!((names.len(), data.unwrap().len()), (2, 40 * 60 * 4));
     assert_eq!(Model::read(&path).unwrap(), model);
     let refused = Model::from_bytes(std::fs::read(&path).unwrap().into())
         .unwrap_err()

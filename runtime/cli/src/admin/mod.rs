@@ -4,7 +4,6 @@ mod activity;
 mod client;
 mod console;
 mod quota;
-mod simulate;
 mod tenant;
 mod uploads;
 
@@ -16,9 +15,6 @@ use client::{client, explained};
 pub(crate) const ADMIN_SOCKET: &str = "admin.sock";
 
 pub(crate) async fn run(flags: Admin, json: bool) -> Result<()> {
-    if let AdminCommand::Simulate { file, policy } = flags.command {
-        return simulate::run(&file, policy, json);
-    }
     let (client, remote) = (client(&flags)?, flags.host.is_some());
     let done = match flags.command {
         AdminCommand::Tenant(command) => tenant::run(&client, command, json).await,
@@ -27,7 +23,6 @@ pub(crate) async fn run(flags: Admin, json: bool) -> Result<()> {
         AdminCommand::Model(command) => uploads::model(&client, command, json).await,
         AdminCommand::Top { once } => activity::top(&client, once, json).await,
         AdminCommand::Drain { yes } => activity::drain(&client, yes, json).await,
-        AdminCommand::Simulate { .. } => Ok(()),
         AdminCommand::Audit { tenant, limit } => activity::audit(&client, tenant, limit, json).await,
     };
     done.map_err(|error| explained(error, remote))

@@ -2,7 +2,6 @@
 
 use super::upload::{OwnUpload, Upload, upload_name};
 use clap::{Args, Subcommand};
-use frostline_batching::simulate::Policy;
 use frostline_job::parse_size as size;
 use frostline_wire::{QuotaKey, QuotaUnit, UnknownQuota};
 use std::path::PathBuf;
@@ -72,19 +71,6 @@ pub(crate) enum AdminCommand {
         /// The most recent entries
         #[arg(long, value_name = "N", default_value_t = 100)]
         limit: usize,
-    },
-    /// Play jobs that share a device in virtual time, with the code that decides on hosts; needs no host
-    #[command(
-        after_help = "Example:\n  frostline admin simulate jobs.json --policy fixed:64\n\nThe file: {\"memory_bytes\", \"lanes\", \"policy\", \"jobs\": \
-                      [{\"tenant\", \"weight\", \"arrives\", \"images\",\n\"training_batch\", \"request\", \"seconds\": {\"fixed\", \"per_sample\"}, \
-                      \"memory\": {\"fixed\", \"per_sample\"},\n\"trainer_seconds\"}]}"
-    )]
-    Simulate {
-        /// The device and the jobs, in JSON
-        file: PathBuf,
-        /// frostline, fixed:<samples> or hapi-lp, in place of the file's
-        #[arg(long)]
-        policy: Option<Policy>,
     },
 }
 

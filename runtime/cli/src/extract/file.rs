@@ -4,13 +4,13 @@ use anyhow::{Context, Result, bail};
 use arrow_array::RecordBatch;
 use arrow_ipc::writer::FileWriter;
 use arrow_schema::SchemaRef;
+use frostline_trainer::whole_file::{self, Unfinished};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::WriterProperties;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
-use tempfile::NamedTempFile;
 
 /// Activations are written once and read often; the fastest level already finds their zeros.
 const LEVEL: i32 = 1;
@@ -46,13 +46,13 @@ pub(super) fn check(path: &Path) -> Result<()> {
     if path.is_dir() {
         bail!("--out is {}, which is a directory", path.display());
     }
-    temporary(path).map(drop)
+    whole_file::check(path).with_context(|| cannot(path))
 }
 
 /// A file that is being written, beside its place.
 pub(super) struct RowFile {
     path: PathBuf,
-    file: NamedTempFile,
+    file: Unfinished,
     writer: Writer,
 }
 
@@ -63,8 +63,8 @@ enum Writer {
 
 impl RowFile {
     pub(super) fn create(path: &Path, format: Format, schema: &SchemaRef) -> Result<Self> {
-        let file = temporary(path)?;
-        let to = BufWriter::new(file.as_file().try_clone()?);
+        let file = Unfinished::begin(path).with_context(|| cannot(path))?;
+        let to = BufWriter::new(file.file().try_clone()?);
         let writer = match format {
             Format::Arrow => Writer::Arrow(Box::new(FileWriter::try_new(to, schema)?)),
             Format::Parquet => {
@@ -112,30 +112,13 @@ impl RowFile {
         };
         let flushed = written.and_then(|mut to| Ok(to.flush()?));
         flushed.with_context(|| cannot(&path))?;
-        file.as_file().sync_all().with_context(|| cannot(&path))?;
-        file.persist(&path).with_context(|| cannot(&path))?;
-        File::open(folder(&path))
-            .and_then(|folder| folder.sync_all())
-            .with_context(|| cannot(&path))
+        let finished = file.finish(&path).map(drop);
+        finished.with_context(|| cannot(&path))
     }
 }
 
 fn cannot(path: &Path) -> String {
     format!("cannot write {}", path.display())
-}
-
-/// A file beside `path`, so that it can be renamed to it, with the permissions of any new one.
-fn temporary(path: &Path) -> Result<NamedTempFile> {
-    use std::os::unix::fs::PermissionsExt;
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".frostline-").suffix(".part");
-    builder.permissions(std::fs::Permissions::from_mode(0o666));
-    builder.tempfile_in(folder(path)).with_context(|| cannot(path))
-}
-
-fn folder(path: &Path) -> PathBuf {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    parent.map_or_else(|| PathBuf::from("."), Path::to_path_buf)
 }
 
 #[cfg(test)]

@@ -77,7 +77,7 @@ fn a_simulation_tells_what_epochs_from_kept_rows_take() {
     let text = frostline(&["plan", "--simulate", file]);
     let text = String::from_utf8_lossy(&text.stdout);
     // No step is given: half a second, the least that the trainer does.
-    let told = "epochs from the 2nd on take 4.00 s from kept rows (1.20 GB)";
+    let told = "epochs from the 2nd on take 4.00 s from kept rows (1.2 GB)";
     assert!(text.contains(told), "{text}");
     let planned = frostline(&["plan", "--json", "--simulate", file]);
     let object: Value = serde_json::from_slice(&planned.stdout).unwrap();
@@ -88,50 +88,4 @@ fn a_simulation_tells_what_epochs_from_kept_rows_take() {
     let again = frostline(&["plan", "--json", "--simulate", file]);
     let again: Value = serde_json::from_slice(&again.stdout).unwrap();
     assert_eq!(again, object);
-}
-
-#[test]
-fn a_scenario_is_played_without_a_host_and_a_bad_one_refused_with_words() {
-    let replay = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../host-ops/batching/docs/replays/hapi-18.json"
-    );
-    let play = |policy: &str| {
-        let output = frostline(&["admin", "simulate", replay, "--policy", policy, "--json"]);
-        assert!(output.status.success(), "{output:?}");
-        serde_json::from_slice::<Value>(&output.stdout).unwrap()
-    };
-    assert_eq!(play("frostline")["failures"], 0);
-    assert!(play("fixed:64")["failures"].as_u64() > Some(0));
-
-    let directory = tempfile::tempdir().unwrap();
-    let good = std::fs::read_to_string(replay).unwrap();
-    let cases = [
-        ("unknown", good.replacen("\"lanes\"", "\"lames\"", 1), "lames"),
-        (
-            "weightless",
-            good.replacen("\"weight\": 1", "\"weight\": 0", 1),
-            "1 to 100",
-        ),
-        (
-            "negative",
-            good.replacen("\"images\": 8000", "\"images\": -8", 1),
-            "-8",
-        ),
-        (
-            "absurd",
-            good.replacen("\"images\": 8000", "\"images\": 1000000000000000000", 1),
-            "images",
-        ),
-        ("policy", good.replacen("frostline", "fastest", 1), "hapi-lp"),
-        ("cut", good[..200].to_owned(), "EOF"),
-    ];
-    for (name, text, words) in cases {
-        let file = directory.path().join(name);
-        std::fs::write(&file, text).unwrap();
-        let output = frostline(&["admin", "simulate", file.to_str().unwrap()]);
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(1), "{name}: {said}");
-        assert!(said.contains(words), "{name}: {said}");
-    }
 }

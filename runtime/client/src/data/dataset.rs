@@ -23,26 +23,30 @@ pub struct Dataset {
 /// Keys that are named of those that are left out.
 const NAMED: usize = 5;
 
+/// How a listing is divided into samples to train and to validate with.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Division {
+    /// The share of every class to validate with (at least one sample stays on either side), for data without parts of their own.
+    pub validation_share: Option<f64>,
+    /// What the share is drawn by.
+    pub seed: u64,
+    /// Which files are samples.
+    pub files: SampleFiles,
+}
+
 impl Dataset {
-    /// Divides a listing: `train/<class>/*` and `validation/<class>/*`, or `<class>/*` with `validation_share` of every class
-    /// (at least one sample stays on either side), drawn by `seed`. Hidden files, files outside class folders and what is none of
-    /// `files` are left out.
+    /// Divides a listing: `train/<class>/*` and `validation/<class>/*`, or `<class>/*` with a share of every class. Hidden files, files
+    /// outside class folders and those that are no samples are left out.
     ///
     /// Samples inside shards have the class their label says, and lie in the part that a word of the shard's key names: `train`,
     /// `val` or `validation`, or `test` where there is no other to validate with. Shards of one part only are divided by the share.
     ///
     /// # Errors
     /// [`DatasetError`], naming the folder that is missing.
-    pub fn from_listing(
-        root: &str,
-        listing: Listing,
-        validation_share: Option<f64>,
-        seed: u64,
-        files: SampleFiles,
-    ) -> Result<Self, DatasetError> {
+    pub fn from_listing(root: &str, listing: Listing, division: Division) -> Result<Self, DatasetError> {
         let listing = Arc::new(listing);
-        let folders = Folders::sort(&listing, files);
-        let (train, validation) = parts(root, listing.len(), folders, validation_share, seed)?;
+        let folders = Folders::sort(&listing, division.files);
+        let (train, validation) = parts(root, listing.len(), folders, division)?;
         check_classes(root, &train, &validation)?;
         let classes = train.keys().map(|class| (*class).to_owned()).collect();
         let (train, validation) = (label(train), label(validation));
@@ -56,6 +60,7 @@ impl Dataset {
     }
 
     /// The same where a table says the labels: the parts are `train/` and `validation/` or by the share, and folders say nothing else.
+    /// A class is one of a sample in a part: those of other lines are none.
     ///
     /// # Errors
     /// [`DatasetError`]; [`DatasetError::Labels`] with the table's line.
@@ -63,25 +68,28 @@ impl Dataset {
         root: &str,
         listing: Listing,
         table: LabelTable,
-        validation_share: Option<f64>,
-        seed: u64,
-        files: SampleFiles,
+        division: Division,
     ) -> Result<Self, DatasetError> {
         let listing = Arc::new(listing);
-        let folders = Folders::of_table(&listing, &table, files)?;
+        let folders = Folders::of_table(&listing, &table, division.files)?;
         folders.check_trained(&table)?;
-        let (train, validation) = parts(root, listing.len(), folders, validation_share, seed)?;
-        if table.task() == Task::Classes {
+        let (train, validation) = parts(root, listing.len(), folders, division)?;
+        let task = table.task();
+        let (classes, rows) = if task == Task::Classes {
             check_classes(root, &train, &validation)?;
-        }
-        let [train, validation] = [train, validation].map(|part| {
-            let objects = part.into_values().flat_map(|class| class.samples);
-            labelled(&listing, objects, &table)
-        });
-        let left_out = left_out_below("", &listing, [&train, &validation]);
-        let [train, validation] = [train, validation].map(|rows| Samples::new(Arc::clone(&listing), rows));
-        let (task, classes) = (table.task(), table.names().to_vec());
-        let [train, validation] = valued(table, [train, validation]).map(Arc::new);
+            let classes = train.keys().map(|class| (*class).to_owned()).collect();
+            (classes, [train, validation].map(label))
+        } else {
+            let valued = |part: Classes<'_>| {
+                let objects = part.into_values().flat_map(|class| class.samples);
+                labelled(&listing, objects, &table)
+            };
+            (table.names().to_vec(), [train, validation].map(valued))
+        };
+        let [train, validation] = &rows;
+        let left_out = left_out_below("", &listing, [train, validation]);
+        let samples = rows.map(|rows| Samples::new(Arc::clone(&listing), rows));
+        let [train, validation] = valued(table, samples).map(Arc::new);
         Ok(Self {
             task,
             classes,
@@ -183,11 +191,10 @@ fn rows_of_classes(
     Ok(rows)
 }
 
-/// Samples labelled by the table: by their class, else by their row in it.
+/// Samples with the number of their row in the table.
 fn labelled(listing: &Listing, objects: impl Iterator<Item = u32>, table: &LabelTable) -> Vec<Row> {
     let row = |object: u32| {
-        let row = table.row(listing.get(object)?.key)?;
-        let label = table.class_number(row).unwrap_or(row);
+        let label = table.row(listing.get(object)?.key)?;
         Some(Row { object, label })
     };
     objects.filter_map(row).collect()
@@ -232,8 +239,7 @@ fn parts<'a>(
     root: &str,
     objects: usize,
     mut folders: Folders<'a>,
-    validation_share: Option<f64>,
-    seed: u64,
+    division: Division,
 ) -> Result<(Classes<'a>, Classes<'a>), DatasetError> {
     if folders.parts.is_empty() && folders.classes.is_empty() {
         return Err(DatasetError::Empty {
@@ -242,7 +248,7 @@ fn parts<'a>(
         });
     }
     match (folders.parts.remove(TRAIN), folders.parts.remove(VALIDATION)) {
-        (Some(_), Some(_)) if validation_share.is_some() => Err(DatasetError::DividedTwice {
+        (Some(_), Some(_)) if division.validation_share.is_some() => Err(DatasetError::DividedTwice {
             root: root.to_owned(),
         }),
         (Some(train), Some(validation)) => {
@@ -253,12 +259,14 @@ fn parts<'a>(
         (Some(_), None) => Err(missing_part(root, TRAIN, VALIDATION)),
         (None, Some(_)) => Err(missing_part(root, VALIDATION, TRAIN)),
         (None, None) => {
-            let share = validation_share.ok_or_else(|| DatasetError::NotDivided {
-                root: root.to_owned(),
-                classes: folders.classes.len(),
-            })?;
+            let share = division
+                .validation_share
+                .ok_or_else(|| DatasetError::NotDivided {
+                    root: root.to_owned(),
+                    classes: folders.classes.len(),
+                })?;
             check_images(root, "", &folders.classes)?;
-            divide(root, folders.classes, share, seed)
+            divide(root, folders.classes, share, division.seed)
         }
     }
 }

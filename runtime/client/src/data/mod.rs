@@ -10,7 +10,7 @@ mod shards;
 mod shuffle;
 mod table;
 
-pub use dataset::Dataset;
+pub use dataset::{Dataset, Division};
 pub use error::{DatasetError, LabelsError};
 pub use folders::{Placed, SampleFiles};
 use frostline_job::{LeftOut, Task};

@@ -103,11 +103,6 @@ impl LabelTable {
         name.map_or("", String::as_str)
     }
 
-    /// The number of the class of a row; of other tasks none.
-    pub(super) fn class_number(&self, row: u32) -> Option<u32> {
-        self.classes.get(row as usize).copied()
-    }
-
     /// All values, row after row.
     pub(super) fn into_values(self) -> Vec<f32> {
         self.values

@@ -195,7 +195,7 @@ impl<'a> Silence<'a> {
         }
     }
 
-    /// Waits for the next sign of life, for as long as others of its kind make plausible.
+    /// Waits for the next sign of life; where another host can be asked, for as long as others of its kind make plausible.
     async fn end_with<T>(
         &mut self,
         sign: impl Future<Output = Result<T, ClientError>>,
@@ -217,9 +217,9 @@ impl<'a> Silence<'a> {
     }
 
     fn limit(&self) -> Option<Duration> {
-        let elsewhere = !self.exchange.hosts.candidates(&self.tried).is_empty();
         let patience = &self.exchange.memory.patience;
-        patience.limit(&self.exchange.source.split, self.given_up, elsewhere)
+        let limit = patience.limit(&self.exchange.source.split, self.given_up);
+        limit.filter(|_| !self.exchange.hosts.candidates(&self.tried).is_empty())
     }
 }
 

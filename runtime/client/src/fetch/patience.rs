@@ -3,15 +3,14 @@ use frostline_wire::Split;
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-/// When a request has been silent for so long that it is better asked again.
+/// When a request has been silent for so long that it is better asked of another host. Where there is none, the deadlines of the
+/// connection hold alone: the same host would begin its work anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PatiencePolicy {
     /// How many times as long as usual.
     pub(crate) times: u32,
-    /// At least this long where another host can be asked, which has to begin anew.
+    /// At least this long, as the other host has to begin anew.
     pub(crate) least: Duration,
-    /// At least this long where only the same host can be asked again: its work is lost, and it may just be slow today.
-    pub(crate) least_alone: Duration,
     /// Requests it takes to know what is usual.
     pub(crate) needed: usize,
 }
@@ -23,7 +22,6 @@ impl Default for PatiencePolicy {
         Self {
             times: 4,
             least: Duration::from_secs(2),
-            least_alone: Duration::from_secs(10),
             needed: 5,
         }
     }
@@ -58,17 +56,10 @@ impl Patience {
         recent.push_back(silence);
     }
 
-    /// How long a request at `split` may be silent that was given up `given_up` times before, and whether another host could be asked
-    /// instead. `None` while too little was seen.
-    pub(super) fn limit(&self, split: &Split, given_up: u32, elsewhere: bool) -> Option<Duration> {
+    /// How long a request at `split` may be silent that was given up `given_up` times before. `None` while too little was seen.
+    pub(super) fn limit(&self, split: &Split, given_up: u32) -> Option<Duration> {
         let usual = self.median(split)?;
-        let PatiencePolicy {
-            times,
-            least,
-            least_alone,
-            ..
-        } = self.policy;
-        let least = if elsewhere { least } else { least_alone };
+        let PatiencePolicy { times, least, .. } = self.policy;
         let patience = usual.saturating_mul(times).max(least);
         Some(doubled(patience, given_up, Duration::MAX))
     }
@@ -99,33 +90,32 @@ mod tests {
     #[test]
     fn a_request_is_given_up_long_after_others_would_have_answered() {
         let patience = seen(&[2, 1, 3, 100, 2]);
-        assert_eq!(patience.limit(&Split::None, 0, true), Some(SECOND * 8));
-        assert_eq!(patience.limit(&Split::None, 0, false), Some(SECOND * 10));
+        assert_eq!(patience.limit(&Split::None, 0), Some(SECOND * 8));
         let quick = seen(&[0; 5]);
-        assert_eq!(quick.limit(&Split::None, 0, true), Some(SECOND * 2));
+        assert_eq!(quick.limit(&Split::None, 0), Some(SECOND * 2));
     }
 
     #[test]
     fn patience_doubles_so_that_a_slow_request_is_let_be_in_the_end() {
         let patience = seen(&[0; 15]);
-        let limits = (0..5).filter_map(|given_up| patience.limit(&Split::None, given_up, true));
+        let limits = (0..5).filter_map(|given_up| patience.limit(&Split::None, given_up));
         let limits: Vec<u64> = limits.map(|limit| limit.as_secs()).collect();
         assert_eq!(limits, [2, 4, 8, 16, 32]);
-        assert!(patience.limit(&Split::None, 1000, true) > Some(SECOND * 100_000));
+        assert!(patience.limit(&Split::None, 1000) > Some(SECOND * 100_000));
     }
 
     #[test]
     fn nothing_is_given_up_before_enough_was_seen_of_its_kind() {
-        assert_eq!(seen(&[1; 4]).limit(&Split::None, 0, true), None);
-        assert_eq!(seen(&[1; 5]).limit(&Split::Input, 0, true), None);
+        assert_eq!(seen(&[1; 4]).limit(&Split::None, 0), None);
+        assert_eq!(seen(&[1; 5]).limit(&Split::Input, 0), None);
     }
 
     #[test]
     fn a_host_that_has_become_slower_is_usual_after_a_while() {
         let patience = seen(&[1; 15]);
         (0..8).for_each(|_| patience.saw(&Split::None, SECOND * 5));
-        assert_eq!(patience.limit(&Split::None, 0, true), Some(SECOND * 20));
+        assert_eq!(patience.limit(&Split::None, 0), Some(SECOND * 20));
         (0..1000).for_each(|_| patience.saw(&Split::None, SECOND));
-        assert_eq!(patience.limit(&Split::None, 0, true), Some(SECOND * 4));
+        assert_eq!(patience.limit(&Split::None, 0), Some(SECOND * 4));
     }
 }

@@ -5,9 +5,9 @@ use crate::meter::ByteMeter;
 use crate::trace::Trace;
 use crate::{HostClient, Notices};
 use frostline_batching::Lock;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use tokio_util::task::AbortOnDropHandle;
 
 /// The hosts of one job.
@@ -107,6 +107,7 @@ impl Fleet {
             notices: Arc::clone(&self.notices),
             alone: alone && !known.found,
             found: known.found,
+            missing: AtomicU32::new(0),
             joined: AtomicBool::new(known.up),
             uploads: Arc::clone(&self.uploads),
             has: tokio::sync::Mutex::default(),
@@ -160,8 +161,25 @@ impl Fleet {
         self.members().iter().for_each(|member| member.doubt());
     }
 
+    /// Those leave that their name lacks where another one, which it has, calls itself the same: they came back there.
+    fn drop_moved(&self) {
+        let members = self.members();
+        if members.iter().all(|member| !member.is_missing()) {
+            return;
+        }
+        let named = members
+            .iter()
+            .filter(|member| !member.is_missing() && member.is_up());
+        let named: BTreeSet<Arc<str>> = named.map(|member| member.key()).collect();
+        let stays = |member: &Member| !member.is_missing() || !named.contains(&member.key());
+        for gone in self.change(stays, Vec::new()) {
+            gone.left("it is at another address now".to_owned());
+        }
+    }
+
     /// Those that are up, or all where none is.
     pub(super) fn usable(&self) -> Vec<Arc<Member>> {
+        self.drop_moved();
         let members = self.members();
         let up: Vec<_> = members.iter().filter(|member| member.is_up()).cloned().collect();
         if up.is_empty() { members } else { up }

@@ -4,8 +4,12 @@ use crate::{ClientError, HostClient, HostState, Notice, Notices, UploadKind, Upl
 use bytes::Bytes;
 use frostline_batching::Lock;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+
+/// Answers in a row without its address after which a host leaves, even if it works: at one in ten seconds, five minutes. Resolvers that
+/// give some of many addresses at random give each now and then.
+pub(crate) const MISSING: u32 = 30;
 
 /// What every host of a job needs before it is asked for samples.
 #[derive(Clone)]
@@ -13,6 +17,8 @@ pub(super) struct Upload {
     pub(super) what: UploadKind,
     pub(super) name: String,
     pub(super) bytes: Bytes,
+    /// The hash of a model that the hosts were found to have: any version of its name will do.
+    pub(super) found: Option<String>,
 }
 
 /// One host of several: whether it is up, and what it has been given.
@@ -29,6 +35,8 @@ pub(crate) struct Member {
     pub(super) alone: bool,
     /// Whether it was found by a name, and is known by what it calls itself: its address may be another tomorrow.
     pub(super) found: bool,
+    /// How many answers in a row its name's addresses lacked its own.
+    pub(super) missing: AtomicU32,
     /// Whether it was ever used.
     pub(super) joined: AtomicBool,
     /// What all of them are to have.
@@ -59,6 +67,21 @@ impl Member {
     pub(super) fn key(&self) -> Arc<str> {
         let name = self.name.lock().clone();
         name.unwrap_or_else(|| self.url().into())
+    }
+
+    /// Counts an answer of its name; says whether it stays. One that is missing for a while may only not be among those that this answer
+    /// had room for.
+    pub(super) fn is_named(&self, named: bool) -> bool {
+        if named {
+            self.missing.store(0, Ordering::Relaxed);
+            return true;
+        }
+        self.missing.fetch_add(1, Ordering::Relaxed) + 1 < MISSING && self.is_up()
+    }
+
+    /// Whether the last answer of its name lacked it.
+    pub(super) fn is_missing(&self) -> bool {
+        self.missing.load(Ordering::Relaxed) > 0
     }
 
     pub(super) fn is_up(&self) -> bool {
@@ -112,6 +135,13 @@ impl Member {
         });
     }
 
+    /// Tells that it is no member any more, unless it was told to be down.
+    pub(super) fn left(&self, reason: String) {
+        if self.is_up() {
+            self.tell(HostState::Down, reason, None);
+        }
+    }
+
     /// Sends it what it has not been given yet, or may have lost; returns what became of all uploads. Costs nothing when there is
     /// nothing to do.
     pub(crate) async fn catch_up(&self) -> Result<Vec<Uploaded>, ClientError> {
@@ -120,10 +150,29 @@ impl Member {
             has.clear();
         }
         let uploads = self.uploads.lock().clone();
-        for Upload { what, name, bytes } in uploads.into_iter().skip(has.len()) {
-            has.push(self.client.push(what, &name, bytes, &self.notices).await?);
+        for upload in uploads.into_iter().skip(has.len()) {
+            has.push(self.give(upload).await?);
         }
         Ok(has.clone())
+    }
+
+    async fn give(&self, upload: Upload) -> Result<Uploaded, ClientError> {
+        let Upload {
+            what,
+            name,
+            bytes,
+            found,
+        } = upload;
+        if let Some(sha256) = found {
+            let like = self.client.models_like(&sha256).await?;
+            if like
+                .iter()
+                .any(|model| model.name == name && model.sha256 == sha256)
+            {
+                return Ok(Uploaded::skipped(sha256, bytes.len()));
+            }
+        }
+        self.client.push(what, &name, bytes, &self.notices).await
     }
 
     /// Checks whether it is back, and gives it what it needs.

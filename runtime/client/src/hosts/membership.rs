@@ -5,7 +5,7 @@ use super::fleet::{Fleet, Known};
 use super::{Hosts, Member, Waits};
 use crate::client::unheard;
 use crate::meter::ByteMeter;
-use crate::{ClientError, Deadlines, HostClient, HostState, Token, Trust};
+use crate::{ClientError, Deadlines, HostClient, Token, Trust};
 use futures::future::join_all;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -137,9 +137,9 @@ impl Fleet {
             let new = found.into_iter();
             let new = new.filter(|address| !here.contains(&discovery.url_of(*address)));
             let join = new.filter_map(|address| known(discovery, address).ok()).collect();
-            for gone in self.change(|member| urls.contains(member.url()), join) {
-                let reason = format!("it is no longer an address of {}", discovery.url());
-                gone.tell(HostState::Down, reason, None);
+            let stays = |member: &Member| member.is_named(urls.contains(member.url()));
+            for gone in self.change(stays, join) {
+                gone.left(format!("it is no longer an address of {}", discovery.url()));
             }
         }
         self.check_due();

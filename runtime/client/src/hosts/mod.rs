@@ -11,6 +11,8 @@ mod restart;
 #[cfg(test)]
 pub(crate) use discovery::Lookup;
 pub(crate) use health::Waits;
+#[cfg(test)]
+pub(crate) use member::MISSING;
 pub(crate) use member::Member;
 pub(crate) use placement::Placement;
 pub use placement::place;
@@ -22,7 +24,7 @@ use crate::trace::Trace;
 use crate::{ClientError, HostClient, Listing, Notice, Notices, UploadKind, Uploaded};
 use bytes::Bytes;
 use fleet::{Fleet, Known};
-use frostline_wire::{Description, DescriptionRequest, Layout, LeftOut, ModelInfo};
+use frostline_wire::{Description, DescriptionRequest, Layout, LeftOut, ModelInfo, Pin};
 use futures::future::join_all;
 use member::Upload;
 use std::collections::BTreeSet;
@@ -205,11 +207,32 @@ impl Hosts {
     /// # Errors
     /// As [`Hosts::each`].
     pub async fn push(&self, what: UploadKind, name: &str, bytes: Bytes) -> Result<Uploaded, ClientError> {
-        let upload = Upload {
+        let name = name.to_owned();
+        self.give(Upload {
             what,
-            name: name.to_owned(),
+            name,
             bytes,
-        };
+            found: None,
+        })
+        .await
+    }
+
+    /// The same for a model that they have by [`Hosts::name_of`]: it is sent to none that has a version with this hash under this name, but
+    /// to those that join later without it.
+    ///
+    /// # Errors
+    /// As [`Hosts::push`].
+    pub async fn keep(&self, model: &Pin, bytes: Bytes) -> Result<Uploaded, ClientError> {
+        self.give(Upload {
+            what: UploadKind::Model,
+            name: model.name.clone(),
+            bytes,
+            found: Some(model.sha256.clone()),
+        })
+        .await
+    }
+
+    async fn give(&self, upload: Upload) -> Result<Uploaded, ClientError> {
         let _one = self.fleet.pushing.lock().await;
         self.fleet.give(upload);
         let all = self.each_member(|member| async move { member.catch_up().await });

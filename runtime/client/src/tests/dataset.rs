@@ -1,6 +1,6 @@
 //! How a listing becomes a task.
 
-use crate::{Dataset, DatasetError, LabelTable, Listing, SampleFiles, Samples, Task};
+use crate::{Dataset, DatasetError, Division, LabelTable, Listing, SampleFiles, Samples, Task};
 use frostline_wire::{ObjectInfo, SampleRef};
 
 fn listing(keys: &[&str]) -> Vec<ObjectInfo> {
@@ -18,13 +18,12 @@ fn divided(keys: &[&str], share: Option<f64>) -> Result<Dataset, DatasetError> {
 }
 
 fn divided_by(objects: Vec<ObjectInfo>, share: Option<f64>, seed: u64) -> Result<Dataset, DatasetError> {
-    Dataset::from_listing(
-        "data",
-        Listing::from_iter(objects),
-        share,
+    let division = Division {
+        validation_share: share,
         seed,
-        SampleFiles::Images,
-    )
+        files: SampleFiles::Images,
+    };
+    Dataset::from_listing("data", Listing::from_iter(objects), division)
 }
 
 /// Keys and labels.
@@ -273,13 +272,12 @@ fn names_without_an_ending_are_taken_where_no_image_is_named() {
     let data = divided(&keys, Some(0.5)).unwrap();
     assert_eq!((data.train.len(), data.validation.len()), (2, 2));
     assert_eq!(data.left_out.first, ["a/Thumbs.db"]);
-    let own = Dataset::from_listing(
-        "d",
-        Listing::from_iter(listing(&keys)),
-        Some(0.5),
-        0,
-        SampleFiles::All,
-    );
+    let division = Division {
+        validation_share: Some(0.5),
+        seed: 0,
+        files: SampleFiles::All,
+    };
+    let own = Dataset::from_listing("d", Listing::from_iter(listing(&keys)), division);
     let own = own.unwrap();
     assert_eq!(own.train.len() + own.validation.len(), 5);
 }
@@ -309,7 +307,12 @@ fn table(text: &str, task: Task) -> LabelTable {
 
 fn by_table(keys: &[&str], text: &str, task: Task, share: Option<f64>) -> Result<Dataset, DatasetError> {
     let listing = Listing::from_iter(listing(keys));
-    Dataset::from_table("data", listing, table(text, task), share, 0, SampleFiles::Images)
+    let division = Division {
+        validation_share: share,
+        seed: 0,
+        files: SampleFiles::Images,
+    };
+    Dataset::from_table("data", listing, table(text, task), division)
 }
 
 #[test]
@@ -334,6 +337,26 @@ fn a_table_says_classes_whatever_folders_are_called() {
     assert_eq!(all, expected.map(|(key, label)| (key.to_owned(), label)));
     assert_eq!((data.train.len(), data.validation.len()), (2, 2));
     assert_eq!(data.left_out.first, ["notes.txt"]);
+}
+
+#[test]
+fn a_class_of_lines_outside_the_parts_has_no_output() {
+    let keys = [
+        "train/1.jpg",
+        "train/2.jpg",
+        "validation/3.jpg",
+        "validation/4.jpg",
+        "other/5.jpg",
+    ];
+    let text = "file,label\ntrain/1.jpg,cat\ntrain/2.jpg,dog\nvalidation/3.jpg,cat\nvalidation/4.jpg,dog\nother/5.jpg,bird\n";
+    let data = by_table(&keys, text, Task::Classes, None).unwrap();
+    assert_eq!(data.classes, ["cat", "dog"]);
+    let expected = [("train/1.jpg", 0), ("train/2.jpg", 1)];
+    assert_eq!(
+        rows(&data.train),
+        expected.map(|(key, label)| (key.to_owned(), label))
+    );
+    assert_eq!(data.left_out.first, ["other/5.jpg"]);
 }
 
 #[test]

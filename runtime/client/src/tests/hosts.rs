@@ -7,7 +7,6 @@ use crate::{ClientError, HostClient, HostState, Hosts, Notice, RowKind, UploadKi
 use frostline_fake_host::{Answer, FakeHost, Reply, extraction};
 use frostline_wire::ErrorClass;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -185,7 +184,6 @@ fn impatient() -> RetryPolicy {
     RetryPolicy {
         patience: PatiencePolicy {
             least: Duration::from_millis(50),
-            least_alone: Duration::from_millis(100),
             ..PatiencePolicy::default()
         },
         ..retry()
@@ -209,41 +207,6 @@ async fn a_request_that_is_never_answered_is_asked_elsewhere() {
     assert!(
         states(&events, &stuck.url).is_empty(),
         "a straggler does not take its host down"
-    );
-}
-
-#[tokio::test]
-async fn a_lone_host_is_asked_again_and_rows_that_came_count() {
-    let again = Arc::new(AtomicUsize::new(0));
-    let counter = Arc::clone(&again);
-    let host = FakeHost::start(move |number, _, body| {
-        let request = extraction(body);
-        if request.samples.len() == 1 {
-            counter.fetch_add(1, Ordering::SeqCst);
-        }
-        let brought = request.samples.iter().take(2);
-        let brought = brought.fold(Answer::new(format()), |answer, sample| {
-            answer.row(sample.position, values(&sample.sample.key))
-        });
-        match number {
-            0 => Reply::Stuck(brought.unfinished()),
-            _ => answer_all(&request),
-        }
-    })
-    .await;
-    let hosts: Hosts = client(&host.url).into();
-    let policy = RetryPolicy {
-        attempts: 1,
-        ..impatient()
-    };
-    let source = source(RowKind::Values);
-    let setting = start_with(hosts, source, policy);
-    // A single fruitless attempt would end the job, so giving up counts as none.
-    assert_complete(&take(&setting, 80).await.unwrap(), 80);
-    assert_eq!(
-        again.load(Ordering::SeqCst),
-        1,
-        "only the third sample is asked again"
     );
 }
 

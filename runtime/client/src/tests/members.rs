@@ -1,11 +1,11 @@
 //! Hosts of one name, which join and leave while a job runs.
 
 use super::fetching::{answer_all, assert_complete, retry, source, start_with, take};
-use crate::hosts::Lookup;
+use crate::hosts::{Lookup, MISSING};
 use crate::{ClientError, Deadlines, HostState, Hosts, Notice, RowKind, Trust, UploadKind};
 use bytes::Bytes;
 use frostline_fake_host::{FakeHost, Reply, extraction};
-use frostline_wire::{ErrorClass, Load};
+use frostline_wire::{ErrorClass, Load, ModelInfo, Pin};
 use http::Method;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -23,11 +23,17 @@ struct Named {
 
 impl Named {
     async fn start(name: &'static str) -> Self {
+        Self::with_models(name, Vec::new()).await
+    }
+
+    /// The same with these models.
+    async fn with_models(name: &'static str, models: Vec<ModelInfo>) -> Self {
         let asked: Arc<Mutex<BTreeSet<String>>> = Arc::default();
         let uploads: Arc<Mutex<Vec<String>>> = Arc::default();
         let (asks, uploaded) = (Arc::clone(&asked), Arc::clone(&uploads));
         let host = FakeHost::start(move |_, parts, body| match (&parts.method, parts.uri.path()) {
             (_, "/readyz") => Reply::Whole(Vec::new()),
+            (&Method::GET, "/v1/models") => Reply::json(&models),
             (_, "/v1/load") => Reply::json(&Load {
                 name: Some(name.to_owned()),
                 ..Load::default()
@@ -130,7 +136,9 @@ async fn a_host_joins_a_job_and_leaves_it_as_the_name_says() {
     assert_eq!(of_a.len() + of_b.len(), 40, "each of one host");
 
     *answer.lock().unwrap() = Some(vec![b.address()]);
-    setting.hosts.look_again().await;
+    for _ in 0..MISSING {
+        setting.hosts.look_again().await;
+    }
     let reason = told(&setting.notices, &a, HostState::Down).await;
     assert!(reason.contains("dns+http://store:7433"), "{reason}");
     assert_complete(&take(&setting, 40).await.unwrap(), 40);
@@ -155,6 +163,34 @@ async fn objects_stay_where_they_are_when_a_host_comes_back_at_another_address()
     let next = start_with(setting.hosts.clone(), source(RowKind::Values), retry());
     assert_complete(&take(&next, 40).await.unwrap(), 40);
     assert_eq!((a.asked(), moved.asked()), before);
+}
+
+#[tokio::test]
+async fn hosts_stay_where_each_answer_of_their_name_has_others_of_them() {
+    let (a, b) = (Named::start("a").await, Named::start("b").await);
+    let answer = name_of(&[&a, &b]);
+    let setting = start_with(found(&answer).await.unwrap(), source(RowKind::Values), retry());
+    for turn in 0..10 {
+        let some = [&a, &b][turn % 2].address();
+        *answer.lock().unwrap() = Some(vec![some]);
+        setting.hosts.look_again().await;
+        assert_complete(&take(&setting, 40).await.unwrap(), 40);
+        let (of_a, of_b) = (a.asked(), b.asked());
+        assert!(!of_a.is_empty() && !of_b.is_empty(), "turn {turn}");
+    }
+    assert!(setting.notices.lock().unwrap().is_empty(), "nobody came or went");
+}
+
+#[tokio::test]
+async fn a_host_that_is_gone_leaves_with_the_first_answer_without_it() {
+    let (a, b) = (Named::start("a").await, Named::start("b").await);
+    let answer = name_of(&[&a, &b]);
+    let setting = start_with(found(&answer).await.unwrap(), source(RowKind::Values), retry());
+    drop(a);
+    assert_complete(&take(&setting, 40).await.unwrap(), 40);
+    *answer.lock().unwrap() = Some(vec![b.address()]);
+    setting.hosts.look_again().await;
+    assert_eq!(setting.hosts.names(), b.host.url);
 }
 
 #[tokio::test]
@@ -269,4 +305,42 @@ async fn what_is_pushed_again_takes_the_place_of_what_was_there() {
     told(&setting.notices, &b, HostState::Up).await;
     let given = b.uploads.lock().unwrap().clone();
     assert_eq!(given, ["/v1/models/two", "/v1/models/one"]);
+}
+
+#[tokio::test]
+async fn a_model_that_was_found_on_the_hosts_is_given_to_one_that_joins_without_it() {
+    let found_there = ModelInfo {
+        name: "published".to_owned(),
+        sha256: "ab".to_owned(),
+        bytes: 3,
+        uploaded_at: 0,
+        input: String::new(),
+        input_shape: Vec::new(),
+        cuts: Vec::new(),
+        shared: true,
+    };
+    let a = Named::with_models("a", vec![found_there.clone()]).await;
+    let (b, c) = (
+        Named::start("b").await,
+        Named::with_models("c", vec![found_there]).await,
+    );
+    let answer = name_of(&[&a]);
+    let setting = start_with(found(&answer).await.unwrap(), source(RowKind::Values), retry());
+    let name = setting.hosts.name_of("ab").await.unwrap();
+    let (pin, bytes) = (
+        Pin {
+            name,
+            sha256: "ab".to_owned(),
+        },
+        Bytes::from_static(b"net"),
+    );
+    assert!(setting.hosts.keep(&pin, bytes).await.unwrap().skipped);
+    *answer.lock().unwrap() = Some(vec![a.address(), b.address(), c.address()]);
+    setting.hosts.look_again().await;
+    for host in [&b, &c] {
+        told(&setting.notices, host, HostState::Up).await;
+    }
+    let uploads = |host: &Named| host.uploads.lock().unwrap().clone();
+    assert_eq!(uploads(&b), ["/v1/models/published"]);
+    assert!(uploads(&a).is_empty() && uploads(&c).is_empty());
 }

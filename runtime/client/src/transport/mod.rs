@@ -58,17 +58,40 @@ struct Endpoint {
     answers: AtomicU64,
 }
 
+/// Where a host is.
+#[derive(Clone, Copy)]
+pub(crate) struct Address<'a> {
+    pub(crate) url: &'a str,
+    /// What messages call it, where that is not its address.
+    pub(crate) name: Option<&'a str>,
+    /// Whose certificate it is to have, where that is not its address'.
+    pub(crate) verified_as: Option<&'a str>,
+}
+
+impl<'a> Address<'a> {
+    pub(crate) fn of(url: &'a str) -> Self {
+        Self {
+            url,
+            name: None,
+            verified_as: None,
+        }
+    }
+}
+
 impl Transport {
-    /// To the host at `url`, which messages call `name` where it has one, and whose certificate is to be that of `verified_as` where that is
-    /// not its address.
+    /// To the host at this address.
     pub(crate) fn new(
-        url: &str,
-        name: Option<&str>,
+        address: Address<'_>,
         token: Option<Token>,
-        (trust, verified_as): (&Trust, Option<&str>),
+        trust: &Trust,
         deadlines: Deadlines,
     ) -> Result<Self, ClientError> {
-        let base = address(url).map_err(|reason| ClientError::Address {
+        let Address {
+            url,
+            name,
+            verified_as,
+        } = address;
+        let base = parsed(url).map_err(|reason| ClientError::Address {
             url: url.to_owned(),
             reason: reason.into(),
         })?;
@@ -318,7 +341,7 @@ pub(crate) fn encode(request: &impl Serialize) -> Result<Bytes, ClientError> {
 }
 
 /// A host's address, or what is wrong with it. Of hosts with one name it is any.
-fn address(url: &str) -> Result<Url, String> {
+fn parsed(url: &str) -> Result<Url, String> {
     let any = any_of(url);
     let base = Url::parse(any.as_deref().unwrap_or(url))
         .map_err(|error| format!("{error}; write it like http://host:8080"))?;

@@ -10,7 +10,7 @@ use frostline_batching::Kind;
 use frostline_images::{BatchLoader, LoaderOptions};
 use frostline_objects::Store;
 use frostline_sandbox::{Allowance, Call, CallContext, Guest, Labels, ModelView};
-use frostline_tensor::{Normalisation, PixelFormat, SampleLoader, Stage};
+use frostline_tensor::{Normalisation, PixelFormat, Precision, SampleLoader, Stage};
 use frostline_wire::{
     AugmentationError, Description, Encoding, ExtractionRequest, Pin, Pixels, RequestedSample, RowFormat,
     Split, TermsError, Values, View,
@@ -66,16 +66,9 @@ pub(super) async fn check(
         Split::Input | Split::Cut(_) => Kind::Read,
     };
     let store = caller.store(&request.root, kind)?;
+    let most = caller.config().grant;
     let sized = |stage: Option<Stage>, input: u64, row: &[usize]| {
-        let most = caller.config().grant;
-        Some(GrantSize::new(
-            stage,
-            input,
-            row,
-            request.encoding,
-            request.terms,
-            most,
-        ))
+        Some(GrantSize::new(stage, input, row, &request, most))
     };
     let (work, rows, size) = match &request.split {
         Split::None => {
@@ -94,14 +87,8 @@ pub(super) async fn check(
                 return Err(cannot_augment(&description));
             }
             let stage = Stage {
-                model: model.sha256.clone(),
-                from: model.input.clone(),
-                to: cut.clone(),
-                pixels: match &description.pixels {
-                    Pixels::Spec(spec) => Some(Normalisation::of(spec)),
-                    Pixels::Own => None,
-                },
                 precision: caller.config().device.precision(request.terms.precision),
+                ..stage(&model, &description, cut)
             };
             let width = stage.pixels.map_or(size_of::<f32>(), |_| size_of::<u8>());
             let input = bytes(&model.input_shape, width);
@@ -120,6 +107,20 @@ pub(super) async fn check(
         size,
         tensors,
     })
+}
+
+/// What is computed up to `cut`, in full precision.
+fn stage(model: &ModelView, description: &Description, cut: &str) -> Stage {
+    Stage {
+        model: model.sha256.clone(),
+        from: model.input.clone(),
+        to: cut.to_owned(),
+        pixels: match &description.pixels {
+            Pixels::Spec(spec) => Some(Normalisation::of(spec)),
+            Pixels::Own => None,
+        },
+        precision: Precision::Full,
+    }
 }
 
 /// Objects travel as they are, and most of them are compressed images; only pixels are whole numbers of eight bits.

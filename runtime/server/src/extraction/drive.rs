@@ -42,22 +42,30 @@ pub(crate) struct Extraction {
     until_first: Duration,
 }
 
+/// What a client asks for.
+pub(crate) struct Asked {
+    pub(crate) request: ExtractionRequest,
+    /// Whether its rows are to have checksums.
+    pub(crate) checksums: bool,
+}
+
 impl Extraction {
-    /// Holds a request, and whether its rows are to have checksums, against what there is, waits for its turn and then for its first rows. Dropping this future cancels everything
-    /// that was started.
+    /// Holds a request against what there is, waits for its turn and then for its first rows. Dropping this future cancels everything that
+    /// was started.
     ///
     /// # Errors
     /// [`Refusal`] for all that fails until then.
     pub(crate) async fn begin(
         caller: Caller,
-        (request, checksums): (ExtractionRequest, bool),
+        asked: Asked,
         memory: Reserved,
         deadline: Instant,
     ) -> Result<Self, Refusal> {
         let nameless = |error| Refusal::host(format!("no random bytes to name an extraction: {error}"));
         let id = unique().map_err(nameless)?;
         tracing::Span::current().record("extraction", &id);
-        check::precheck(&caller, &request)?;
+        let request = &asked.request;
+        check::precheck(&caller, request)?;
         let (tenant, kind) = (caller.tenant(), SplitKind::from(&request.split));
         let guest = match &request.split {
             Split::Cut(_) => request.guest.as_ref().map(|pin| pin.name.clone()),
@@ -75,7 +83,7 @@ impl Extraction {
         let waits = &caller.metrics().queue_waits;
         waits.observe(Queue::Extraction, started.elapsed());
         let begun = tokio::select! {
-            begun = timeout_at(deadline, first(&caller, id, (request, checksums), kind)) => begun.map_err(too_long).flatten(),
+            begun = timeout_at(deadline, first(&caller, id, asked, kind)) => begun.map_err(too_long).flatten(),
             refusal = caller.dismissed(guest.as_deref()) => Err(refusal),
         };
         let refused = |_: &Refusal| caller.metrics().ended(&tenant.name, kind, Outcome::Refused);
@@ -130,11 +138,12 @@ impl Extraction {
 async fn first(
     caller: &Caller,
     id: String,
-    (request, checksums): (ExtractionRequest, bool),
+    asked: Asked,
     kind: SplitKind,
 ) -> Result<(Option<Vec<Bytes>>, Encoder, Calls), Refusal> {
-    let checked = check::check(caller, id, request).await?;
-    let encoder = Encoder::new(caller.clone(), checked.rows.clone(), checked.encoding, checksums)?;
+    let checked = check::check(caller, id, asked.request).await?;
+    let (rows, encoding) = (checked.rows.clone(), checked.encoding);
+    let encoder = Encoder::new(caller.clone(), rows, encoding, asked.checksums)?;
     let mut calls = calls(caller.clone(), checked, kind);
     let (first, encoder) = next(&mut calls, encoder).await?;
     Ok((first, encoder, calls))

@@ -8,6 +8,6 @@ mod size;
 mod work;
 
 pub(crate) use check::{check_samples, check_view};
-pub(crate) use drive::{Extraction, Piece};
+pub(crate) use drive::{Asked, Extraction, Piece};
 pub(crate) use size::UNKNOWN as GRANT;
 pub(crate) use work::READS_AT_ONCE;

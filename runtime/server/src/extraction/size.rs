@@ -2,7 +2,7 @@
 
 use frostline_batching::device::{QUANTUM, StageFigures};
 use frostline_tensor::{Shape, Stage, Terms};
-use frostline_wire::{Encoding, Values};
+use frostline_wire::{Encoding, ExtractionRequest, Values};
 
 /// Samples of a grant of a network whose time is not known yet: to a CPU the size hardly matters (SqueezeNet on one thread: 6.3 ms a sample
 /// alone, 7.0 in a batch of 16), so what counts is that a call's own cost, tens of microseconds, vanishes beside 0.1 s of work.
@@ -28,15 +28,15 @@ pub(super) struct GrantSize {
 }
 
 impl GrantSize {
-    /// For rows of `row` made from `input` bytes a sample by `stage`, that travel as `encoding`; of `most` samples.
+    /// For rows of `row` made from `input` bytes a sample by `stage`, that travel and are computed as the `request` says; of `most` samples.
     pub(super) fn new(
         stage: Option<Stage>,
         input: u64,
         row: &[usize],
-        encoding: Encoding,
-        terms: Terms,
+        request: &ExtractionRequest,
         most: usize,
     ) -> Self {
+        let (encoding, terms) = (request.encoding, request.terms);
         let copies = !travels_as_it_is(encoding);
         let width = if encoding.values == Values::U8 { 1 } else { 4 };
         let row = bytes(row, width);
@@ -94,13 +94,24 @@ pub(super) fn bytes(shape: &[usize], width: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use frostline_wire::Split;
 
     fn size(encoding: &str, fixed_batch: Option<usize>) -> GrantSize {
-        let terms = Terms {
-            fixed_batch,
-            ..Terms::default()
+        let request = ExtractionRequest {
+            root: String::new(),
+            split: Split::None,
+            guest: None,
+            model: None,
+            parameters: String::new(),
+            encoding: encoding.parse().unwrap(),
+            terms: Terms {
+                fixed_batch,
+                ..Terms::default()
+            },
+            view: None,
+            samples: Vec::new(),
         };
-        GrantSize::new(None, 1000, &[10, 10], encoding.parse().unwrap(), terms, 64)
+        GrantSize::new(None, 1000, &[10, 10], &request, 64)
     }
 
     fn known(seconds: f64, knee: usize) -> Option<StageFigures> {

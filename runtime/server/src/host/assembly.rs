@@ -5,7 +5,7 @@ use crate::audit::Audit;
 use crate::config::{HostConfig, StateLocation};
 use crate::extraction::GRANT;
 use crate::guest_lines::{GuestLines, since_1970};
-use crate::library::Library;
+use crate::library::{Library, Uploads};
 use crate::machine::Machine;
 use crate::metrics::{Build, Exposition, MemoryNow, Metrics, Present, Queue};
 use crate::scheduling::Scheduling;
@@ -77,10 +77,12 @@ pub(super) async fn service(
         tenants: Tenants::new(token, &config, state.tenants, Arc::clone(&machine.lanes)),
         bouncer: Bouncer::new(),
         library: Library::new(
-            state.guests,
-            state.models,
-            state.journal,
-            partials(&config)?,
+            Uploads {
+                guests: state.guests,
+                models: state.models,
+                journal: state.journal,
+                partials: partials(&config)?,
+            },
             sandbox,
             config.limits.descriptions,
             scheduling.memory.clone(),

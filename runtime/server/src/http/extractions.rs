@@ -4,7 +4,7 @@ use super::answer_body::AnswerBody;
 use super::reading::Reading;
 use super::receive::json;
 use crate::caller::Caller;
-use crate::extraction::Extraction;
+use crate::extraction::{Asked, Extraction};
 use crate::refusal::Refusal;
 use axum::body::Body;
 use axum::extract::Request;
@@ -23,7 +23,8 @@ pub(super) async fn extract(caller: Caller, request: Request) -> Result<Response
         .get(ROW_CHECKSUM)
         .is_some_and(|kind| kind == XXH3);
     let (request, memory) = json(request, caller.service(), Some(&caller)).await?;
-    let extraction = Extraction::begin(caller.clone(), (request, checksums), memory, deadline).await?;
+    let asked = Asked { request, checksums };
+    let extraction = Extraction::begin(caller.clone(), asked, memory, deadline).await?;
     let (sender, pieces) = mpsc::channel(1);
     extraction.send(sender);
     let (service, tenant) = (caller.service(), &caller.tenant().name);

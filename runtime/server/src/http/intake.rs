@@ -7,7 +7,7 @@ use crate::caller::Caller;
 use crate::refusal::Refusal;
 use crate::scheduling::Room;
 use crate::service::Service;
-use crate::state::{Claim, SHARED, Unclaimed};
+use crate::state::{Claim, Content, SHARED, Unclaimed};
 use axum::body::Body;
 use axum::extract::Request;
 use bytes::Bytes;
@@ -38,6 +38,15 @@ pub(super) struct Upload {
 }
 
 impl Upload {
+    /// It, as a shelf takes it.
+    pub(super) fn content<F>(&self, facts: F) -> Content<F> {
+        Content {
+            sha256: self.sha256.clone(),
+            bytes: self.bytes.clone(),
+            facts,
+        }
+    }
+
     /// Ends the upload. Its file goes, unless asking again with the same bytes may end better.
     pub(super) fn end<T>(self, outcome: Result<T, Refusal>) -> Result<T, Refusal> {
         let again = |refusal: &Refusal| {

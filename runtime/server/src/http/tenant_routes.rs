@@ -100,7 +100,7 @@ pub(super) async fn guest_log(
     let Following { after } = query(&uri)?;
     let memory = caller.room(Kind::Request).wait(ANSWER, LISTING).await?;
     let lines = &caller.service().operations.lines;
-    if let Some(log) = lines.read(&caller.owner(), &name, after, since_1970()) {
+    if let Some(log) = lines.read(caller.owner(), &name, after, since_1970()) {
         return held(&log, memory);
     }
     // One that logged nothing yet is no mistake.

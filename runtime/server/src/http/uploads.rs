@@ -5,7 +5,7 @@ use super::intake::{Upload, digest, receive};
 use super::references::{checked_name, sha256, version};
 use crate::caller::Caller;
 use crate::refusal::Refusal;
-use crate::state::{Alive, Facts, Found, ModelFacts, Owned, Stored};
+use crate::state::{Alive, Facts, Found, ModelFacts, Stored};
 use axum::Json;
 use axum::extract::{Path, Request};
 use axum::response::{IntoResponse, Response};
@@ -13,8 +13,9 @@ use bytes::Bytes;
 use frostline_graph::{Model, ModelLimits};
 use frostline_tensor::DType;
 use frostline_wire::{CutInfo, GuestInfo, ModelInfo, UPLOAD_COMPLETE, UPLOAD_OFFSET};
+use http::StatusCode;
 use http::header::CACHE_CONTROL;
-use http::{HeaderMap, StatusCode, Uri};
+use http::request::Parts;
 use std::sync::Arc;
 use tokio::task::spawn_blocking;
 
@@ -49,11 +50,8 @@ async fn store_guest(
     let (library, allowance) = (caller.library(), caller.allowance());
     let guest = library.compile(tenant, upload.bytes.clone(), &allowance).await?;
     let _storing = caller.tenant().storing.lock().await;
-    has_room(caller, &caller.guests(), name, upload)?;
-    let stored = caller
-        .guests()
-        .put(name, &upload.sha256, upload.bytes.clone(), ())
-        .await?;
+    let fits = |bytes| caller.may_store(bytes);
+    let stored = caller.guests().put(name, upload.content(()), fits).await?;
     library.keep_ready(tenant, guest);
     Ok(stored)
 }
@@ -81,43 +79,26 @@ async fn store_model(
 ) -> Result<(Arc<Stored<ModelFacts>>, bool), Refusal> {
     let facts = admitted(caller.config().limits.model, upload).await?;
     let _storing = caller.tenant().storing.lock().await;
-    has_room(caller, &caller.models(), name, upload)?;
-    let models = caller.models();
-    let stored = models.put(name, &upload.sha256, upload.bytes.clone(), facts);
-    Ok(stored.await?)
-}
-
-/// Bytes that are there already take no room.
-fn has_room<F: Facts>(
-    caller: &Caller,
-    shelf: &Owned<'_, F>,
-    name: &str,
-    upload: &Upload,
-) -> Result<(), Refusal> {
-    match shelf.find(name, None) {
-        Found::Version(newest) if newest.sha256 == upload.sha256 => Ok(()),
-        _ => caller.may_store(upload.bytes.len() as u64),
-    }
+    let fits = |bytes| caller.may_store(bytes);
+    Ok(caller.models().put(name, upload.content(facts), fits).await?)
 }
 
 pub(super) async fn guest_offset(
     caller: Caller,
     Path(name): Path<String>,
-    uri: Uri,
-    headers: HeaderMap,
+    request: Parts,
 ) -> Result<Response, Refusal> {
     let find = |sha256: Option<&str>| caller.guests().find(&name, sha256);
-    offset(&caller, find, "guest", &name, &uri, &headers).await
+    offset(&caller, find, "guest", &name, &request).await
 }
 
 pub(super) async fn model_offset(
     caller: Caller,
     Path(name): Path<String>,
-    uri: Uri,
-    headers: HeaderMap,
+    request: Parts,
 ) -> Result<Response, Refusal> {
     let find = |sha256: Option<&str>| caller.find_model(&name, sha256).0;
-    offset(&caller, find, "model", &name, &uri, &headers).await
+    offset(&caller, find, "model", &name, &request).await
 }
 
 /// `HEAD` with a digest: how much of that upload is here. Without one it is `GET` without its body.
@@ -126,12 +107,11 @@ async fn offset<F: Facts>(
     find: impl Fn(Option<&str>) -> Found<F>,
     what: &str,
     name: &str,
-    uri: &Uri,
-    headers: &HeaderMap,
+    request: &Parts,
 ) -> Result<Response, Refusal> {
     checked_name(name)?;
-    let Some(digest) = digest(headers)? else {
-        let found = find(sha256(uri)?.as_deref());
+    let Some(digest) = digest(&request.headers)? else {
+        let found = find(sha256(&request.uri)?.as_deref());
         return version(found, what, name).map(|_| StatusCode::OK.into_response());
     };
     let (offset, complete) = match find(None) {

@@ -20,15 +20,26 @@ pub(super) struct Samples {
     pub(super) decode_seconds: f64,
 }
 
+/// Where samples are read and decoded, and how.
+pub(super) struct Reader<'a> {
+    pub(super) store: &'a Store,
+    pub(super) decoders: &'a DecodePool,
+    pub(super) spec: PixelSpec,
+    pub(super) view: Option<View>,
+    pub(super) limits: &'a Limits,
+    pub(super) room: &'a Room,
+}
+
 /// Reads and decodes `samples`. One that cannot be used is left out; the last one's error is told when none can.
-pub(super) async fn samples(
-    store: &Store,
-    decoders: &DecodePool,
-    (spec, view): (PixelSpec, Option<View>),
-    samples: &[RequestedSample],
-    limits: &Limits,
-    room: &Room,
-) -> Result<Samples, Refusal> {
+pub(super) async fn samples(reader: Reader<'_>, samples: &[RequestedSample]) -> Result<Samples, Refusal> {
+    let Reader {
+        store,
+        decoders,
+        spec,
+        view,
+        limits,
+        room,
+    } = reader;
     let (mut crops, mut reads, mut decodes, mut refusal) = (Vec::new(), Vec::new(), Vec::new(), None);
     let limit = limits.decode;
     for RequestedSample { sample, .. } in samples {

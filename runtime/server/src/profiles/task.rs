@@ -1,7 +1,7 @@
 //! From a request as sent to a profile.
 
 use super::reading::Beside;
-use super::samples::{Samples, samples};
+use super::samples::{Reader, Samples, samples};
 use crate::caller::Caller;
 use crate::config::Limits;
 use crate::extraction::{GRANT, READS_AT_ONCE, check_samples, check_view};
@@ -133,15 +133,15 @@ impl Task {
             cuts: self.memory(caller).await?,
         };
         let _memory = self.reserve(caller).await?;
-        let samples = samples(
-            &self.store,
-            &caller.machine().decoders.for_tenant(&caller.tenant().name),
-            (self.spec, self.request.view),
-            &self.request.samples,
-            &caller.config().limits,
-            &caller.room(Kind::Decode),
-        )
-        .await?;
+        let reader = Reader {
+            store: &self.store,
+            decoders: &caller.machine().decoders.for_tenant(&caller.tenant().name),
+            spec: self.spec,
+            view: self.request.view,
+            limits: &caller.config().limits,
+            room: &caller.room(Kind::Decode),
+        };
+        let samples = samples(reader, &self.request.samples).await?;
         let (bytes, pixels) = (samples.bytes.clone(), samples.pixels.clone());
         let input = spawn_blocking(move || encoded_pixels(&bytes, &pixels)).await??;
         let rules = Rules {

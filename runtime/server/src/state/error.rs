@@ -1,6 +1,7 @@
 use crate::refusal::Refusal;
 use frostline_objects::ObjectError;
 use frostline_tensor::Cause;
+use frostline_wire::QuotaKey;
 use tokio::task::JoinError;
 
 /// State that cannot be read or written.
@@ -95,6 +96,16 @@ pub enum StateError {
         /// The name.
         name: String,
     },
+    /// More bytes than a tenant may store.
+    #[error("{tenant} may store {limit} bytes here, and this would take {wanted}")]
+    Full {
+        /// The tenant.
+        tenant: String,
+        /// Bytes that it would have stored.
+        wanted: u64,
+        /// The limit.
+        limit: u64,
+    },
     /// More names than allowed.
     #[error("this host keeps at most {limit} {kind}; delete one first")]
     TooMany {
@@ -139,6 +150,16 @@ impl From<StateError> for Refusal {
     fn from(error: StateError) -> Self {
         match error {
             StateError::TooMany { .. } => Self::request(error.to_string()),
+            StateError::Full {
+                tenant,
+                wanted,
+                limit,
+            } => Self::Quota {
+                tenant,
+                key: QuotaKey::StoredBytes,
+                wanted,
+                limit,
+            },
             StateError::Gone { .. } => Self::not_found(error.to_string()),
             _ => Self::host(error.told()),
         }

@@ -1,7 +1,6 @@
 //! One host's view of the shared state: the documents as the log made them, and how far it was read. What another host changed is read
 //! and applied in the log's order; what this host changes is created as the next of the log, on top of all before it.
 
-use super::earlier;
 use super::error::StateError;
 use super::log::{Change, Log, Position};
 use super::snapshot::{self, Document};
@@ -251,17 +250,13 @@ impl Journal {
         }))
     }
 
-    /// Makes the first snapshot, of what an earlier version kept, which for a new state is nothing.
+    /// Makes the first snapshot, which holds nothing.
     async fn begin(&self) -> Result<(), StateError> {
-        let mut documents = Vec::new();
-        for kind in &self.kinds {
-            documents.extend(earlier::documents(&self.store, kind.kind()).await?);
-        }
         let first = Position {
             number: 0,
             mark: unique()?,
         };
-        snapshot::write(&self.store, &first, documents).await
+        snapshot::write(&self.store, &first, Vec::new()).await
     }
 
     async fn fill(&self, number: u64, documents: Vec<Document>) -> Result<(), StateError> {

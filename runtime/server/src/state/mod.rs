@@ -2,7 +2,6 @@
 //! host's uploads on their way.
 
 mod documents;
-mod earlier;
 mod error;
 mod facts;
 mod follow;
@@ -27,4 +26,4 @@ pub(crate) use leftovers::PartialLimits;
 pub(crate) use partials::{Claim, Partials, Unclaimed};
 pub(crate) use probe::probe;
 pub(crate) use shared::SharedState;
-pub(crate) use shelf::{Facts, Found, Named, Owned, SHARED, Shelf, Stored};
+pub(crate) use shelf::{Content, Facts, Found, Named, Owned, SHARED, Shelf, Stored};

@@ -12,6 +12,7 @@ pub(crate) use record::{Denied, MOST_TOKENS, TenantRecord};
 pub(crate) use token::{Fresh, KeptToken};
 
 use crate::config::{DataRoots, HostConfig, upload_units};
+use crate::guest_lines::Owner;
 use crate::state::Documents;
 use crate::token::TokenHash;
 use frostline_engine::{Lanes, TenantLanes};
@@ -35,8 +36,8 @@ const READY: usize = 1024;
 /// A tenant as its requests are served.
 pub(crate) struct Tenant {
     pub(crate) name: String,
-    /// Seconds since 1970; tells it from one of the same name that was removed. 0 for the configured one.
-    pub(crate) created_at: u64,
+    /// What tells it from one of the same name that was removed; the configured one was created at 0.
+    pub(crate) owner: Owner,
     /// What it may read.
     pub(crate) data: DataRoots,
     /// How much it may use.
@@ -54,20 +55,15 @@ pub(crate) struct Tenant {
 }
 
 impl Tenant {
-    fn new(
-        (name, created_at): (&str, u64),
-        data: DataRoots,
-        allowed: Allowed,
-        room: u64,
-        lanes: &Lanes,
-    ) -> Self {
+    fn new(owner: Owner, data: DataRoots, allowed: Allowed, room: u64, lanes: &Lanes) -> Self {
+        let name = &owner.tenant;
         let uploads = allowed.number(QuotaKey::Uploads).min(Semaphore::MAX_PERMITS);
         let executor = lanes
             .for_tenant(name)
             .on_terms(allowed.weight(), RunTerms::default());
         Self {
-            name: name.to_owned(),
-            created_at,
+            name: name.clone(),
+            owner,
             data,
             allowed,
             uploads: Arc::new(Semaphore::new(uploads)),
@@ -108,7 +104,11 @@ impl Tenants {
     ) -> Self {
         let allowed = Allowed::of_configured(config);
         let room = config.limits.upload_bytes;
-        let configured = Tenant::new((CONFIGURED, 0), config.data.clone(), allowed, room, &lanes);
+        let owner = Owner {
+            tenant: CONFIGURED.to_owned(),
+            created_at: 0,
+        };
+        let configured = Tenant::new(owner, config.data.clone(), allowed, room, &lanes);
         Self {
             configured: Arc::new(configured),
             token,
@@ -172,7 +172,11 @@ impl Tenants {
         });
         let allowed = Allowed::of_added(&record.quota, &self.config);
         let room = self.config.limits.upload_room();
-        let tenant = Tenant::new((name, record.created_at), data, allowed, room, &self.lanes);
+        let owner = Owner {
+            tenant: name.to_owned(),
+            created_at: record.created_at,
+        };
+        let tenant = Tenant::new(owner, data, allowed, room, &self.lanes);
         let tenant = Arc::new(tenant);
         self.ready.insert(name.to_owned(), (record, Arc::clone(&tenant)));
         tenant

@@ -38,7 +38,7 @@ impl Forward {
     ) -> Result<Self, TrainerError> {
         let session = match weights {
             None => Session::open_until(&model, options, interrupt),
-            Some(weights) => Session::open_beside(&model, (Parts::WEIGHTS, weights), options, interrupt),
+            Some(weights) => Session::open_beside(&model, Parts::WEIGHTS, weights, options, interrupt),
         };
         let session = session.map_err(|source| TrainerError::Engine { doing, source })?;
         let input = session

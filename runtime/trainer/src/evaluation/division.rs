@@ -47,9 +47,14 @@ impl Listed<'_> {
             table,
             files,
         } = self;
+        let division = frostline_client::Division {
+            validation_share: share,
+            seed,
+            files,
+        };
         Ok(match table {
-            Some(table) => Dataset::from_table(root, listing, table, share, seed, files)?,
-            None => Dataset::from_listing(root, listing, share, seed, files)?,
+            Some(table) => Dataset::from_table(root, listing, table, division)?,
+            None => Dataset::from_listing(root, listing, division)?,
         })
     }
 }

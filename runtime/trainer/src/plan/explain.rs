@@ -1,8 +1,9 @@
 //! Why a plan is as it is, for people: the bottleneck, what the others cost, and what would have to change for one of them to win.
 
 use super::scenario::Scenario;
-use super::text::{amount, ordinal, rate, seconds};
+use super::text::{ordinal, rate, seconds};
 use super::{Bottleneck, Candidate, Layers, Modules, Plan, Ranked, Workload};
+use frostline_tensor::shown_bytes;
 use frostline_wire::Split;
 
 /// A plan in words.
@@ -71,7 +72,7 @@ impl Plan {
             "'{split}' as {}: {} an iteration, bound by {bound}; {} a sample",
             candidate.encoding,
             seconds(prediction.iteration_seconds),
-            amount(candidate.bytes_per_sample)
+            shown_bytes(candidate.bytes_per_sample)
         );
         let next = next.map(|next| {
             let (split, ratio) = (modules.shown(&next.split), next.ratio);
@@ -95,7 +96,7 @@ impl Plan {
         let reuse = workload.reuse?;
         let [first, later] = workload.passes();
         let epoch = seconds(prediction.later_seconds * workload.epoch_iterations as f64);
-        let bytes = amount(workload.store_bytes() as f64);
+        let bytes = shown_bytes(workload.store_bytes() as f64);
         let rows = match 1.0 - later.fetched {
             kept if kept <= 0.0 => return None,
             kept if kept >= 1.0 => "from kept rows".to_owned(),

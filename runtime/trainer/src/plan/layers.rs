@@ -1,7 +1,8 @@
 //! Whether the frozen layers are worth sending to the host, and what sending them came to.
 
-use super::text::{amount, rate, seconds};
+use super::text::{rate, seconds};
 use super::{Plan, Prediction, Ranked, Workload};
+use frostline_tensor::shown_bytes;
 use frostline_wire::Split;
 
 /// Where the frozen layers are when a job begins.
@@ -57,7 +58,7 @@ impl Layers {
         match *self {
             Self::OnHosts => None,
             Self::Sent { bytes, seconds: took } => {
-                let (size, took_text) = (amount(bytes as f64), seconds(took));
+                let (size, took_text) = (shown_bytes(bytes as f64), seconds(took));
                 let sent = format!("the frozen layers, {size}, took {took_text} to send");
                 Some(match paid_back(took, plan) {
                     Some((iterations, split)) if plan.may_pay_back(iterations) => {
@@ -81,7 +82,7 @@ impl Layers {
                 };
                 Some(format!(
                     "the frozen layers, {}, stay here: sending them takes {} at {}, {what} without them {}",
-                    amount(bytes as f64),
+                    shown_bytes(bytes as f64),
                     seconds(sending),
                     rate(link),
                     seconds(job_seconds)
@@ -190,7 +191,7 @@ mod tests {
             .unwrap();
         assert_eq!(
             why,
-            "the frozen layers, 42.00 MB, stay here: sending them takes 42.00 s at 8.0 Mbit/s, the whole job without them 20.00 s"
+            "the frozen layers, 42.0 MB, stay here: sending them takes 42.00 s at 8.0 Mbit/s, the whole job without them 20.00 s"
         );
     }
 
@@ -249,7 +250,7 @@ mod tests {
         let cut = plan(&[("none", 2.0), ("input", 3.0), ("features", 1.5)], 100);
         assert_eq!(
             sent.explain(&cut).unwrap(),
-            "the frozen layers, 42.10 MB, took 3.10 s to send: paid back after 7 iterations against 'none'"
+            "the frozen layers, 42.1 MB, took 3.10 s to send: paid back after 7 iterations against 'none'"
         );
         for unpaid in [
             plan(&[("none", 1.0), ("features", 1.5)], 100),
@@ -257,7 +258,7 @@ mod tests {
         ] {
             assert_eq!(
                 sent.explain(&unpaid).unwrap(),
-                "the frozen layers, 42.10 MB, took 3.10 s to send"
+                "the frozen layers, 42.1 MB, took 3.10 s to send"
             );
         }
         assert_eq!(Layers::OnHosts.explain(&cut), None);

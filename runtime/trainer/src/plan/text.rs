@@ -12,19 +12,6 @@ pub(crate) fn rate(bytes_per_second: f64) -> String {
     }
 }
 
-/// Bytes for people, with three figures.
-pub(crate) fn amount(bytes: f64) -> String {
-    if bytes >= 1e9 {
-        format!("{:.2} GB", bytes / 1e9)
-    } else if bytes >= 1e6 {
-        format!("{:.2} MB", bytes / 1e6)
-    } else if bytes >= 1e3 {
-        format!("{:.1} KB", bytes / 1e3)
-    } else {
-        format!("{bytes:.0} B")
-    }
-}
-
 pub(crate) fn seconds(seconds: f64) -> String {
     if seconds >= 1.0 {
         format!("{seconds:.2} s")

@@ -7,7 +7,7 @@ mod updates;
 use crate::report::{Report, median};
 use crate::run::binary;
 use anyhow::{Context, Result};
-use frostline_isolation::{Case, Class, Neighbour, Scene, cases};
+use frostline_isolation::{Case, Class, Neighbour, Scene, cases, compiled_guests};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 

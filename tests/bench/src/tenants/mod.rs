@@ -6,6 +6,7 @@ mod crowd;
 mod fairness;
 mod rates;
 mod simulated;
+mod simulator;
 mod weights;
 
 use crate::fleet::{Fleet, Setting, Subject};
@@ -29,7 +30,7 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
         std::process::exit(0);
     }
     if report.has("simulated") {
-        simulated::run(report)?;
+        simulated::run(report);
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {

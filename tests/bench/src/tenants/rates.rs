@@ -1,12 +1,10 @@
-//! Images a second: of eight tenants at once and of each alone, of batches of the host's choice and fixed ones, of small requests whose
-//! rows share runs and those that do not.
+//! Images a second: of eight tenants at once and of each alone, of batches of the host's choice and fixed ones.
 
 use super::{TENANTS, span};
 use crate::fleet::load::{Job, Served};
 use crate::fleet::{Fleet, Subject, Tenant};
 use crate::report::{Report, geometric_mean, median};
 use anyhow::{Context, Result};
-use frostline_wire::Terms;
 use std::time::Duration;
 
 /// Fixed batches that the host's choice is held against.
@@ -20,18 +18,11 @@ const RUNS: usize = 4;
 /// Runs until the host knows a network: three of each size up to 64, and some.
 const LEARNING: usize = 32;
 
-/// Tenants with small requests, their samples and how many each has open.
-const SMALL: usize = 4;
-const SMALL_REQUEST: usize = 2;
-const SMALL_OPEN: usize = 2;
-
 pub(super) async fn run(report: &mut Report, fleet: &Fleet, subjects: &[Subject]) -> Result<()> {
     let tenants = fleet.tenants("rates", TENANTS).await?;
     together(report, fleet, subjects, &tenants).await?;
     let one = tenants.first().context("no tenants")?;
-    fixed(report, fleet, subjects, one).await?;
-    let small = tenants.get(..SMALL).unwrap_or_default();
-    merged(report, fleet, subjects, small).await
+    fixed(report, fleet, subjects, one).await
 }
 
 fn rate(served: &[Served]) -> f64 {
@@ -92,41 +83,6 @@ async fn fixed(report: &mut Report, fleet: &Fleet, subjects: &[Subject], tenant:
     report.set("throughput_vs_best_fixed", mean);
     report.set("throughput_vs_best_fixed_min", least(&ratios));
     Ok(())
-}
-
-/// Small requests of several tenants, with and without runs that they share.
-async fn merged(report: &mut Report, fleet: &Fleet, subjects: &[Subject], tenants: &[Tenant]) -> Result<()> {
-    println!(
-        "{SMALL} tenants with {SMALL_OPEN} requests of {SMALL_REQUEST} samples: images/s in shared runs, apart"
-    );
-    let mut gains = Vec::new();
-    for subject in subjects {
-        let jobs = [true, false].map(|shared| small(subject, tenants, shared));
-        let turns = turns(fleet, &jobs, span(report, TURN)).await?;
-        let gain = turns.ratio(0, 1);
-        println!("{:<12} {:>8.1?} {gain:.3}", subject.name, turns.rates());
-        gains.push(gain);
-    }
-    let mean = geometric_mean(&gains);
-    println!("sharing runs brings {mean:.3} in the geometric mean\n");
-    report.set("merge_gain", mean);
-    report.set("merge_gain_min", least(&gains));
-    Ok(())
-}
-
-fn small<'a>(subject: &'a Subject, tenants: &'a [Tenant], shared_runs: bool) -> Vec<Job<'a>> {
-    let terms = Terms {
-        shared_runs,
-        ..Terms::default()
-    };
-    let jobs = tenants.iter().map(|tenant| Job {
-        tenant,
-        subject,
-        terms,
-        request: SMALL_REQUEST,
-        open: SMALL_OPEN,
-    });
-    jobs.collect()
 }
 
 /// Rates of what was measured in turns, round after round.

@@ -1,6 +1,7 @@
 //! What not every machine has. Tests that cannot do without lie in modules named after it, in whatever crate: where a need is not met,
 //! they are skipped, counted, and named with what brings it.
 
+#[cfg(feature = "source")]
 pub(crate) mod lint;
 pub(crate) mod skipped;
 
@@ -13,6 +14,7 @@ pub(crate) struct Need {
     /// The module of the tests that need it.
     pub(crate) module: &'static str,
     /// What only such a test may name: a function, or a text such as a program or a variable.
+    #[cfg_attr(not(feature = "source"), expect(dead_code, reason = "read by the lint alone"))]
     pub(crate) marks: &'static [&'static str],
     /// What makes it be there.
     pub(crate) brought_by: &'static str,

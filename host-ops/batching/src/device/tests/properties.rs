@@ -34,16 +34,15 @@ fn truths() -> impl Strategy<Value = Vec<Truth>> {
     prop::collection::vec(truth, 1..5)
 }
 
-type Sending = (usize, usize, usize, u32, bool, u32, u32);
+type Sending = (usize, usize, usize, u32, u32, u32);
 
-/// Who sends, what, how many rows, with which fixed batch, shared, and how long after the one before.
+/// Who sends, what, how many rows, with which fixed batch, and how long after the one before.
 fn sendings() -> impl Strategy<Value = Vec<Sending>> {
     let one = (
         0..4_usize,
         0..5_usize,
         1..40_usize,
         0..8_u32,
-        any::<bool>(),
         0..300_u32,
         1..5_u32,
     );
@@ -51,7 +50,7 @@ fn sendings() -> impl Strategy<Value = Vec<Sending>> {
 }
 
 fn play(world: &mut World, sendings: Vec<Sending>, mut check: impl FnMut(&World)) {
-    for (tenant, stage, rows, fixed, shared, after, weight) in sendings {
+    for (tenant, stage, rows, fixed, after, weight) in sendings {
         let at = world.now + MILLI * after;
         while world.next_end().is_some_and(|end| end <= at) {
             world.step();
@@ -63,7 +62,6 @@ fn play(world: &mut World, sendings: Vec<Sending>, mut check: impl FnMut(&World)
         let terms = Terms {
             priority: 0,
             fixed_batch,
-            shared_runs: shared && fixed_batch.is_none(),
             ..Terms::default()
         };
         let stage = stage % world.truths.len();

@@ -2,14 +2,7 @@
 
 use super::super::*;
 use super::world::{MILLI, Truth, World};
-use frostline_tensor::{Precision, Terms};
-
-const SHARED: Terms = Terms {
-    priority: 0,
-    fixed_batch: None,
-    shared_runs: true,
-    precision: Precision::Full,
-};
+use frostline_tensor::Terms;
 
 /// One lane, without want of memory, and a network whose batches pay.
 fn world() -> World {
@@ -54,16 +47,16 @@ fn a_large_work_is_cut_and_its_rows_come_in_order() {
 }
 
 #[test]
-fn works_that_wait_are_joined_of_one_tenant_always_of_several_where_all_allow_it() {
+fn works_that_wait_are_joined_within_a_tenant_and_never_across_tenants() {
     let mut world = warm();
     let busy = world.send("z", 1, 1, 1, Terms::default());
     world.decide();
     let own: Vec<u64> = (0..3)
         .map(|_| world.send("a", 1, 0, 2, Terms::default()))
         .collect();
-    let shared = [world.send("b", 1, 0, 2, SHARED), world.send("c", 1, 0, 2, SHARED)];
+    let [b, c] = ["b", "c"].map(|tenant| world.send(tenant, 1, 0, 2, Terms::default()));
     world.finish();
-    assert_eq!(parts(&world), [vec![busy], own, shared.to_vec()]);
+    assert_eq!(parts(&world), [vec![busy], own, vec![b], vec![c]]);
 }
 
 #[test]

@@ -52,8 +52,8 @@ pub(crate) fn prepare(
     let folder = folder.to_str().ok_or("the folder's path is no UTF-8")?;
     let process = LaneProcess::start_within(config, place, Some(limits));
     let mut process = process.map_err(|error| error.to_string())?;
-    let within = (config.open_deadline, held(network.len()));
-    match process.prepare(network, folder, within, interrupt) {
+    let (limit, most) = (config.open_deadline, held(network.len()));
+    match process.prepare(network, folder, limit, most, interrupt) {
         Ok(Answer::Prepared) => Ok(()),
         Ok(Answer::Failed { error, .. } | Answer::OutOfMemory { error, .. }) => Err(told(error)),
         Ok(_) => Err("the process that prepares it answered out of turn".to_owned()),

@@ -307,7 +307,8 @@ impl LaneProcess {
         &mut self,
         network: &[u8],
         folder: &str,
-        (limit, most): (Duration, u64),
+        limit: Duration,
+        most: u64,
         interrupt: &Interrupt,
     ) -> Result<Answer, Lost> {
         let rope = Target::Bell(Arc::clone(&self.bell.rope));

@@ -143,9 +143,7 @@ async fn store(
 ) -> Result<(Arc<Stored<ModelFacts>>, bool), Refusal> {
     let facts = admitted(service.config.limits.model, upload).await?;
     let shared = service.library.models.of(SHARED);
-    Ok(shared
-        .put(name, &upload.sha256, upload.bytes.clone(), facts)
-        .await?)
+    Ok(shared.put(name, upload.content(facts), |_| Ok(())).await?)
 }
 
 pub(super) async fn withdraw(

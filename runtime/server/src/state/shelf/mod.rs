@@ -30,6 +30,13 @@ pub(crate) struct Shelf<F> {
     documents: Documents<Versions<F>>,
 }
 
+/// An upload that was checked.
+pub(crate) struct Content<F> {
+    pub(crate) sha256: String,
+    pub(crate) bytes: Bytes,
+    pub(crate) facts: F,
+}
+
 /// The uploads of one owner, a tenant or [`SHARED`]: all that is seen of a shelf by whoever serves that owner.
 pub(crate) struct Owned<'a, F> {
     shelf: &'a Shelf<F>,
@@ -201,37 +208,35 @@ impl<F: Facts> Owned<'_, F> {
         versions.map(|version| version.bytes).sum()
     }
 
-    /// Makes `bytes` the newest version of `name`; `false` when they already are. Where what should be there is not, it is put there anew.
+    /// Makes an upload the newest version of `name`; `false` when it already is. Where what should be there is not, it is put there anew.
+    /// `fits` says whether its owner may store so many bytes more. It is asked before anything is written, and again once nothing
+    /// can change on any host before the version is there.
     pub(crate) async fn put(
         &self,
         name: &str,
-        sha256: &str,
-        bytes: Bytes,
-        facts: F,
+        content: Content<F>,
+        fits: impl Fn(u64) -> Result<(), StateError>,
     ) -> Result<(Arc<Stored<F>>, bool), StateError> {
+        let Content { sha256, bytes, facts } = content;
+        let length = bytes.len() as u64;
         let mut lost = None;
         match self.find(name, None) {
             Found::Version(newest) if newest.sha256 == sha256 => match self.shelf.read(&newest).await {
                 Err(StateError::Gone { .. } | StateError::Damaged { .. }) => lost = Some(newest),
                 read => return read.map(|_| (newest, false)),
             },
-            Found::Nothing if self.shelf.documents.list(&self.key("")).len() >= self.shelf.names_limit => {
-                return Err(StateError::TooMany {
-                    kind: self.shelf.kind,
-                    limit: self.shelf.names_limit,
-                });
-            }
-            _ => {}
+            _ => fits(length)?,
         }
+        let (kind, owner) = (self.shelf.kind, self.owner);
         let stored = Arc::new(Stored {
-            sha256: sha256.to_owned(),
-            bytes: bytes.len() as u64,
+            blob: format!("blobs/{kind}/{owner}/{sha256}-{}", unique()?),
+            sha256,
+            bytes: length,
             uploaded_at: frostline_profile::now(),
-            blob: format!("blobs/{}/{}/{sha256}-{}", self.shelf.kind, self.owner, unique()?),
             facts,
         });
         self.shelf.write(&stored.blob, bytes).await?;
-        let pointed = self.point(name, &stored, lost.as_deref()).await;
+        let pointed = self.point(name, &stored, lost.as_deref(), fits).await;
         // Where the version may have been made all the same, its bytes must not go.
         if let Err(error) = &pointed
             && !matches!(error, StateError::Unsure { .. })
@@ -250,9 +255,16 @@ impl<F: Facts> Owned<'_, F> {
         name: &str,
         stored: &Arc<Stored<F>>,
         lost: Option<&Stored<F>>,
+        fits: impl Fn(u64) -> Result<(), StateError>,
     ) -> Result<Vec<Arc<Stored<F>>>, StateError> {
         let mut surplus = Vec::new();
         let push = |now: Option<&Versions<F>>| {
+            if now.is_none() {
+                self.has_place()?;
+            }
+            if lost.is_none() {
+                fits(stored.bytes)?;
+            }
             let versions = now.map_or_else(Vec::new, |versions| versions.versions.clone());
             let is_lost = |version: &Arc<Stored<F>>| lost.is_some_and(|lost| lost.blob == version.blob);
             let (mut gone, mut versions): (Vec<_>, Vec<_>) = versions.into_iter().partition(is_lost);
@@ -264,6 +276,15 @@ impl<F: Facts> Owned<'_, F> {
         };
         self.shelf.documents.update(&self.key(name), push).await?;
         Ok(surplus)
+    }
+
+    /// Whether there may be one more name.
+    fn has_place(&self) -> Result<(), StateError> {
+        let (kind, limit) = (self.shelf.kind, self.shelf.names_limit);
+        match self.shelf.documents.list(&self.key("")).len() < limit {
+            true => Ok(()),
+            false => Err(StateError::TooMany { kind, limit }),
+        }
     }
 
     /// Forgets all versions of a name; `false` when there are none.

@@ -25,43 +25,13 @@ pub(crate) struct Stored<F> {
 
 /// What a name stands for.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(from = "Written<F>", into = "Written<F>", bound = "F: Facts")]
+#[serde(bound = "F: Facts")]
 pub(crate) struct Versions<F> {
     /// Oldest first; never empty.
     pub(super) versions: Vec<Arc<Stored<F>>>,
     /// Whether the name is refused, whatever its versions.
+    #[serde(default)]
     pub(super) disabled: bool,
-}
-
-/// [`Versions`] as they are stored: those of a name that is not disabled alone, as they always were.
-#[derive(Serialize, Deserialize)]
-#[serde(untagged, bound = "F: Facts")]
-enum Written<F> {
-    Enabled(Vec<Arc<Stored<F>>>),
-    Marked {
-        versions: Vec<Arc<Stored<F>>>,
-        disabled: bool,
-    },
-}
-
-impl<F> From<Written<F>> for Versions<F> {
-    fn from(written: Written<F>) -> Self {
-        let (versions, disabled) = match written {
-            Written::Enabled(versions) => (versions, false),
-            Written::Marked { versions, disabled } => (versions, disabled),
-        };
-        Self { versions, disabled }
-    }
-}
-
-impl<F> From<Versions<F>> for Written<F> {
-    fn from(Versions { versions, disabled }: Versions<F>) -> Self {
-        if disabled {
-            Self::Marked { versions, disabled }
-        } else {
-            Self::Enabled(versions)
-        }
-    }
 }
 
 /// A name with all its versions, as an admin looks at it.

@@ -106,23 +106,3 @@ async fn a_change_whose_answer_was_lost_is_made_once() {
         assert_eq!(server.keys("log/").len(), 2, "{fault:?}");
     }
 }
-
-#[tokio::test]
-async fn what_an_earlier_version_kept_is_taken_over_once() {
-    let folder = tempfile::tempdir().unwrap();
-    let write = |name: &str, version: u32, record: &str| {
-        let folder = folder.path().join("things").join(name);
-        std::fs::create_dir_all(&folder).unwrap();
-        std::fs::write(folder.join(format!("{version:020}.json")), record).unwrap();
-    };
-    write("acme/a", 9, r#"{"content":1}"#);
-    write("acme/a", 10, r#"{"content":2}"#);
-    write("acme/b", 1, r#"{"content":3}"#);
-    write("acme/b", 2, r#"{"content":null}"#);
-    let (one, two) = tokio::join!(Things::at(folder.path()), Things::at(folder.path()));
-    for host in [&one, &two] {
-        assert_eq!((host.get("acme/a"), host.get("acme/b")), (Some(2), None));
-    }
-    one.set("acme/a", None).await.unwrap();
-    assert_eq!(Things::at(folder.path()).await.get("acme/a"), None);
-}

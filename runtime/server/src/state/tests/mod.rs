@@ -8,7 +8,7 @@ mod uploads;
 
 use super::documents::{Documents, Replica};
 use super::journal::{Journal, Kind};
-use super::{Found, SharedState, StateError};
+use super::{Content, Found, SharedState, StateError};
 use crate::config::Limits;
 use bytes::Bytes;
 use frostline_objects::Store;
@@ -68,12 +68,17 @@ fn hash(bytes: &str) -> String {
     hex::encode(Sha256::digest(bytes))
 }
 
+fn content(bytes: &'static str) -> Content<()> {
+    Content {
+        sha256: hash(bytes),
+        bytes: Bytes::from(bytes),
+        facts: (),
+    }
+}
+
 async fn put(host: &SharedState<()>, name: &str, bytes: &'static str) -> Result<bool, StateError> {
-    let put = host
-        .guests
-        .of("acme")
-        .put(name, &hash(bytes), Bytes::from(bytes), ())
-        .await;
+    let guests = host.guests.of("acme");
+    let put = guests.put(name, content(bytes), |_| Ok(())).await;
     put.map(|(_, new)| new)
 }
 

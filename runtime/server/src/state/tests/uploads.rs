@@ -1,9 +1,9 @@
 //! Bytes and their versions, whatever a store answers.
 
 use super::s3::{Fault, S3, creates_change};
-use super::{has, hash, host, local, put};
-use crate::state::{Found, StateError};
-use bytes::Bytes;
+use super::{content, files, has, hash, host, local, put};
+use crate::config::Limits;
+use crate::state::{Found, SharedState, StateError};
 use http::Method;
 
 #[tokio::test]
@@ -96,7 +96,7 @@ async fn one_tenants_deletion_takes_nothing_from_another() {
     let (one, two) = (host(server.store()).await, host(server.store()).await);
     for tenant in ["acme", "beta"] {
         let of = one.guests.of(tenant);
-        of.put("a", &hash("same"), Bytes::from("same"), ()).await.unwrap();
+        of.put("a", content("same"), |_| Ok(())).await.unwrap();
     }
     two.journal.catch_up().await.unwrap();
     // The other host has not heard of it yet.
@@ -127,4 +127,47 @@ async fn a_host_sees_what_another_uploads_and_deletes() {
     assert!(two.guests.of("acme").delete("a").await.unwrap());
     one.journal.catch_up().await.unwrap();
     assert!(!has(&one, "a"));
+}
+
+#[tokio::test]
+async fn hosts_that_did_not_hear_of_each_other_keep_to_one_quota_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, two) = (host(local(folder.path())).await, host(local(folder.path())).await);
+    let put = async |host: &SharedState<()>, name: &str, bytes: &'static str| {
+        let fits = |more| match host.guests.of("acme").bytes() + more {
+            wanted @ 6.. => Err(StateError::Full {
+                tenant: "acme".to_owned(),
+                wanted,
+                limit: 5,
+            }),
+            _ => Ok(()),
+        };
+        host.guests.of("acme").put(name, content(bytes), fits).await
+    };
+    put(&one, "a", "four").await.unwrap();
+    assert!(!has(&two, "a"), "it knows nothing of it");
+    let refused = put(&two, "b", "more").await.unwrap_err();
+    assert!(matches!(refused, StateError::Full { wanted: 8, .. }), "{refused}");
+    put(&two, "b", "1").await.unwrap();
+    one.journal.catch_up().await.unwrap();
+    assert_eq!(one.guests.of("acme").bytes(), 5);
+    let blobs = folder.path().join("blobs/guests/acme");
+    assert_eq!(files(&blobs), 2, "what was refused left nothing");
+}
+
+#[tokio::test]
+async fn hosts_that_did_not_hear_of_each_other_keep_no_more_names_than_they_may() {
+    let folder = tempfile::tempdir().unwrap();
+    let limits = Limits {
+        names: 1,
+        ..Limits::default()
+    };
+    let open = || SharedState::<()>::open(local(folder.path()), &limits);
+    let (one, two) = (open().await.unwrap(), open().await.unwrap());
+    put(&one, "a", "one").await.unwrap();
+    let refused = put(&two, "b", "two").await.unwrap_err();
+    assert!(
+        matches!(refused, StateError::TooMany { limit: 1, .. }),
+        "{refused}"
+    );
 }

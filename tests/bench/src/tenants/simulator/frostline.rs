@@ -3,9 +3,9 @@
 use super::outcome::Figures;
 use super::scenario::{Job, Scenario};
 use super::{Answer, Request, Store};
-use crate::device::{Decision, Device, DeviceRules, End, Fate, Guess, Room, Run, Taken, Work};
-use crate::{Budget, Kind, Ledger, Reservation};
-use frostline_tensor::{RunTerms, Terms};
+use frostline_batching::device::{Decision, Device, DeviceRules, End, Fate, Guess, Room, Run, Taken, Work};
+use frostline_batching::{Budget, Kind, Ledger, Reservation};
+use frostline_tensor::RunTerms;
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -114,8 +114,6 @@ impl<'a> Lanes<'a> {
             return;
         }
         figures.taken(self.ledger.held_in_all());
-        figures.run();
-        run.parts.iter().for_each(|part| figures.begun(part.work, now));
         let session = job.filter(|_| run.cold).map_or(0, Job::session);
         let time = job.map_or(Duration::ZERO, |job| job.time(run.rows));
         if run.cold && session <= run.bytes {
@@ -197,19 +195,16 @@ fn stage_of(job: &Job) -> Stage {
 }
 
 impl Store for Lanes<'_> {
-    fn post(&mut self, _now: Duration, request: Request) {
+    fn post(&mut self, request: Request) {
         let (Some(job), Some(rows)) = (self.jobs.get(request.job), NonZeroUsize::new(request.samples)) else {
             return;
         };
         self.requests.insert(request.id, request.job);
         let work = Work {
             id: request.id,
-            tenant: job.tenant.as_str().into(),
-            weight: job.weight,
-            terms: RunTerms {
-                extraction: format!("{}", request.job).into(),
-                terms: Terms::default(),
-            },
+            tenant: format!("tenant {}", request.job).into(),
+            weight: 1,
+            terms: RunTerms::default(),
             stage: stage_of(job),
             rows,
             bytes: 0,

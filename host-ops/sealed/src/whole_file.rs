@@ -14,7 +14,7 @@ const BUFFER: usize = 1 << 18;
 ///
 /// # Errors
 /// The system's own.
-pub(crate) fn check(path: &Path) -> io::Result<()> {
+pub fn check(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return Err(io::Error::new(io::ErrorKind::IsADirectory, "it is a directory"));
     }
@@ -22,7 +22,7 @@ pub(crate) fn check(path: &Path) -> io::Result<()> {
 }
 
 /// Opens a new file to be written; tests open one that is full.
-pub(crate) type Create = fn(&Path) -> io::Result<File>;
+pub type Create = fn(&Path) -> io::Result<File>;
 
 /// Writes what `fill` writes to `path`. A file that was there stays as it is until the new one takes its place.
 ///
@@ -33,25 +33,66 @@ pub fn write(path: &Path, fill: impl FnOnce(&mut BufWriter<&File>) -> io::Result
 }
 
 /// [`write`], into a file that `create` opens. Returns its bytes.
-pub(crate) fn write_to(
+pub fn write_to(
     path: &Path,
     create: Create,
     fill: impl FnOnce(&mut BufWriter<&File>) -> io::Result<()>,
 ) -> io::Result<u64> {
-    let file = temporary(path, create)?;
-    let mut writer = BufWriter::with_capacity(BUFFER, file.as_file());
+    let file = Unfinished(temporary(path, create)?);
+    let mut writer = BufWriter::with_capacity(BUFFER, file.file());
     fill(&mut writer)?;
     writer.flush()?;
     drop(writer);
+    file.finish(path)
+}
+
+/// A file that is written little by little. Dropping it leaves nothing.
+pub struct Unfinished(NamedTempFile);
+
+impl Unfinished {
+    /// Begins a file that is to be at `path`.
+    ///
+    /// # Errors
+    /// The system's own.
+    pub fn begin(path: &Path) -> io::Result<Self> {
+        temporary(path, |path| File::create_new(path)).map(Self)
+    }
+
+    /// What is to be written to.
+    pub fn file(&self) -> &File {
+        self.0.as_file()
+    }
+
+    /// Puts it at the `path` it was begun for. Returns its bytes.
+    ///
+    /// # Errors
+    /// The system's own.
+    pub fn finish(self, path: &Path) -> io::Result<u64> {
+        self.file().sync_all()?;
+        let bytes = self.file().metadata()?.len();
+        self.0.persist(path)?;
+        File::open(folder(path))?.sync_all()?;
+        Ok(bytes)
+    }
+}
+
+/// Writes `bytes` that nobody else may read to `path`, unless there is a file: `false` then, also where somebody made one meanwhile.
+///
+/// # Errors
+/// The system's own.
+pub fn write_new_private(path: &Path, bytes: &[u8]) -> io::Result<bool> {
+    let mut file = NamedTempFile::new_in(folder(path))?;
+    file.write_all(bytes)?;
     file.as_file().sync_all()?;
-    let bytes = file.as_file().metadata()?.len();
-    file.persist(path)?;
-    File::open(folder(path))?.sync_all()?;
-    Ok(bytes)
+    match file.persist_noclobber(path) {
+        Ok(_) => Ok(true),
+        Err(lost) if lost.error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(lost) => Err(lost.error),
+    }
 }
 
 /// Removes what somebody who was killed left half written in `folder`.
-pub(crate) fn sweep(folder: &Path) -> io::Result<()> {
+pub fn sweep(folder: &Path) -> io::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();

@@ -177,9 +177,7 @@ impl<'a> Residents<'a> {
                 .jobs
                 .get(job)
                 .map_or(Duration::ZERO, |job| job.time(resident.running));
-            figures.run();
             figures.ran(job, time);
-            figures.begun(id, now);
             self.lanes
                 .get_mut(index)
                 .into_iter()
@@ -189,7 +187,7 @@ impl<'a> Residents<'a> {
 }
 
 impl Store for Residents<'_> {
-    fn post(&mut self, _now: Duration, request: Request) {
+    fn post(&mut self, request: Request) {
         match self.admission {
             Admission::Programme => {
                 self.waiting.push_back(request);

@@ -1,5 +1,5 @@
 //! What a device would do with given jobs, in virtual time. With [`Policy::Frostline`] the very code decides that decides on hosts.
-//! `docs/device.md` says what the other policies do, and where the figures of the replays come from.
+//! Each job sends the requests of a training batch together, and those of the next while it trains.
 
 mod frostline;
 mod job;
@@ -9,8 +9,8 @@ mod scenario;
 #[cfg(test)]
 mod tests;
 
-pub use outcome::{Outcome, TenantOutcome};
-pub use scenario::{Job, Line, Policy, Scenario, ScenarioError, UnknownPolicy};
+pub(super) use outcome::Outcome;
+pub(super) use scenario::{Policy, Scenario};
 
 use frostline::Lanes;
 use job::Progress;
@@ -39,7 +39,7 @@ struct Answer {
 /// Lanes under some policy.
 trait Store {
     /// A request comes.
-    fn post(&mut self, now: Duration, request: Request);
+    fn post(&mut self, request: Request);
 
     /// Ends what is over, begins what can run; what became of requests.
     fn work(&mut self, now: Duration, figures: &mut Figures) -> Vec<Answer>;
@@ -52,25 +52,21 @@ trait Store {
 }
 
 /// Plays a scenario to its end.
-///
-/// # Errors
-/// [`ScenarioError`] where it cannot be meant.
-pub fn simulate(scenario: &Scenario) -> Result<Outcome, ScenarioError> {
-    scenario.check()?;
+pub(super) fn simulate(scenario: &Scenario, policy: Policy) -> Outcome {
     let mut play = Play {
         scenario,
-        store: match scenario.policy {
+        store: match policy {
             Policy::Frostline => Box::new(Lanes::new(scenario)),
             Policy::Fixed(batch) => Box::new(Residents::new(scenario, Admission::Everybody { batch })),
             Policy::HapiLp => Box::new(Residents::new(scenario, Admission::Programme)),
         },
         jobs: scenario.jobs.iter().map(Progress::new).collect(),
         events: BinaryHeap::new(),
-        figures: Figures::new(scenario),
+        figures: Figures::default(),
         asked: 0,
     };
     play.play();
-    Ok(play.figures.outcome(scenario))
+    play.figures.outcome(scenario)
 }
 
 struct Play<'a> {
@@ -85,10 +81,8 @@ struct Play<'a> {
 
 impl Play<'_> {
     fn play(&mut self) {
-        for (index, job) in self.scenario.jobs.iter().enumerate() {
-            self.events
-                .push(Reverse((scenario::duration(job.arrives), index, false)));
-        }
+        let arrivals = (0..self.jobs.len()).map(|job| Reverse((Duration::ZERO, job, false)));
+        self.events.extend(arrivals);
         let mut now = Duration::ZERO;
         loop {
             let event = self.events.peek().map(|Reverse((at, ..))| *at);
@@ -144,8 +138,7 @@ impl Play<'_> {
                 job: index,
                 samples,
             };
-            self.figures.posted(request.id, now);
-            self.store.post(now, request);
+            self.store.post(request);
         }
         if job.is_done() {
             self.figures.finished(index, now);

@@ -1,0 +1,115 @@
+//! Who asks, and what of this host is there for them: all that tenants' requests see.
+
+mod quotas;
+mod uploads;
+
+use crate::config::HostConfig;
+use crate::guest_lines::{Owner, Source, since_1970};
+use crate::library::Library;
+use crate::machine::Machine;
+use crate::metrics::Metrics;
+use crate::refusal::Refusal;
+use crate::scheduling::Scheduling;
+use crate::service::Service;
+use crate::tenants::{Pass, Tenant};
+use frostline_sandbox::OnLine;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// How often what runs is held against what is known of its tenant: who ends it waits a second.
+const CHECK: Duration = Duration::from_secs(1);
+
+/// A tenant at this host.
+#[derive(Clone)]
+pub(crate) struct Caller {
+    service: Arc<Service>,
+    pass: Pass,
+}
+
+impl Caller {
+    pub(crate) fn new(service: Arc<Service>, pass: Pass) -> Self {
+        Self { service, pass }
+    }
+
+    pub(crate) fn tenant(&self) -> &Tenant {
+        &self.pass.tenant
+    }
+
+    pub(crate) fn service(&self) -> &Arc<Service> {
+        &self.service
+    }
+
+    pub(crate) fn config(&self) -> &HostConfig {
+        &self.service.config
+    }
+
+    pub(crate) fn library(&self) -> &Library {
+        &self.service.library
+    }
+
+    pub(crate) fn machine(&self) -> &Machine {
+        &self.service.machine
+    }
+
+    pub(crate) fn scheduling(&self) -> &Scheduling {
+        &self.service.scheduling
+    }
+
+    pub(crate) fn metrics(&self) -> &Arc<Metrics> {
+        &self.service.operations.metrics
+    }
+
+    /// Ends when what runs for the tenant, by this guest if there is one, may not go on: the token was revoked or expired, the tenant
+    /// disabled or removed, or the guest disabled.
+    pub(crate) async fn dismissed(&self, guest: Option<&str>) -> Refusal {
+        loop {
+            tokio::time::sleep(CHECK).await;
+            let stays = self.service.tenants.stays(&self.pass, frostline_profile::now());
+            let runs = || guest.map_or(Ok(()), |guest| self.may_run(guest));
+            if let Err(refusal) = stays.map_err(Refusal::from).and_then(|()| runs()) {
+                tracing::info!(%refusal, "what ran was ended");
+                return refusal;
+            }
+        }
+    }
+
+    /// Does `work` within the time that a request of the tenant's may take, and while the host runs.
+    ///
+    /// # Errors
+    /// Its own, [`Refusal::Deadline`] and [`Refusal::Stopping`].
+    pub(crate) async fn in_time<T>(
+        &self,
+        work: impl Future<Output = Result<T, Refusal>>,
+    ) -> Result<T, Refusal> {
+        let wall = self.tenant().allowed.wall();
+        let seconds = wall.as_secs();
+        tokio::select! {
+            outcome = timeout(wall, work) => outcome.map_err(|_| Refusal::Deadline { seconds })?,
+            () = self.scheduling().end.cancelled() => Err(Refusal::Stopping),
+        }
+    }
+
+    /// Writes down what the tenant did.
+    pub(crate) fn note(&self, what: &str, detail: impl Into<String>) {
+        let name = &self.tenant().name;
+        let audit = &self.service.operations.audit;
+        audit.note(&format!("tenant {name}"), what, name, detail);
+    }
+
+    /// What keeps the lines that `guest` logs in the extraction `id`, for the tenant to read.
+    pub(crate) fn on_line(&self, guest: &str, id: &str) -> OnLine {
+        let lines = Arc::clone(&self.service.operations.lines);
+        let source = Source {
+            owner: self.owner().clone(),
+            guest: guest.into(),
+            extraction: id.into(),
+        };
+        Arc::new(move |level, text| lines.keep(&source, level, text, since_1970()))
+    }
+
+    /// Whose lines it reads.
+    pub(crate) fn owner(&self) -> &Owner {
+        &self.tenant().owner
+    }
+}

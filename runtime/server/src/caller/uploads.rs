@@ -1,0 +1,129 @@
+//! The guests and models that a tenant may use.
+
+use super::Caller;
+use crate::refusal::Refusal;
+use crate::state::{Facts, Found, ModelFacts, Owned, SHARED, Stored};
+use frostline_sandbox::{Allowance, CutView, Guest, ModelView};
+use frostline_wire::{Description, Pin};
+use std::sync::Arc;
+
+impl Caller {
+    /// Its guests.
+    pub(crate) fn guests(&self) -> Owned<'_, ()> {
+        self.library().guests.of(&self.tenant().name)
+    }
+
+    /// Its models.
+    pub(crate) fn models(&self) -> Owned<'_, ModelFacts> {
+        self.library().models.of(&self.tenant().name)
+    }
+
+    /// The models that all tenants may use.
+    pub(crate) fn shared_models(&self) -> Owned<'_, ModelFacts> {
+        self.library().models.of(SHARED)
+    }
+
+    /// What it means by a model's name, and whether that is a shared one. Its own models come first.
+    pub(crate) fn find_model(&self, name: &str, sha256: Option<&str>) -> (Found<ModelFacts>, bool) {
+        match (
+            self.models().find(name, sha256),
+            self.shared_models().find(name, sha256),
+        ) {
+            (Found::Nothing, shared) | (Found::Other(_), shared @ Found::Version(_)) => (shared, true),
+            (own, _) => (own, false),
+        }
+    }
+
+    /// Refuses a guest that an admin disabled.
+    ///
+    /// # Errors
+    /// [`Refusal::GuestDisabled`].
+    pub(crate) fn may_run(&self, guest: &str) -> Result<(), Refusal> {
+        if self.guests().disabled(guest) {
+            return Err(self.guest_disabled(guest));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn guest_disabled(&self, guest: &str) -> Refusal {
+        Refusal::GuestDisabled {
+            tenant: self.tenant().name.clone(),
+            guest: guest.to_owned(),
+        }
+    }
+
+    /// The version of a pin, if there is such a guest and it may run.
+    ///
+    /// # Errors
+    /// [`Refusal`], naming it.
+    pub(crate) fn may_use(&self, pin: &Pin) -> Result<Arc<Stored<()>>, Refusal> {
+        let stored = pinned(self.guests().find(&pin.name, Some(&pin.sha256)), "guest", pin)?;
+        tracing::Span::current().record("guest", &pin.name);
+        self.may_run(&pin.name)?;
+        Ok(stored)
+    }
+
+    /// The guest of a pin, ready to run; for whoever has a permit.
+    pub(crate) async fn guest(&self, pin: &Pin, allowance: &Arc<Allowance>) -> Result<Guest, Refusal> {
+        let version = self.may_use(pin)?;
+        self.library()
+            .guest(&self.tenant().name, &version, allowance)
+            .await
+    }
+
+    /// The model of a pin, as guests see it.
+    pub(crate) fn model(&self, pin: &Pin) -> Result<Arc<ModelView>, Refusal> {
+        let (found, _) = self.find_model(&pin.name, Some(&pin.sha256));
+        let stored = pinned(found, "model", pin)?;
+        let facts = &stored.facts;
+        let cuts = facts.cuts.iter().map(|cut| CutView {
+            name: cut.name.clone(),
+            shape: cut.shape.clone(),
+        });
+        Ok(Arc::new(ModelView {
+            sha256: stored.sha256.clone(),
+            input: facts.input.clone(),
+            input_shape: facts.input_shape.clone(),
+            cuts: cuts.collect(),
+        }))
+    }
+
+    /// What the guest says it does for the model.
+    pub(crate) async fn describe(
+        &self,
+        guest: &Guest,
+        model: &Arc<ModelView>,
+        parameters: &str,
+        allowance: &Arc<Allowance>,
+    ) -> Result<Arc<Description>, Refusal> {
+        let limit = self.config().limits.parameter_bytes;
+        if parameters.len() > limit {
+            return Err(Refusal::TooLarge {
+                what: "parameters".to_owned(),
+                bytes: parameters.len() as u64,
+                limit: limit as u64,
+            });
+        }
+        let tenant = &self.tenant().name;
+        self.library()
+            .describe(tenant, guest, model, parameters, allowance)
+            .await
+    }
+}
+
+/// The version a pin names.
+fn pinned<F: Facts>(found: Found<F>, what: &str, pin: &Pin) -> Result<Arc<Stored<F>>, Refusal> {
+    let Pin { name, sha256 } = pin;
+    match found {
+        Found::Version(stored) => Ok(stored),
+        Found::Nothing => Err(Refusal::not_found(format!(
+            "this host has no {what} {name:?}; upload it with PUT /v1/{what}s/{name}"
+        ))),
+        Found::Other(newest) => Err(Refusal::OtherVersion {
+            message: format!(
+                "the {what} {name:?} on this host has the SHA-256 {}, not {sha256}; upload yours again, or ask for that one",
+                newest.sha256
+            ),
+        }),
+    }
+}
