@@ -128,8 +128,8 @@ fn the_best_epoch_is_the_one_with_the_best_figure() {
     let run = folder.path();
     let epoch = |number: u32, rmse: &str| {
         format!(
-            "{{\"event\":\"epoch\",\"epoch\":{number},\"loss\":1.0,\"validation_mae\":1.0,\"validation_rmse\":{rmse},\"bytes_received\":1,\
-             \"seconds\":1.0,\"waited_seconds\":0.0,\"split\":\"none\",\"skipped\":0,\"at\":{number}}}\n"
+            "{{\"event\":\"epoch\",\"epoch\":{number},\"loss\":1.0,\"validation_mae\":1.0,\"validation_rmse\":{rmse},\"validation_r2\":0.5,\
+             \"bytes_received\":1,\"validation_bytes_received\":0,\"kept_rows\":0,\"fetched_rows\":1,\"seconds\":1.0,\"waited_seconds\":0.0,\"split\":\"none\",\"skipped\":0,\"at\":{number}}}\n"
         )
     };
     let text = [
@@ -169,11 +169,12 @@ fn words_of_strangers_stay_words() {
     fs::write(run.join("mistakes/mistakes.json"), listed.to_string()).unwrap();
     for event in [
         serde_json::json!({"event": "warning", "message": evil, "at": 1.0}),
-        serde_json::json!({"event": "store", "message": evil}),
+        serde_json::json!({"event": "shared", "what": "taken", "rows": 1, "bytes": 1, "store": evil}),
         serde_json::json!({"event": "host", "host": evil, "state": "down", "reason": evil}),
         serde_json::json!({"event": "bad_sample", "key": evil, "message": evil}),
-        serde_json::json!({"event": "replan", "step": 1, "from": evil, "to": evil, "encoding": evil, "reason": evil}),
-        serde_json::json!({"event": "epoch", "epoch": 21, "loss": 1.0, "validation_<b>": 1.0, "seconds": 1.0, "split": evil}),
+        serde_json::json!({"event": "replan", "step": 1, "from": evil, "to": evil, "encoding": "f16", "reason": evil}),
+        serde_json::json!({"event": "epoch", "epoch": 21, "loss": 1.0, "validation_<b>": 1.0, "validation_accuracy": 0.5, "bytes_received": 1,
+            "validation_bytes_received": 0, "seconds": 1.0, "waited_seconds": 0.5, "split": evil, "skipped": 0, "kept_rows": 0, "fetched_rows": 1}),
     ] {
         let file = run.join("events.jsonl");
         let text = fs::read_to_string(&file).unwrap() + &event.to_string() + "\n";
@@ -281,12 +282,13 @@ fn a_plan_stands_beside_what_was_measured_without_kept_rows() {
     let step = |epoch: u32, step: u32, waited: f64| {
         format!(
             "{{\"event\":\"step\",\"epoch\":{epoch},\"step\":{step},\"loss\":1.0,\"split\":\"a\",\"waited_seconds\":{waited},\
-             \"computed_seconds\":0.5,\"bytes_received\":1,\"at\":{step}}}\n"
+             \"computed_seconds\":0.5,\"bytes_received\":1,\"rows\":1,\"kept_rows\":0,\"at\":{step}}}\n"
         )
     };
     let epoch = |epoch: u32, kept: u32| {
         format!(
-            "{{\"event\":\"epoch\",\"epoch\":{epoch},\"loss\":1.0,\"seconds\":2.0,\"kept_rows\":{kept},\"at\":{}}}\n",
+            "{{\"event\":\"epoch\",\"epoch\":{epoch},\"loss\":1.0,\"validation_accuracy\":0.5,\"bytes_received\":1,\"validation_bytes_received\":0,\
+             \"seconds\":2.0,\"waited_seconds\":0.0,\"split\":\"a\",\"skipped\":0,\"kept_rows\":{kept},\"fetched_rows\":0,\"at\":{}}}\n",
             epoch * 3
         )
     };

@@ -11,14 +11,14 @@ fn metrics_are_a_table_by_epoch() {
     let run = folder.path();
     let text = "\
         {\"event\":\"epoch\",\"epoch\":1,\"loss\":0.5,\"validation_accuracy\":0.25,\"bytes_received\":10,\"validation_bytes_received\":4,\
-        \"seconds\":2.5,\"waited_seconds\":1.0,\"split\":\"a,\\\"b\\\"\",\"skipped\":0,\"at\":3}\n\
-        {\"event\":\"epoch\",\"epoch\":2,\"loss\":null,\"validation_accuracy\":0.75,\"bytes_received\":0,\"seconds\":0.5,\"waited_seconds\":0.0,\
+        \"seconds\":2.5,\"waited_seconds\":1.0,\"split\":\"a,\\\"b\\\"\",\"skipped\":0,\"kept_rows\":0,\"fetched_rows\":8,\"at\":3}\n\
+        {\"event\":\"epoch\",\"epoch\":2,\"loss\":null,\"validation_accuracy\":0.75,\"bytes_received\":0,\"validation_bytes_received\":0,\"seconds\":0.5,\"waited_seconds\":0.0,\
         \"split\":\"none\",\"skipped\":1,\"kept_rows\":7,\"fetched_rows\":1,\"at\":4}\n";
     std::fs::write(run.join("events.jsonl"), text).unwrap();
     assert_eq!(
         metrics_csv(&Run::read(run).unwrap()),
         "epoch,loss,validation_accuracy,seconds,waited_seconds,bytes,split,kept_rows,fetched_rows,skipped\n\
-         1,0.5,0.25,2.5,1,10,\"a,\"\"b\"\"\",,,0\n\
+         1,0.5,0.25,2.5,1,10,\"a,\"\"b\"\"\",0,8,0\n\
          2,,0.75,0.5,0,0,none,7,1,1\n"
     );
 }
