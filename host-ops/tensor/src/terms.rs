@@ -16,9 +16,6 @@ pub struct Terms {
     /// same whatever they are asked with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fixed_batch: Option<usize>,
-    /// Its rows may share a run with rows of other tenants that allow it too.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub shared_runs: bool,
     /// How exactly a GPU has to compute. A CPU computes in full whatever is allowed.
     #[serde(skip_serializing_if = "Precision::is_full")]
     pub precision: Precision,
@@ -83,11 +80,6 @@ pub enum TermsError {
         /// What was asked for.
         priority: i32,
     },
-    /// Rows that must be alone cannot share a run.
-    #[error(
-        "fixed_batch and shared_runs exclude each other: a run of a fixed batch is never joined; leave one out"
-    )]
-    FixedAndShared,
 }
 
 impl Terms {
@@ -105,7 +97,6 @@ impl Terms {
         let Self {
             priority,
             fixed_batch,
-            shared_runs,
             precision: _,
         } = self;
         if !Self::PRIORITY.contains(&priority) {
@@ -113,7 +104,6 @@ impl Terms {
         }
         match fixed_batch {
             Some(rows) if !Self::FIXED_BATCH.contains(&rows) => Err(TermsError::FixedBatch { rows }),
-            Some(_) if shared_runs => Err(TermsError::FixedAndShared),
             _ => Ok(()),
         }
     }
@@ -144,10 +134,5 @@ mod tests {
             ..Terms::default()
         };
         assert!(first(-100).check().is_ok() && first(101).check().is_err());
-        let both = Terms {
-            shared_runs: true,
-            ..fixed(8)
-        };
-        assert_eq!(both.check(), Err(TermsError::FixedAndShared));
     }
 }

@@ -3,7 +3,7 @@
 use crate::HostileModel;
 use crate::parts::{hostile, network};
 use frostline_graph::build::{int, integers, node};
-use frostline_graph::onnx::{NodeProto, TensorProto};
+use frostline_graph::onnx::{NodeProto, TensorProto, data_type};
 
 pub(crate) fn all() -> Vec<HostileModel> {
     let huge = || integers("huge", &[1 << 20, 1 << 20]);
@@ -37,6 +37,8 @@ pub(crate) fn all() -> Vec<HostileModel> {
         ),
         overflow(),
         sized_by_data(),
+        cut_by_data(),
+        unwritten_product(),
         one_batch(),
         squared_batch(),
         many_values(),
@@ -79,6 +81,29 @@ fn sized_by_data() -> HostileModel {
         vec![integers("one", &[1])],
         &["ConstantOfShape", "depends on the data"],
     )
+}
+
+/// What is left of its input is known only from the data: perhaps nothing.
+fn cut_by_data() -> HostileModel {
+    let nodes = vec![
+        node("Cast", &["x"], &["count"]).with([int("to", 7)]),
+        node("Reshape", &["x", "count"], &["bomb"]),
+    ];
+    bomb("cut-by-data", nodes, vec![], &["Reshape", "depends on the data"])
+}
+
+/// A product over an axis of size 0, which ONNX Runtime 1.31 leaves unwritten: what memory held before comes out.
+fn unwritten_product() -> HostileModel {
+    let nodes = vec![
+        node("Unsqueeze", &["x", "one"], &["rows"]),
+        node("Slice", &["rows", "zero", "zero", "one"], &["none"]),
+        node("MatMul", &["left", "none"], &["product"]),
+        node("Squeeze", &["product", "one"], &["bomb"]),
+    ];
+    let mut left = integers("left", &[]);
+    (left.dims, left.data_type) = (vec![1, 0], data_type::FLOAT);
+    let weights = vec![left, integers("zero", &[0]), integers("one", &[1])];
+    bomb("product-over-nothing", nodes, weights, &["axis of size 0"])
 }
 
 /// Harmless, but for a batch of 8.

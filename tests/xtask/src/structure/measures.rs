@@ -3,7 +3,7 @@
 use super::source::{Crate, File, attributes, is_test};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
-use syn::{ImplItemFn, Item, ItemFn, TraitItemFn};
+use syn::{Block, ImplItemFn, Item, ItemFn, Signature, TraitItemFn};
 
 #[derive(Default)]
 pub(crate) struct Lines {
@@ -11,10 +11,28 @@ pub(crate) struct Lines {
     pub(crate) files: Vec<usize>,
     /// Of each function outside of tests.
     pub(crate) functions: Vec<usize>,
+    /// The functions that no reader takes in, with what is too much.
+    pub(crate) unwieldy: Vec<Unwieldy>,
+    file: String,
     pub(crate) tests: usize,
     /// Without tests, imports, comments and empty lines.
     pub(crate) code: usize,
 }
+
+/// A function beyond a limit.
+#[derive(Debug)]
+pub(crate) struct Unwieldy {
+    /// Its file and name.
+    pub(crate) name: String,
+    pub(crate) lines: usize,
+    pub(crate) parameters: usize,
+}
+
+/// Most lines of a function.
+pub(crate) const MOST_LINES: usize = 60;
+
+/// Most parameters of a function, `self` included.
+pub(crate) const MOST_PARAMETERS: usize = 5;
 
 impl Lines {
     pub(crate) fn of(of: &Crate) -> Self {
@@ -22,7 +40,8 @@ impl Lines {
             tests: of.test_files,
             ..Self::default()
         };
-        for file in of.files.values() {
+        for (path, file) in &of.files {
+            lines.file = format!("{} {}", of.name, path.join("::"));
             let tests: usize = file
                 .syntax
                 .items
@@ -42,9 +61,22 @@ impl Lines {
         self.files.iter().sum()
     }
 
+    fn add_function(&mut self, signature: &Signature, body: &Block) {
+        let (lines, parameters) = (span(signature) + span(body) - 1, signature.inputs.len());
+        self.functions.push(lines);
+        if lines > MOST_LINES || parameters > MOST_PARAMETERS {
+            self.unwieldy.push(Unwieldy {
+                name: format!("{} {}", self.file, signature.ident),
+                lines,
+                parameters,
+            });
+        }
+    }
+
     pub(crate) fn add(&mut self, other: Self) {
         self.files.extend(other.files);
         self.functions.extend(other.functions);
+        self.unwieldy.extend(other.unwieldy);
         self.tests += other.tests;
         self.code += other.code;
     }
@@ -79,20 +111,18 @@ impl<'a> Visit<'a> for Lines {
     }
 
     fn visit_item_fn(&mut self, function: &'a ItemFn) {
-        self.functions
-            .push(span(&function.sig) + span(&function.block) - 1);
+        self.add_function(&function.sig, &function.block);
         visit::visit_item_fn(self, function);
     }
 
     fn visit_impl_item_fn(&mut self, function: &'a ImplItemFn) {
-        self.functions
-            .push(span(&function.sig) + span(&function.block) - 1);
+        self.add_function(&function.sig, &function.block);
         visit::visit_impl_item_fn(self, function);
     }
 
     fn visit_trait_item_fn(&mut self, function: &'a TraitItemFn) {
         if let Some(body) = &function.default {
-            self.functions.push(span(&function.sig) + span(body) - 1);
+            self.add_function(&function.sig, body);
         }
     }
 }

@@ -7,7 +7,7 @@ mod source;
 
 use crate::workspace::root;
 use anyhow::{Result, bail};
-use measures::{Lines, percentile};
+use measures::{Lines, MOST_LINES, MOST_PARAMETERS, Unwieldy, percentile};
 use source::Crate;
 use std::path::{Path, PathBuf};
 
@@ -69,6 +69,18 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         percentile(functions, 50),
         percentile(functions, 90)
     );
+    let count = |beyond: fn(&Unwieldy) -> bool| whole.unwieldy.iter().filter(|each| beyond(each)).count();
+    println!(
+        "functions of more than {MOST_LINES} lines: {}; of more than {MOST_PARAMETERS} parameters: {}",
+        count(|each| each.lines > MOST_LINES),
+        count(|each| each.parameters > MOST_PARAMETERS)
+    );
+    for each in &whole.unwieldy {
+        println!(
+            "  {}: {} lines, {} parameters",
+            each.name, each.lines, each.parameters
+        );
+    }
     Ok(())
 }
 
