@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 fn ended_run(folder: &Path, name: &str) -> PathBuf {
     let run = folder.join(name);
     std::fs::create_dir(&run).unwrap();
-    let epoch = serde_json::json!({"event": "epoch", "epoch": 1, "loss": 0.5, "validation_accuracy": 0.75, "bytes_received": 9, "seconds": 1.0,
-        "waited_seconds": 0.5, "split": "none", "skipped": 0, "at": 2.0});
+    let epoch = serde_json::json!({"event": "epoch", "epoch": 1, "loss": 0.5, "validation_accuracy": 0.75, "bytes_received": 9,
+        "validation_bytes_received": 0, "seconds": 1.0, "waited_seconds": 0.5, "split": "none", "skipped": 0, "kept_rows": 0, "fetched_rows": 3,
+        "at": 2.0});
     std::fs::write(run.join("events.jsonl"), format!("{epoch}\n")).unwrap();
     run
 }
@@ -53,7 +54,11 @@ fn a_report_is_written_into_the_runs_folder_and_a_comparison_where_it_is_wanted(
 fn a_broken_run_is_named_by_file_and_line_and_leaves_no_report() {
     let folder = tempfile::tempdir().unwrap();
     let run = ended_run(folder.path(), "run");
-    std::fs::write(run.join("events.jsonl"), "{\"event\":\"warning\"}\n{oh\n").unwrap();
+    std::fs::write(
+        run.join("events.jsonl"),
+        "{\"event\":\"warning\",\"message\":\"oh\"}\n{oh\n",
+    )
+    .unwrap();
     let output = frostline(&["report", run.to_str().unwrap()]);
     let words = String::from_utf8(output.stderr).unwrap();
     assert!(

@@ -1,7 +1,7 @@
 //! Sweeps that do not go as they should: what they came to is written all the same.
 
 use super::runs::signalled;
-use super::{backbone, failure, repository};
+use super::{backbone, repository};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -44,6 +44,12 @@ fn events(output: &Output) -> Vec<Value> {
         .collect()
 }
 
+/// Why it failed, behind what it warned of.
+fn failure(output: &Output) -> Value {
+    let said = String::from_utf8_lossy(&output.stderr);
+    serde_json::from_str(said.lines().last().unwrap()).unwrap()
+}
+
 /// What the sweep came to, whose model and report are there.
 fn swept(events: &[Value]) -> &Value {
     let sweep = events.last().unwrap();
@@ -73,7 +79,7 @@ fn a_variant_that_diverges_late_has_its_best_epoch_and_the_others_go_on() {
         "{rows:?}"
     );
     let at_once = ["--lr", "1e9", "--epochs", "2", "--sweep", "seed=0,1"];
-    let none = sweep(&folder.path().join("none"), &at_once).output().unwrap();
+    let none = sweep(folder.path(), &at_once).output().unwrap();
     let said = failure(&none);
     assert!(
         said["error"]
