@@ -160,6 +160,19 @@ mod tests {
     }
 
     #[test]
+    fn what_is_recorded_opens_nothing() {
+        let mut job = spec();
+        job.data = "https://me:word@store/a?sig=abc".to_owned();
+        job.feature_store = Some("s3://key:secret@bucket/rows".to_owned());
+        job.hosts.token_file = Some("/dev/fd/7".into());
+        job.hosts.host = vec!["https://me:word@host:8443".to_owned()];
+        let text = serde_json::to_string(&job.recorded()).unwrap();
+        for secret in ["word", "sig=abc", "secret", "/dev/fd"] {
+            assert!(!text.contains(secret), "{text}");
+        }
+    }
+
+    #[test]
     fn epochs_may_change_where_no_rate_depends_on_them() {
         let of = |epochs, scheduler| {
             let mut job = spec();

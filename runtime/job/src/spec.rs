@@ -47,7 +47,7 @@ settings! {
         Exact candidates: Option<Vec<Split>> = None => arg(skip);
         /// What the link moves, in bytes a second, instead of measuring it
         Free link_bytes_per_second: Option<f64> = None
-            => arg(long, hide = true, value_name = "NUMBER", value_parser = above_zero);
+            => arg(long, value_name = "NUMBER", value_parser = above_zero);
         /// How an image becomes the network's input; by default as the model says, else as for ImageNet
         Identity pixels: Option<PixelSpec> = None => arg(skip);
         /// Use this guest (a component or a core module) instead of the stock one
@@ -216,6 +216,8 @@ impl JobSpec {
                 *file = whole;
             }
         }
+        // A pipe, which Python hands a token over by, is no place to come back to.
+        hosts.token_file.take_if(|file| file.starts_with("/dev/fd"));
         let urls = hosts.host.iter_mut().chain(spec.feature_store.as_mut());
         for url in urls.chain([&mut spec.data]) {
             *url = without_secrets(url);
