@@ -111,7 +111,8 @@ mod tests {
 
     #[test]
     fn what_makes_another_job_is_named_with_both_values() {
-        let changes: [(fn(&mut JobSpec), [&str; 2]); 6] = [
+        type Change = fn(&mut JobSpec);
+        let changes: [(Change, [&str; 2]); 6] = [
             (
                 |job| job.recipe.lr = Some(LearningRates::One(0.5)),
                 ["--lr was 0.003 ", "is 0.5 now"],

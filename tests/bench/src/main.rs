@@ -27,9 +27,9 @@ mod replan;
 mod report;
 mod resume;
 mod reuse;
+mod rig;
 mod run;
 mod scale;
-mod splits;
 mod study;
 mod tenants;
 mod tiers;
@@ -80,7 +80,7 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
     ),
     (
         "grid",
-        "two tiers: is the planned cut the best one, and how much faster is it than raw objects",
+        "two tiers: is the planned cut the best one, what do others take, and how much faster is it than raw objects",
         grid::run,
     ),
     (
@@ -100,7 +100,7 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
     ),
     (
         "peers",
-        "two tiers: the same task by PyTorch over the same link",
+        "two tiers: the same task by PyTorch over the same link, in steps and in jobs of 20 epochs whose frozen layers run once",
         peers::run,
     ),
     (
@@ -124,19 +124,9 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
         resume::run,
     ),
     (
-        "reuse",
-        "two tiers: jobs of 20 epochs whose frozen layers run once, against streaming, PyTorch and extracting once; a second job",
-        reuse::run,
-    ),
-    (
         "scale",
         "two PyTorch trainers and two hosts: equal losses, what the second one brings, and what restarts and deaths of hosts cost",
         scale::run,
-    ),
-    (
-        "splits",
-        "two tiers: the time at every cut relative to the freeze cut",
-        splits::run,
     ),
     (
         "study",
@@ -166,9 +156,13 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
 ];
 
 /// Those whose networks can be named, and whose links.
-const TAKE_NETWORKS: &[&str] = &["grid", "peers", "reuse", "splits"];
-const TAKE_LINKS: &[&str] = &["grid", "reuse"];
-const TAKE_PARTS: &[(&str, &[&str])] = &[("accuracy", &accuracy::PARTS), ("tenants", &tenants::PARTS)];
+const TAKE_NETWORKS: &[&str] = &["grid", "peers"];
+const TAKE_LINKS: &[&str] = &["grid", "peers"];
+const TAKE_PARTS: &[(&str, &[&str])] = &[
+    ("accuracy", &accuracy::PARTS),
+    ("peers", &peers::PARTS),
+    ("tenants", &tenants::PARTS),
+];
 const TAKE_SUFFIXES: &[&str] = &["training"];
 
 /// Benchmarks of Frostline; without a name, those there are get listed
@@ -184,16 +178,16 @@ pub(crate) struct Arguments {
     /// the demo, or those that FROSTLINE_SHARED names
     #[arg(long, value_name = "DIR", value_parser = folder)]
     pub(crate) photos: Option<PathBuf>,
-    /// Networks that grid, splits, peers and reuse measure instead of the usual ones
+    /// Networks that grid and peers measure instead of the usual ones
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = PossibleValuesParser::new(networks::NETWORKS))]
     pub(crate) networks: Vec<String>,
     /// Ends of networks that training measures instead of the usual ones
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = PossibleValuesParser::new(training::SUFFIXES))]
     pub(crate) suffixes: Vec<String>,
-    /// Links that grid and reuse measure instead of the usual ones, in Mbit/s
+    /// Links that grid and the jobs of peers measure instead of the usual ones, in Mbit/s
     #[arg(long, value_name = "RATES", value_delimiter = ',', value_parser = rate)]
     pub(crate) links: Vec<f64>,
-    /// Parts of accuracy or tenants to run alone, into a file of their own
+    /// Parts of accuracy, peers or tenants to run alone, into a file of their own
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) parts: Vec<String>,
     /// Be the trainer of the benchmark dataset, on the listing at this address

@@ -1,11 +1,11 @@
 //! How well the stages overlap in steady state: what each tier does all the time, at three cells; and whether the losses are the same
 //! whatever travels.
 
-use crate::grid::describe;
-use crate::networks::{Grid, short};
+use crate::networks::short;
 use crate::planner::Plan;
 use crate::report::Report;
-use crate::tiers::{Meter, Tiers, Used};
+use crate::rig::Rig;
+use crate::tiers::{Meter, Used};
 use crate::trainer::{Step, Trainer};
 use anyhow::{Context, Result};
 use frostline_trainer::Flow;
@@ -26,15 +26,16 @@ const TOLERANCE_F16: f64 = 5e-3;
 const LEARNING_RATE: f32 = 1e-3;
 
 pub(crate) fn run(report: &mut Report) -> Result<()> {
-    let grid = Grid::read()?;
     let steps = if report.quick() { 14 } else { 32 };
-    let tiers = Tiers::open(&report.photos())?;
-    describe(&tiers);
+    let rig = Rig::open(report)?;
     println!("{steps} steps a job, those at its ends left out\n");
     print_header();
     let mut differences = Differences::default();
     for (name, mbit) in CELLS {
-        let jobs = cell(report, &grid, &tiers, (name, mbit), steps)?;
+        let network = rig.grid.network(name)?;
+        let jobs = Trainer::with_host(&rig.tiers, network, network.batch(true), |trainer| {
+            cell(report, trainer, mbit, steps)
+        })?;
         differences.add(&jobs)?;
     }
     println!(
@@ -45,29 +46,19 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Measures all variants of a cell on a host of its own. The shares of the one that the plan chose go into the report.
-fn cell(
-    report: &mut Report,
-    grid: &Grid,
-    tiers: &Tiers,
-    (name, mbit): (&str, f64),
-    steps: u64,
-) -> Result<Vec<Job>> {
-    let network = grid.network(name)?;
-    let folder = tempfile::tempdir()?;
-    tiers.link().hold(None)?;
-    let host = tiers.host(folder.path())?;
-    let mut trainer = Trainer::open(tiers, &host, network, network.batch(true))?;
-    trainer.upload()?;
-    tiers.link().hold(Some(mbit))?;
-    let plan = Plan::ask(&trainer, "auto", network.cuts(true))?;
+/// Measures all variants of a cell. The shares of the one that the plan chose go into the report.
+fn cell(report: &mut Report, trainer: &Trainer<'_>, mbit: f64, steps: u64) -> Result<Vec<Job>> {
+    let network = trainer.network();
+    let name = &network.name;
+    trainer.tiers().link().hold(Some(mbit))?;
+    let plan = Plan::ask(trainer, "auto", network.cuts(true))?;
     let planned = Variant {
         split: plan.split.clone(),
         encoding: plan.encoding,
     };
     let mut jobs = Vec::new();
     for variant in variants(&planned, &network.freeze) {
-        let job = Job::measure(&trainer, variant, plan.flow(), mbit, steps)?;
+        let job = Job::measure(trainer, variant, plan.flow(), mbit, steps)?;
         job.print(name, mbit);
         if job.variant == planned {
             job.report(report, &format!("{name}_{mbit}mbit"));

@@ -1,14 +1,14 @@
 //! The same fine-tuning by PyTorch on the trainer's core, reading the same S3 server over the same link: with a DataLoader, and by
 //! "extract the features once to the bucket, then train a head".
 
-use crate::grid::describe;
 use crate::legs::leg;
-use crate::networks::{Grid, Network, noted, short};
+use crate::networks::short;
 use crate::package::Package;
 use crate::planner::Plan;
 use crate::report::{Report, geometric_mean, quantile};
+use crate::reuse;
+use crate::rig::Rig;
 use crate::run::{json_lines, text};
-use crate::tiers::Tiers;
 use crate::trainer::Trainer;
 use crate::training::torch;
 use anyhow::{Context, Result};
@@ -53,12 +53,23 @@ struct Compared {
     extracted: f64,
 }
 
+/// What can be run alone: steps in steady state, and whole jobs whose frozen layers run once.
+pub(crate) const PARTS: [&str; 2] = ["steps", "jobs"];
+
 pub(crate) fn run(report: &mut Report) -> Result<()> {
-    let grid = Grid::read()?;
-    let extent = if report.quick() { QUICK } else { FULL };
     let python = torch(&["--vision"])?;
-    let tiers = Tiers::open(&report.photos())?;
-    describe(&tiers);
+    let rig = Rig::open(report)?;
+    if report.has("steps") {
+        steps(report, &rig, &python)?;
+    }
+    if report.has("jobs") {
+        reuse::run(report, &rig, &python)?;
+    }
+    Ok(())
+}
+
+fn steps(report: &mut Report, rig: &Rig, python: &Path) -> Result<()> {
+    let extent = if report.quick() { QUICK } else { FULL };
     println!(
         "PyTorch: one thread, 1 or 2 data workers, whichever is faster; features extracted once: {} batches, then {EPOCHS} epochs\n",
         extent.extracted
@@ -68,11 +79,11 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
         "network", "Mbit/s", "batch", "split", "s", "PyTorch s", "ratio", "extract once", "ratio"
     );
     let mut all = Vec::new();
-    for name in &grid.extent(report).networks {
-        let measured = network(report, &tiers, grid.network(name)?, &extent, &python);
-        let measured = measured.map(|compared| all.extend(compared));
-        noted(report, name, measured)?;
-    }
+    let names = rig.grid.extent(report).networks;
+    rig.each(report, &names, |report, trainer| {
+        all.extend(network(report, trainer, &extent, python)?);
+        Ok(())
+    })?;
     let loader: Vec<f64> = all.iter().map(|one| one.loader / one.ours).collect();
     let extracted: Vec<f64> = all.iter().map(|one| one.extracted / one.ours).collect();
     report.set("speedup_vs_pytorch_geomean", geometric_mean(&loader));
@@ -90,47 +101,44 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
 
 fn network(
     report: &mut Report,
-    tiers: &Tiers,
-    network: &Network,
+    trainer: &mut Trainer<'_>,
     extent: &Extent,
     python: &Path,
 ) -> Result<Vec<Compared>> {
-    let quick = report.quick();
-    Trainer::with_host(tiers, network, network.batch(quick), |trainer| {
-        let mut all = Vec::new();
-        for mbit in extent.links {
-            tiers.link().hold(Some(*mbit))?;
-            let plan = Plan::ask(trainer, "auto", network.cuts(quick))?;
-            let legs = [leg(&plan.split, plan.encoding, extent.steps, plan.flow())];
-            let times = trainer.time(&legs, plan.flow())?;
-            let peer = Peer { trainer, python };
-            let compared = Compared {
-                ours: times.first().map_or(f64::NAN, |times| times.seconds),
-                loader: peer.loader(extent.loader_steps)?,
-                extracted: peer.extracted(extent.extracted)?,
-            };
-            let Compared {
-                ours,
-                loader,
-                extracted,
-            } = compared;
-            let (name, split) = (&network.name, plan.split.to_string());
-            println!(
-                "{name:<12} {mbit:>6} {:>5}  {:<40} {ours:>9.3} {loader:>11.3} {:>9.2} {extracted:>13.3} {:>9.2}",
-                trainer.batch(),
-                short(&split),
-                loader / ours,
-                extracted / ours
-            );
-            report.set(&format!("{name}_{mbit}mbit_speedup_vs_pytorch"), loader / ours);
-            report.set(
-                &format!("{name}_{mbit}mbit_speedup_vs_extract_once"),
-                extracted / ours,
-            );
-            all.push(compared);
-        }
-        Ok(all)
-    })
+    let network = trainer.network().clone();
+    let mut all = Vec::new();
+    for mbit in extent.links {
+        trainer.tiers().link().hold(Some(*mbit))?;
+        let plan = Plan::ask(trainer, "auto", network.cuts(report.quick()))?;
+        let legs = [leg(&plan.split, plan.encoding, extent.steps, plan.flow())];
+        let times = trainer.time(&legs, plan.flow())?;
+        let peer = Peer { trainer, python };
+        let compared = Compared {
+            ours: times.first().map_or(f64::NAN, |times| times.seconds),
+            loader: peer.loader(extent.loader_steps)?,
+            extracted: peer.extracted(extent.extracted)?,
+        };
+        let Compared {
+            ours,
+            loader,
+            extracted,
+        } = compared;
+        let (name, split) = (&network.name, plan.split.to_string());
+        println!(
+            "{name:<12} {mbit:>6} {:>5}  {:<40} {ours:>9.3} {loader:>11.3} {:>9.2} {extracted:>13.3} {:>9.2}",
+            trainer.batch(),
+            short(&split),
+            loader / ours,
+            extracted / ours
+        );
+        report.set(&format!("{name}_{mbit}mbit_speedup_vs_pytorch"), loader / ours);
+        report.set(
+            &format!("{name}_{mbit}mbit_speedup_vs_extract_once"),
+            extracted / ours,
+        );
+        all.push(compared);
+    }
+    Ok(all)
 }
 
 /// What the Python package's loop takes.

@@ -1,11 +1,11 @@
 //! Jobs whose world changes midway: their time against the best split that could have been fixed, known with hindsight.
 
-use crate::grid::describe;
 use crate::legs::{Tick, leg};
-use crate::networks::{Grid, Network, short};
+use crate::networks::{Network, short};
 use crate::planner::Plan;
 use crate::report::Report;
-use crate::tiers::{Brake, Tiers};
+use crate::rig::Rig;
+use crate::tiers::Brake;
 use crate::trainer::Trainer;
 use anyhow::{Context, Result, ensure};
 use frostline_trainer::rehearsal::Leg;
@@ -65,28 +65,29 @@ impl Extent {
 }
 
 pub(crate) fn run(report: &mut Report) -> Result<()> {
-    let grid = Grid::read()?;
-    let network = grid.network(NETWORK)?;
-    let Extent { epochs, batch, steps } = Extent::of(report.quick(), network);
-    let tiers = Tiers::open(&report.photos())?;
-    describe(&tiers);
-    let folder = tempfile::tempdir()?;
-    let host = tiers.host(folder.path())?;
-    let mut trainer = Trainer::open(&tiers, &host, network, batch)?;
-    trainer.upload()?;
-    let cuts = network.cuts(report.quick());
+    let rig = Rig::open(report)?;
+    let network = rig.grid.network(NETWORK)?;
+    let extent = Extent::of(report.quick(), network);
+    Trainer::with_host(&rig.tiers, network, extent.batch, |trainer| {
+        measure(report, trainer, &extent)
+    })
+}
+
+fn measure(report: &mut Report, trainer: &mut Trainer<'_>, extent: &Extent) -> Result<()> {
+    let Extent { epochs, batch, steps } = *extent;
+    let cuts = trainer.network().cuts(report.quick()).to_vec();
     let candidates: Vec<Split> = ["none", "input"]
         .into_iter()
         .chain(cuts.iter().map(String::as_str))
         .map(Split::from)
         .collect();
-    let (ways, flow) = ways(&trainer, &candidates, cuts)?;
+    let (ways, flow) = ways(trainer, &candidates, &cuts)?;
     let mut subject = Subject {
         ways,
         flow,
         candidates,
         epochs,
-        halfway: epochs as usize * tiers.photos().train.div_ceil(batch) / 2,
+        halfway: epochs as usize * trainer.tiers().photos().train.div_ceil(batch) / 2,
         steps,
         trainer,
     };
@@ -141,8 +142,8 @@ fn ways(trainer: &Trainer<'_>, candidates: &[Split], cuts: &[String]) -> Result<
 }
 
 /// The job that is run again and again.
-struct Subject<'a> {
-    trainer: Trainer<'a>,
+struct Subject<'a, 'b> {
+    trainer: &'a mut Trainer<'b>,
     /// All candidates, in the encodings that suit the link before and after.
     ways: Vec<Way>,
     flow: Flow,
@@ -155,7 +156,7 @@ struct Subject<'a> {
     steps: u64,
 }
 
-impl Subject<'_> {
+impl Subject<'_, '_> {
     /// Seconds of a step in every way, in the world as it is.
     fn rehearse(&mut self) -> Result<Vec<f64>> {
         let legs: Vec<Leg> = self

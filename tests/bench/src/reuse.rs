@@ -1,14 +1,12 @@
 //! Jobs whose frozen layers run once for each image: what later epochs, whole jobs and second jobs take, against streaming objects, PyTorch,
 //! and extracting everything before training.
 
-use crate::grid::describe;
 use crate::legs::leg;
-use crate::networks::{Grid, Network, noted, short};
+use crate::networks::short;
 use crate::peers::Peer;
 use crate::report::{Report, geometric_mean, median, quantile};
-use crate::tiers::Tiers;
+use crate::rig::Rig;
 use crate::trainer::Trainer;
-use crate::training::torch;
 use anyhow::{Context, Result};
 use frostline_features::Cache;
 use frostline_trainer::Flow;
@@ -50,11 +48,7 @@ struct Compared {
     overhead: f64,
 }
 
-pub(crate) fn run(report: &mut Report) -> Result<()> {
-    let grid = Grid::read()?;
-    let python = torch(&["--vision"])?;
-    let tiers = Tiers::open(&report.photos())?;
-    describe(&tiers);
+pub(crate) fn run(report: &mut Report, rig: &Rig, python: &Path) -> Result<()> {
     let (names, links) = report.named();
     let links = match (links, report.quick()) {
         ([], true) => QUICK_LINKS.to_vec(),
@@ -84,10 +78,10 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
         "bound"
     );
     let mut all = Vec::new();
-    for name in &names {
-        let measured = network(report, &tiers, grid.network(name)?, &links, &python);
-        noted(report, name, measured.map(|compared| all.extend(compared)))?;
-    }
+    rig.each(report, &names, |report, trainer| {
+        all.extend(network(report, trainer, &links, python)?);
+        Ok(())
+    })?;
     summarise(report, &all);
     Ok(())
 }
@@ -118,26 +112,23 @@ fn summarise(report: &mut Report, all: &[Compared]) {
 
 fn network(
     report: &mut Report,
-    tiers: &Tiers,
-    network: &Network,
+    trainer: &mut Trainer<'_>,
     links: &[f64],
     python: &Path,
 ) -> Result<Vec<Compared>> {
-    let quick = report.quick();
-    let candidates = candidates(network.cuts(quick));
-    Trainer::with_host(tiers, network, network.batch(quick), |trainer| {
-        // Both sides are measured before any job is timed: that is done once for many jobs.
-        trainer.whole(&candidates, 1, None)?;
-        let mut all = Vec::new();
-        for mbit in links {
-            tiers.link().hold(Some(*mbit))?;
-            let (of, split) =
-                compare(trainer, &candidates, python).with_context(|| format!("over {mbit} Mbit/s"))?;
-            tell(report, &network.name, *mbit, &of, &split);
-            all.push(of);
-        }
-        Ok(all)
-    })
+    let network = trainer.network().clone();
+    let candidates = candidates(network.cuts(report.quick()));
+    // Both sides are measured before any job is timed: that is done once for many jobs.
+    trainer.whole(&candidates, 1, None)?;
+    let mut all = Vec::new();
+    for mbit in links {
+        trainer.tiers().link().hold(Some(*mbit))?;
+        let (of, split) =
+            compare(trainer, &candidates, python).with_context(|| format!("over {mbit} Mbit/s"))?;
+        tell(report, &network.name, *mbit, &of, &split);
+        all.push(of);
+    }
+    Ok(all)
 }
 
 fn tell(report: &mut Report, name: &str, mbit: f64, of: &Compared, split: &Split) {

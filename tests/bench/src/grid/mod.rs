@@ -41,7 +41,6 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
     }
     if !wanted.is_empty() {
         let tiers = Tiers::open(&report.photos())?;
-        describe(&tiers);
         let all = extent.networks.len() * extent.links_mbit.len();
         let share = wanted.len() as f64 / all as f64;
         let mut work = Work {
@@ -70,20 +69,6 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
         println!("not measured for lack of time: {key}; run this again to go on");
     }
     Ok(())
-}
-
-/// What is measured where.
-pub(crate) fn describe(tiers: &Tiers) {
-    let photos = tiers.photos();
-    println!(
-        "one core a tier, S3 server and {} + {} photos beside the host; resized so that a JPEG weighs {:.0} KB ({:.0} to {:.0}), \
-         as ImageNet's do",
-        photos.train,
-        photos.validation,
-        photos.mean_bytes / 1e3,
-        photos.smallest as f64 / 1e3,
-        photos.largest as f64 / 1e3
-    );
 }
 
 /// A cell that is to be measured.

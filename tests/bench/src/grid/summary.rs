@@ -60,7 +60,25 @@ pub(super) fn show(report: &mut Report, cells: &[Cell]) -> Result<()> {
     );
     plan_times(report, cells);
     bytes(report, cells);
+    cells.iter().for_each(|cell| against_freeze(report, cell));
     Ok(())
+}
+
+/// The time of an iteration at every cut that was measured relative to the freeze cut: the paper's figure 3.
+fn against_freeze(report: &mut Report, cell: &Cell) {
+    let freeze = cell.policies.get("freeze");
+    let Some(freeze) = freeze.and_then(|split| cell.timings.get(split)) else {
+        return;
+    };
+    let (freeze, of) = (freeze.median(), format!("{}_{}mbit", cell.network, cell.mbit));
+    let mut best = f64::INFINITY;
+    for (split, timing) in &cell.timings {
+        let ratio = timing.median() / freeze;
+        best = best.min(ratio);
+        report.set(&format!("{of}_{}_of_freeze", short(split)), ratio);
+    }
+    report.set(&format!("{of}_freeze_seconds"), freeze);
+    report.set(&format!("{of}_best_of_freeze"), best);
 }
 
 fn table(cells: &[Cell]) {

@@ -47,11 +47,27 @@ impl Tiers {
         let link = Link::open(&namespace)?;
         let store = PhotoStore::start(&namespace, photos)?;
         pin_this_process()?;
-        Ok(Self {
+        let tiers = Self {
             store,
             link,
             namespace,
-        })
+        };
+        tiers.describe();
+        Ok(tiers)
+    }
+
+    /// Says what is measured where.
+    fn describe(&self) {
+        let photos = self.photos();
+        println!(
+            "one core a tier, S3 server and {} + {} photos beside the host; resized so that a JPEG weighs {:.0} KB ({:.0} to {:.0}), \
+             as ImageNet's do",
+            photos.train,
+            photos.validation,
+            photos.mean_bytes / 1e3,
+            photos.smallest as f64 / 1e3,
+            photos.largest as f64 / 1e3
+        );
     }
 
     /// A fresh storage host with its state below `folder`, listening at the far end of the link.

@@ -4,7 +4,6 @@ use super::super::batch::{Batch, BatchRun, Output, RunEnd, RunError};
 use super::super::order::LossBy;
 use super::super::source::Networks;
 use super::super::{ChildLanes, LanesConfig, LanesPlace, PreparedStages, StageSource};
-use super::memory;
 use super::process::{LaneProcess, Lost};
 use crate::Interrupt;
 use crate::tests::lane_process::program;
