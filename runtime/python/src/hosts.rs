@@ -2,7 +2,7 @@
 
 use crate::errors;
 use crate::process::{PerProcess, wait};
-use crate::settings::{Reach, read};
+use crate::settings::{Reach, STOCK_GUEST, read};
 use bytes::Bytes;
 use frostline_client::{HostClient, Placed, SampleFiles, UploadKind, content_name};
 use frostline_wire::Layout;
@@ -10,9 +10,6 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
-
-/// The stock guest's component, as committed beside its sources.
-pub(crate) static STOCK_GUEST: &[u8] = include_bytes!("../../../guest/prefix/prefix.wasm");
 
 /// What the stock guest is called on hosts, before the digits of its hash.
 const STOCK_NAME: &str = "prefix";

@@ -2,7 +2,7 @@
 
 use crate::errors;
 use crate::process::PerProcess;
-use crate::settings::{StreamSettings, read};
+use crate::settings::{Made, StreamSettings, read};
 use crate::stream::sample;
 use frostline_features::{Cache, Provenance, RowKey, RowKeys, Store};
 use frostline_graph::{GraphError, Model};
@@ -31,21 +31,6 @@ struct KeptSettings {
     made: Made,
     /// How many there will be, so that there is room for them.
     rows: u64,
-}
-
-/// What else rows depend on.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Made {
-    /// The freeze cut.
-    pub(crate) freeze: String,
-    /// See [`layers`].
-    pub(crate) layers: String,
-    /// What the guest does where the stream tells it nothing.
-    pub(crate) usual: String,
-    /// The version of ONNX Runtime here.
-    pub(crate) library: String,
-    pub(crate) shape: Vec<usize>,
 }
 
 /// A store of rows, as a setting; see `_native.pyi`.

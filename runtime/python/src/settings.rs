@@ -1,8 +1,6 @@
 //! Settings as Python hands them over: a dictionary, which is checked here as a whole.
 
 use crate::errors;
-use crate::hosts::STOCK_GUEST;
-use crate::kept::Made;
 use frostline_client::{ClientError, Deadlines, HostClient, Hosts, Inquiry, Token, Trust};
 use frostline_features::{Provenance, Rounding};
 use frostline_wire::{Encoding, Pin, Precision, Split, Terms};
@@ -11,6 +9,24 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 use std::path::PathBuf;
+
+/// The stock guest's component, as committed beside its sources.
+pub(crate) static STOCK_GUEST: &[u8] = include_bytes!("../../../guest/prefix/prefix.wasm");
+
+/// What else rows depend on.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Made {
+    /// The freeze cut.
+    pub(crate) freeze: String,
+    /// See [`crate::kept::layers`].
+    pub(crate) layers: String,
+    /// What the guest does where the stream tells it nothing.
+    pub(crate) usual: String,
+    /// The version of ONNX Runtime here.
+    pub(crate) library: String,
+    pub(crate) shape: Vec<usize>,
+}
 
 /// Which hosts, and how they and we know each other.
 #[derive(Clone, Deserialize)]

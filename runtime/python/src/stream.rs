@@ -1,10 +1,9 @@
 //! Rows at a cut, for any number of passes over any samples.
 
 use crate::errors;
-use crate::hosts::STOCK_GUEST;
 use crate::process::{PerProcess, wait};
 use crate::rows::{Asked, Rows};
-use crate::settings::{StreamSettings, read};
+use crate::settings::{STOCK_GUEST, StreamSettings, read};
 use bytes::Bytes;
 use frostline_client::{Ahead, ClientError, Fetcher, Hosts, Inquiry, InquiryError, Source, UploadKind};
 use frostline_images::DecodePool;

@@ -215,7 +215,7 @@ fn nextest(selection: &Selection, words: &[&String]) -> Command {
 
 fn cargo_test(selection: &Selection, words: &[&String]) -> Command {
     let mut command = cargo();
-    command.args(["test", "--workspace"]);
+    command.args(["test", "--workspace", "--no-fail-fast"]);
     match selection {
         Selection::Usual {
             without,
