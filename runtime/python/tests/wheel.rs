@@ -34,7 +34,10 @@ fn tested(said: &str) -> bool {
     };
     let ran = number("\nRan ", " test").unwrap_or(0);
     let skipped = number("skipped=", ")").or_else(|| number("skipped=", ","));
-    ran > skipped.unwrap_or(0)
+    // Parts of a test that are skipped count there, and are no test that was not run.
+    let is_part = |line: &&str| line.starts_with("  ") && line.contains(" ... skipped ");
+    let parts = said.lines().filter(is_part).count() as u64;
+    ran + parts > skipped.unwrap_or(0)
 }
 
 #[test]
@@ -47,6 +50,10 @@ fn a_run_that_skips_everything_tests_nothing() {
         (
             "ss\nRan 2 tests in 0.1s\n\nOK (skipped=2, expected failures=0)\n",
             false,
+        ),
+        (
+            "a ...\n  a (snippet=4) ... skipped 'no torch'\n\nRan 1 test in 0.1s\n\nOK (skipped=1)\n",
+            true,
         ),
         ("\nRan 0 tests in 0.000s\n\nNO TESTS RAN\n", false),
         ("", false),

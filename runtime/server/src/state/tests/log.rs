@@ -51,15 +51,16 @@ async fn a_start_reads_a_hundred_thousand_documents_by_a_few_requests() {
     let kinds = vec![Arc::clone(&known) as Arc<dyn Kind>];
     let journal = Arc::new(Journal::open(server.store(), kinds).await.unwrap());
     let documents = Documents::new(Arc::clone(&known), Arc::clone(&journal));
-    let first = |_: Option<&serde_json::Value>| Ok::<_, StateError>(Some(serde_json::json!([])));
+    let first =
+        |_: Option<&serde_json::Value>| Ok::<_, StateError>(Some(serde_json::json!({"versions": []})));
     documents.update("tenant-0/guest-0", first).await.unwrap();
     // As if all of them had been uploaded long ago.
     let guest = |number: u32| {
         let sha256 = hash(&number.to_string());
-        let version = serde_json::json!([{
+        let version = serde_json::json!({"versions": [{
             "sha256": sha256, "bytes": 50_000, "uploaded_at": 1_700_000_000, "facts": null,
             "blob": format!("blobs/guests/tenant-{}/{sha256}-0123456789abcdef", number % 1000),
-        }]);
+        }]});
         let name = format!("tenant-{}/guest-{number}", number % 1000);
         (name, serde_json::value::to_raw_value(&version).unwrap())
     };
