@@ -84,10 +84,16 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Refuses circles of more than [`CIRCLE`] files.
+/// Functions of more than [`MOST_PARAMETERS`] parameters that there may be.
+const MANY_PARAMETERS: usize = 10;
+
+/// Refuses circles of more than [`CIRCLE`] files, functions of more than [`MOST_LINES`] lines, and many of more than [`MOST_PARAMETERS`]
+/// parameters.
 pub(crate) fn check() -> Result<()> {
     let mut broken = Vec::new();
+    let mut whole = Lines::default();
     for each in crates(&root())? {
+        whole.add(Lines::of(&each));
         let large = circles::of(&each)
             .into_iter()
             .filter(|circle| circle.len() > CIRCLE);
@@ -97,6 +103,22 @@ pub(crate) fn check() -> Result<()> {
         bail!(
             "more than {CIRCLE} files import each other in a circle; move what they share into a file of its own:\n  {}",
             broken.join("\n  ")
+        );
+    }
+    let wide = whole
+        .unwieldy
+        .iter()
+        .filter(|each| each.parameters > MOST_PARAMETERS)
+        .count();
+    let refused = whole
+        .unwieldy
+        .iter()
+        .filter(|each| each.lines > MOST_LINES || wide > MANY_PARAMETERS);
+    let refused: Vec<&str> = refused.map(|each| each.name.as_str()).collect();
+    if !refused.is_empty() {
+        bail!(
+            "functions have more than {MOST_LINES} lines, or more than {MANY_PARAMETERS} of them more than {MOST_PARAMETERS} parameters:\n  {}",
+            refused.join("\n  ")
         );
     }
     Ok(())

@@ -219,8 +219,15 @@ impl LaneProcess {
                 _ => return Err(out_of_turn()),
             }
         };
+        let memory = self.add_window(memory, run);
+        self.window.done()?;
+        Ok(progress.end(outcome, memory))
+    }
+
+    /// What a run took of what lanes go by, the window among it where that is the host's memory.
+    fn add_window(&mut self, seen: Seen, run: &BatchRun<'_>) -> Option<RunMemory> {
         let in_window = run.batch.pieces().map(<[u8]>::len).sum::<usize>() as u64;
-        let memory = match memory {
+        match seen {
             Seen { run, host: None } => run.map(|run| RunMemory {
                 taken: run.taken.map(|taken| taken + in_window),
                 held: self.with_window(Some(run.held)).unwrap_or(run.held),
@@ -230,9 +237,7 @@ impl LaneProcess {
                 self.host = self.with_window(host);
                 run
             }
-        };
-        self.window.done()?;
-        Ok(progress.end(outcome, memory))
+        }
     }
 
     /// `bytes` that the process holds, and those that lie in the window.
