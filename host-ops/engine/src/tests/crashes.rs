@@ -148,10 +148,20 @@ async fn a_process_that_does_not_end_a_run_is_killed() {
         tokio::task::yield_now().await;
     }
     drop(dropped);
-    assert!(lanes.submit(&stage("relu"), batch(1, 1.0)).await.is_ok());
+    let next = lanes.submit(&stage("relu"), batch(1, 1.0)).await;
+    // Where the run was taken back before its process heard of it, that one stands still for the next.
+    let heard = next.is_ok();
+    assert!(
+        heard
+            || next
+                .as_ref()
+                .is_err_and(|error| error.code == OpErrorCode::Timeout),
+        "{next:?}"
+    );
+    let crashes = if heard { 1 } else { 2 };
     assert_eq!(
         lanes.stats().crashes,
-        1,
+        crashes,
         "who leaves says nothing about the model"
     );
 }
