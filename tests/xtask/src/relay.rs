@@ -34,7 +34,24 @@ impl Runner {
     }
 
     /// Runs `command` to its end, its output shown, and `notice` before the words that begin with its (last) summary. Returns how many tests ran.
+    /// Few tests that fail are tried once more: nextest does that by itself, as `.config/nextest.toml` says.
     pub(crate) fn run(self, command: &mut Command, notice: Option<&str>) -> Result<usize> {
+        let ran = self.run_once(command, notice)?;
+        if ran.passed {
+            return Ok(ran.count);
+        }
+        if self == Self::Cargo && (1..=MOST_AGAIN).contains(&ran.failed.len()) {
+            let names = ran.failed.join(" ");
+            eprintln!("trying once more what failed: {names}");
+            if self.run_once(&mut only(command, &ran.failed), None)?.passed {
+                eprintln!("flaky, passed the second time: {names}");
+                return Ok(ran.count);
+            }
+        }
+        bail!("`{}` failed", show(command));
+    }
+
+    fn run_once(self, command: &mut Command, notice: Option<&str>) -> Result<Ran> {
         let shown = show(command);
         match self {
             Self::Nextest => command.stderr(Stdio::piped()),
@@ -46,28 +63,26 @@ impl Runner {
         let mut child = command
             .spawn()
             .with_context(|| format!("cannot start `{shown}`"))?;
-        let count = match (child.stderr.take(), child.stdout.take()) {
+        let mut ran = match (child.stderr.take(), child.stdout.take()) {
             (Some(words), _) => self.relay(words, &mut stderr(), notice)?,
             (_, Some(words)) => self.relay(words, &mut stdout(), notice)?,
-            (None, None) => 0,
+            (None, None) => Ran::default(),
         };
-        let status = child.wait()?;
-        if !status.success() {
-            bail!("`{shown}` failed ({status})");
-        }
-        Ok(count)
+        ran.passed = child.wait()?.success();
+        Ok(ran)
     }
 
     /// Passes lines on as they come; those from a summary on wait for what follows.
-    fn relay(self, from: impl Read, to: &mut impl Write, notice: Option<&str>) -> Result<usize> {
-        let (mut total, mut held) = (0, String::new());
+    fn relay(self, from: impl Read, to: &mut impl Write, notice: Option<&str>) -> Result<Ran> {
+        let (mut ran, mut held) = (Ran::default(), String::new());
         let mut lines = BufReader::new(from);
         let mut line = Vec::new();
         while lines.read_until(b'\n', &mut line)? > 0 {
             let text = String::from_utf8_lossy(&line).into_owned();
             line.clear();
             let count = self.count(&text);
-            total += count.unwrap_or(0);
+            ran.count += count.unwrap_or(0);
+            ran.failed.extend(failed_test(&text).map(str::to_owned));
             if count.is_some() || text.starts_with("running ") {
                 to.write_all(std::mem::take(&mut held).as_bytes())?;
             }
@@ -81,8 +96,52 @@ impl Runner {
             writeln!(to, "{notice}")?;
         }
         to.write_all(held.as_bytes())?;
-        Ok(total)
+        Ok(ran)
     }
+}
+
+/// Failed tests that are tried once more: with many, it is no accident.
+const MOST_AGAIN: usize = 5;
+
+/// What a run came to.
+#[derive(Debug, Default)]
+struct Ran {
+    /// Tests that ran.
+    count: usize,
+    /// Those that cargo's own runner says failed.
+    failed: Vec<String>,
+    passed: bool,
+}
+
+/// The test whose output follows, which cargo's own runner shows of those that fail.
+fn failed_test(line: &str) -> Option<&str> {
+    line.trim_end()
+        .strip_prefix("---- ")?
+        .strip_suffix(" stdout ----")
+}
+
+/// `command`, for these tests alone.
+fn only(command: &Command, tests: &[String]) -> Command {
+    let mut again = Command::new(command.get_program());
+    again.args([
+        "test",
+        "--workspace",
+        "--no-fail-fast",
+        "--tests",
+        "--",
+        "--exact",
+    ]);
+    again.args(tests);
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => again.env(name, value),
+            None => again.env_remove(name),
+        };
+    }
+    if let Some(folder) = command.get_current_dir() {
+        again.current_dir(folder);
+    }
+    again
 }
 
 /// The text without what colours it.
@@ -101,10 +160,10 @@ mod tests {
 
     fn relayed(runner: Runner, words: &str) -> (usize, String) {
         let mut shown = Vec::new();
-        let count = runner
+        let ran = runner
             .relay(words.as_bytes(), &mut shown, Some("NOTICE"))
             .unwrap();
-        (count, String::from_utf8(shown).unwrap())
+        (ran.count, String::from_utf8(shown).unwrap())
     }
 
     #[test]
@@ -116,6 +175,16 @@ mod tests {
             shown,
             "PASS a\nNOTICE\n     Summary [   0.005s] 12 tests run: 11 passed, 3 skipped\nFAIL b\n"
         );
+    }
+
+    #[test]
+    fn tests_that_failed_are_named() {
+        let words =
+            "test a::b ... FAILED\n\nfailures:\n\n---- a::b stdout ----\nit broke\n\nfailures:\n    a::b\n";
+        let ran = Runner::Cargo
+            .relay(words.as_bytes(), &mut Vec::new(), None)
+            .unwrap();
+        assert_eq!(ran.failed, ["a::b"]);
     }
 
     #[test]

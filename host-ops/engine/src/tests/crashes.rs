@@ -6,7 +6,7 @@ use crate::{ChildLanes, EngineError, Lanes, LanesConfig, LanesPlace, PreparedSta
 use frostline_batching::{Budget, Memory};
 use frostline_tensor::{GraphExecutor, OpErrorCode, Tensor};
 use futures::future::poll_immediate;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -135,7 +135,13 @@ async fn a_process_that_does_not_end_a_run_is_killed() {
     });
     assert!(lanes.submit(&stage("relu"), batch(1, 1.0)).await.is_ok());
     // It ends nothing, on whatever machine.
-    let stop = || kill_process(pid(lanes.stats().processes[0]), Signal::STOP).unwrap();
+    let stop = || {
+        let process = pid(lanes.stats().processes[0]);
+        kill_process(process, Signal::STOP).unwrap();
+        // Its threads go on until one of them has been given the signal.
+        let stopped = WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(process), stopped).unwrap();
+    };
     stop();
     let error = lanes.submit(&stage("relu"), batch(1, 1.0)).await.unwrap_err();
     assert_eq!(error.code, OpErrorCode::Timeout);
