@@ -11,7 +11,7 @@ use crate::tests::networks::{hungry, relu, slow, wide};
 use bytes::Bytes;
 use frostline_tensor::{OpError, Precision, Stage, Tensor};
 use parking_lot::Mutex;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -45,6 +45,11 @@ impl StageSource for Source {
 fn signal(process: u32, signal: Signal) {
     let process = Pid::from_raw(i32::try_from(process).unwrap()).unwrap();
     kill_process(process, signal).unwrap();
+    if signal == Signal::STOP {
+        // Its threads go on until one of them has been given the signal.
+        let stopped = WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(process), stopped).unwrap();
+    }
 }
 
 /// A process and what it gets networks from.
