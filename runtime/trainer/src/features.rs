@@ -205,7 +205,7 @@ fn too_large(shape: &[usize], plan: &FeedPlan) -> Option<String> {
     let batch = row.saturating_mul(rows as u64);
     (batch.saturating_mul(2) > plan.memory_bytes).then(|| {
         format!(
-            "rows at the freeze cut are not kept for later epochs: a batch of them takes {batch} bytes, and two have to fit --memory, which is {} bytes",
+            "rows at the freeze cut are not kept for later epochs: a batch of them takes {batch} bytes, and two must fit --memory-bytes, which is {}; raise it, or take a smaller --batch",
             plan.memory_bytes
         )
     })

@@ -47,7 +47,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         bail!("{}", gpu::line(&on_gpu));
     }
     let quick = flags.contains(&Flag::Quick);
-    let Needs { unmet, pythons } = needs(quick, &words)?;
+    let Needs { mut unmet, pythons } = needs(quick, &words)?;
+    unmet.extend(on_gpu.is_err().then_some(needs::GPU));
     let within = flags.contains(&Flag::Skipped).then(skipped::read).transpose()?;
     let selection = Selection::Usual {
         without: unmet.clone(),
@@ -93,7 +94,6 @@ fn needs(quick: bool, words: &[&String]) -> Result<Needs> {
         Err(why) => Err(why.clone()),
     };
     let mut unmet = needs::unmet();
-    unmet.push(needs::GPU);
     unmet.extend(
         quick
             .then_some("needs_shared")

@@ -8,7 +8,6 @@ use crate::onnx::{
 };
 use crate::{GraphError, Inadmissible, Model, ModelLimits};
 use bytes::Bytes;
-use frostline_tensor::Tensor;
 use prost::Message;
 
 /// `x -> Conv -> Relu -> y`.
@@ -32,7 +31,7 @@ fn changed(change: impl FnOnce(&mut ModelProto)) -> ModelProto {
     proto
 }
 
-fn in_graph(change: impl FnOnce(&mut GraphProto)) -> ModelProto {
+pub(super) fn in_graph(change: impl FnOnce(&mut GraphProto)) -> ModelProto {
     changed(|proto| change(proto.graph.as_mut().unwrap()))
 }
 
@@ -44,13 +43,13 @@ fn in_relu(change: impl FnOnce(&mut NodeProto)) -> ModelProto {
     in_graph(|graph| change(&mut graph.node[1]))
 }
 
-fn admit(proto: &ModelProto) -> Result<Model, GraphError> {
+pub(super) fn admit(proto: &ModelProto) -> Result<Model, GraphError> {
     Model::admit(proto.encode_to_vec().into(), &ModelLimits::default())
 }
 
 /// The refusal of a model, which has to name `words`.
 #[track_caller]
-fn refused(proto: &ModelProto, words: &[&str]) -> Inadmissible {
+pub(super) fn refused(proto: &ModelProto, words: &[&str]) -> Inadmissible {
     refused_under(proto, &ModelLimits::default(), words)
 }
 
@@ -217,81 +216,6 @@ fn attributes_are_numbers_short_texts_and_tensors() {
     let mut lying = tensor("value", &noisy(1, &[2]));
     lying.t.as_mut().unwrap().dims = vec![1 << 40];
     refused(&with(lying), &["`value of node y`", "lies about its size"]);
-}
-
-/// `x -> ... -> y` on rows of four numbers, with these nodes between.
-fn between(nodes: Vec<NodeProto>, weights: Vec<TensorProto>) -> ModelProto {
-    let graph = GraphProto {
-        node: nodes,
-        initializer: [weights, vec![integers("zero", &[0]), integers("one", &[1])]].concat(),
-        input: vec![batched("x", &[4])],
-        output: vec![batched("y", &[4])],
-        ..GraphProto::default()
-    };
-    model(17, graph)
-}
-
-/// ONNX Runtime's kernels leave outputs unwritten, or never end, where they are given no element.
-#[test]
-fn nothing_is_computed_from_nothing() {
-    let no_rows = initializer("none", &Tensor::f32(vec![1, 0, 4], vec![]).unwrap());
-    let unwritten = vec![
-        node("Slice", &["x", "zero", "zero", "one"], &["left"]),
-        node("Unsqueeze", &["left", "one"], &["batched"]),
-        node("MatMul", &["batched", "none"], &["product"]),
-        node("Squeeze", &["product", "one"], &["y"]),
-    ];
-    let refusal = refused(
-        &between(unwritten, vec![no_rows]),
-        &["`left`", "Slice", "axis of size 0"],
-    );
-    assert!(matches!(refusal, Inadmissible::Empty { .. }));
-    let endless = in_graph(|graph| {
-        let none = node("Slice", &["x", "zero", "zero", "one"], &["none"]);
-        graph.node[0].input[0] = "none".to_owned();
-        graph.node.insert(0, none);
-        graph.initializer[0] = initializer("k", &Tensor::f32(vec![2, 0, 3, 3], vec![]).unwrap());
-        graph
-            .initializer
-            .extend([integers("zero", &[0]), integers("one", &[1])]);
-    });
-    refused(&endless, &["`none`", "Slice", "axis of size 0"]);
-    let dot = vec![
-        node("MatMul", &["empty", "empty"], &["product"]),
-        node("Add", &["x", "product"], &["y"]),
-    ];
-    let empty = initializer("empty", &Tensor::f32(vec![0], vec![]).unwrap());
-    refused(
-        &between(dot, vec![empty]),
-        &["MatMul", "`empty`", "axis of size 0"],
-    );
-    // An empty list of sizes is none of that: one number.
-    let scalar = vec![
-        node("ConstantOfShape", &["sizes"], &["number"]),
-        node("Add", &["x", "number"], &["y"]),
-    ];
-    admit(&between(scalar, vec![integers("sizes", &[])])).unwrap();
-}
-
-/// An axis that is there for large batches and of size 0 for a small one.
-#[test]
-fn no_batch_leaves_an_axis_empty() {
-    let shorter = |by: i64| {
-        let nodes = vec![
-            node("Shape", &["x"], &["shape"]),
-            node("Gather", &["shape", "zero"], &["rows"]).with([int("axis", 0)]),
-            node("Sub", &["rows", "by"], &["fewer"]),
-            node("ConstantOfShape", &["fewer"], &["zeros"]),
-            node("ReduceSum", &["zeros"], &["sum"]),
-            node("Add", &["x", "sum"], &["y"]),
-        ];
-        between(nodes, vec![integers("by", &[by])])
-    };
-    refused(
-        &shorter(1),
-        &["ConstantOfShape", "does not grow evenly with the batch"],
-    );
-    admit(&shorter(0)).unwrap();
 }
 
 #[test]

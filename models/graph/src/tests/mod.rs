@@ -1,5 +1,6 @@
 mod admission;
 mod batches;
+mod empty;
 mod files;
 mod growth;
 mod heads;
