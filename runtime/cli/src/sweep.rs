@@ -234,9 +234,9 @@ fn conclude(rows: &[Row], folder: &Path, out: Option<&Path>, json: bool) -> Resu
         let why = rows
             .iter()
             .find_map(|row| row.error.as_deref())
-            .unwrap_or("none was begun");
+            .unwrap_or("none started");
         bail!(
-            "no variant came to a model: {why}; the runs are in {}",
+            "no variant produced a model: {why}; the runs are in {}",
             folder.display()
         );
     };

@@ -85,7 +85,7 @@ fn a_variant_that_diverges_late_has_its_best_epoch_and_the_others_go_on() {
         said["error"]
             .as_str()
             .unwrap()
-            .contains("no variant came to a model"),
+            .contains("no variant produced a model"),
         "{said}"
     );
 }
