@@ -136,9 +136,9 @@ impl State {
             self.counts.crashes += 1;
             let tenant = order.parts.first().map(|part| &*part.job.customer.tenant);
             tracing::error!(lane = index, tenant, stage, how, "a lane's process was lost");
-            if let (End::Lost, false, Some(part)) = (end, order.is_joined(), order.parts.first()) {
-                let tenant = &part.job.customer.tenant;
-                self.quarantine.note(now, tenant, &order.stage.model, how);
+            if let (End::Lost, Some(tenant)) = (end, tenant) {
+                let model = (!order.is_joined()).then_some(order.stage.model.as_str());
+                self.quarantine.note(now, tenant, model, how);
                 put_away = self.quarantine.check(now, tenant, &order.stage.model);
                 self.counts.quarantines += u64::from(put_away.is_some());
             }
@@ -188,22 +188,22 @@ impl State {
         }
     }
 
-    /// Once a model is put away, nothing of it is run any more for the tenant.
+    /// Nothing that is in quarantine is run any more.
     fn refuse_put_away(&mut self, order: &Order, now: Instant) -> Told {
-        let Some(part) = order.parts.first().filter(|_| !order.is_joined()) else {
+        let Some(tenant) = order.tenant() else {
             return Told::new();
         };
-        let (tenant, model) = (&part.job.customer.tenant, &order.stage.model);
-        let Some(case) = self.quarantine.check(now, tenant, model) else {
-            return Told::new();
-        };
-        let same = self
-            .entries
-            .iter()
-            .filter(|(_, entry)| entry.job.customer.tenant == *tenant && entry.job.stage.model == *model);
-        let same: Vec<u64> = same.map(|(id, _)| *id).collect();
-        same.into_iter()
-            .filter_map(|id| self.fail(id, |stage| refusal(stage, &case)))
+        let waiting = self.entries.iter();
+        let waiting = waiting.filter(|(_, entry)| *entry.job.customer.tenant == *tenant);
+        let cases: Vec<_> = waiting
+            .filter_map(|(id, entry)| {
+                let case = self.quarantine.check(now, &tenant, &entry.job.stage.model)?;
+                Some((*id, case))
+            })
+            .collect();
+        cases
+            .into_iter()
+            .filter_map(|(id, case)| self.fail(id, |stage| refusal(stage, &case)))
             .collect()
     }
 }

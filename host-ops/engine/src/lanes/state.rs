@@ -4,7 +4,7 @@
 use super::job::{Job, Outcome, Reply};
 use super::lane::{Lane, Running};
 use super::order::{Order, Part, Task};
-use super::quarantine::{Quarantine, Quarantined};
+use super::quarantine::{Quarantine, Quarantined, Scope};
 use super::run::{about, describe};
 use super::waits::Waits;
 use super::{LaneStats, LanesConfig, LanesPlace, OnBegin};
@@ -380,14 +380,28 @@ pub(super) fn never_fits(stage: &Stage, needs: u64, most: u64, key: &str) -> OpE
 }
 
 pub(super) fn refusal(stage: &Stage, case: &Quarantined) -> OpError {
-    let minutes = case.left.as_secs().div_ceil(60);
-    OpError::runtime(format!(
-        "{}: this model crashed the engine {} times (the last time: {}) and is not run again for {minutes} minutes; run \
-         it with ONNX Runtime on a machine of your own to find the layer or the data at fault",
-        describe(stage),
-        case.crashes,
-        case.how
-    ))
+    let Quarantined {
+        of,
+        crashes,
+        how,
+        left,
+    } = case;
+    let stage = describe(stage);
+    match of {
+        Scope::Model => OpError::runtime(format!(
+            "{stage}: this model crashed the engine {crashes} times (the last time: {how}) and is not run again for {} minutes; run it with \
+             ONNX Runtime on a machine of your own to find the layer or the data at fault",
+            left.as_secs().div_ceil(60)
+        )),
+        Scope::Tenant => OpError::of_host(
+            OpErrorCode::RuntimeError,
+            format!(
+                "{stage}: models of this tenant crashed the engine {crashes} times (the last time: {how}); none of them runs for {} s; remove \
+                 those that crash",
+                left.as_secs_f64().ceil()
+            ),
+        ),
+    }
 }
 
 fn waited_too_long(stage: &Stage, limit: Duration) -> OpError {

@@ -122,6 +122,32 @@ async fn a_model_that_crashes_twice_is_put_away_and_others_go_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_whose_models_crash_under_ever_new_names_pauses_and_its_neighbour_does_not() {
+    let (_, lanes) = start(one_lane(place()));
+    let (guilty, neighbour) = (lanes.for_tenant("guilty"), lanes.for_tenant("neighbour"));
+    for name in ["divided-1", "divided-2"] {
+        guilty.submit(&stage(name), wholes(i64::MIN)).await.unwrap_err();
+    }
+    assert_eq!(lanes.stats().crashes, 4);
+    let error = guilty
+        .submit(&stage("divided-3"), wholes(i64::MIN))
+        .await
+        .unwrap_err();
+    assert!(
+        error
+            .message
+            .contains("models of this tenant crashed the engine 5 times"),
+        "{error}"
+    );
+    assert!(error.host_caused, "another try may end well: {error:?}");
+    assert_eq!(lanes.stats().crashes, 5, "it is not tried a second time");
+    assert_eq!(
+        neighbour.submit(&stage("divided-3"), wholes(10)).await,
+        Ok(wholes(-10))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_process_that_does_not_end_a_run_is_killed() {
     let (_, lanes) = start(LanesConfig {
         // Enough for a new process to run what does end.

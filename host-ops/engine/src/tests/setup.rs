@@ -26,7 +26,7 @@ impl StageSource for Source {
             "endless" => return Ok(slow(256, 4000).into()),
             "pixels" => return Ok(pixels().into()),
             "deep" => return Ok(deep(20_000).into()),
-            "divided" => return Ok(divided().into()),
+            name if name.starts_with("divided") => return Ok(divided().into()),
             "folded" => return Ok(folded().into()),
             "hungry" => return Ok(hungry().into()),
             "wide" => return Ok(wide().into()),
