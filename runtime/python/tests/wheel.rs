@@ -85,6 +85,11 @@ mod needs_wheel {
     fn the_snippets_of_the_readme_run() {
         super::run(PYTHON, "test_readme.py");
     }
+
+    #[test]
+    fn the_notebook_runs() {
+        super::run(PYTHON, "test_notebook.py");
+    }
 }
 
 /// With PyTorch, Ray and their trainers, in an environment that has them.

@@ -1,7 +1,7 @@
-//! Formatting, clippy, the rules of the dependency graph, and no circles of files.
+//! Formatting, clippy, the rules of the dependency graph, no circles of files, and no broken links.
 
 use crate::workspace::{self, cargo, has_cargo_command, output, root, target};
-use crate::{needs, structure};
+use crate::{links, needs, structure};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -94,6 +94,7 @@ pub(crate) fn run() -> Result<()> {
     check_graph()?;
     structure::check()?;
     needs::lint::check()?;
+    links::check()?;
     workspace::run(cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
     check_dependencies()?;
     eprintln!("lint: all clean");

@@ -1,12 +1,16 @@
 //! Development commands, run as `cargo xtask <command>`.
 
 mod bench;
+mod book;
 mod demo;
 mod deploy;
 mod fuzz;
 mod gpu;
 #[cfg(feature = "source")]
+mod links;
+#[cfg(feature = "source")]
 mod lint;
+mod markdown;
 mod needs;
 mod ort;
 mod python;
@@ -28,7 +32,7 @@ Usage: cargo xtask <command>
   test     set everything up and run the tests (--quick: without whole systems and large networks; --gpu: fail where those that need a
            GPU cannot run; --skipped: only what the last run skipped, and fail where anything stays skipped that .ci/may-skip does not
            name; other arguments go to the runner)
-  lint     formatting, clippy, the rules of the dependency graph, cargo-deny where installed
+  lint     formatting, clippy, the rules of the dependency graph, broken links of pages, cargo-deny where installed
   structure  lines, functions, circles and public names of the product's crates; another copy's by its folder
   fuzz     run the fuzz targets, 30 s each: cargo xtask fuzz [--seconds N] [target..]
   guests   build the guests from source (--check: fail when the committed component is stale)
@@ -37,6 +41,7 @@ Usage: cargo xtask <command>
   ort      put the ONNX Runtime library under target/ (--gpu: the one that runs networks on an NVIDIA GPU)
   stores   start object stores of others, try them, and print what came of it: cargo xtask stores [--install] [azurite|fake_gcs|swift|moto..]
            (--serve: only start them and say how they are reached)
+  book     make a site of all pages in target/book, rendered where mdBook is installed
   bench    run a benchmark: cargo xtask bench <name> [--quick]; without a name, lists them";
 
 fn main() -> Result<()> {
@@ -52,6 +57,7 @@ fn main() -> Result<()> {
         "deploy" => deploy::run(&rest),
         "wheel" => wheel::run_command(&rest),
         "ort" => ort::run(&rest),
+        "book" => book::run(&rest),
         "bench" => bench::run(&rest),
         "stores" => stores::run(&rest),
         "" | "help" | "--help" | "-h" => {
