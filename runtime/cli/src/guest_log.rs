@@ -76,11 +76,6 @@ impl Reader {
                     if log.dropped {
                         tell!("{host} had no room for all lines: older ones are gone");
                     }
-                    if log.more {
-                        tell!(
-                            "{host} says that it has more lines than hosts keep; not all of them are shown"
-                        );
-                    }
                     self.after.insert(host.clone(), log.next);
                     let logged = log.lines.into_iter().map(|line| Logged {
                         host: host.clone(),
