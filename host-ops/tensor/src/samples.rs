@@ -138,7 +138,7 @@ impl LeftOut {
 
     /// Counts those of a later page.
     pub fn extend(&mut self, later: Self) {
-        self.count += later.count;
+        self.count = self.count.saturating_add(later.count);
         let room = MOST_NAMES.saturating_sub(self.names.len());
         self.names.extend(later.names.into_iter().take(room));
     }

@@ -3,12 +3,12 @@
 use crate::arguments::Eval;
 use crate::figures;
 use crate::host::{Access, Connection, data_url};
-use crate::output::print_json;
+use crate::output::{print_json, stdout};
 use crate::reporter::warn;
 use crate::train::{model_name, read_model};
 use anyhow::Result;
 use frostline_trainer::{EvaluationJob, Guest, Tables, evaluate};
-use std::io::{self, Write};
+use std::io::Write;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
@@ -59,7 +59,7 @@ pub(crate) async fn run(flags: Eval, json: bool, stop: &CancellationToken) -> Re
         ""
     };
     writeln!(
-        io::stdout(),
+        stdout(),
         "{}{top_5} on {} images{which}",
         evaluation.quality,
         evaluation.samples

@@ -2,17 +2,20 @@
 
 use crate::output::bytes;
 use frostline_client::{HostState, LeftOut, Notice, Task};
+use frostline_job::plain_line;
 use frostline_trainer::{Event, Received, Shared};
 
 /// An event as a line for people; steps and progress of uploads move the bar only.
 pub(crate) fn text(event: &Event) -> Option<String> {
-    match event {
+    let line = match event {
         Event::Notice(notice) => of_notice(notice),
         event => of_data(event)
             .or_else(|| of_rows(event))
-            .or_else(|| of_training(event))
-            .or_else(|| of_run(event)),
-    }
+            .or_else(|| of_training(event)),
+    };
+    // Of a run's end two lines are told.
+    let line = line.map(|line| plain_line(&line).into_owned());
+    line.or_else(|| of_run(event))
 }
 
 /// Of the data and what hosts have of the job.

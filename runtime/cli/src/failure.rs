@@ -1,6 +1,7 @@
 //! How a command says that it failed: in a line for people, with `--json` in an object for scripts; and its exit code.
 
 use frostline_client::ClientError;
+use frostline_job::plain_line;
 use frostline_tensor::one_line;
 use frostline_trainer::TrainerError;
 use frostline_wire::{ErrorBody, ErrorClass};
@@ -87,12 +88,16 @@ fn reader_left(error: &anyhow::Error) -> bool {
 pub(crate) fn not_understood(error: &clap::Error) -> ExitCode {
     let code = u8::try_from(error.exit_code()).unwrap_or(FAILED);
     let json = in_json();
-    if !json || !error.use_stderr() {
-        // Nobody is left to tell that standard error is closed.
+    let text = error.render().to_string();
+    if !error.use_stderr() {
+        // It holds nothing of others. Nobody is left to tell that standard output is closed.
         let _ = error.print();
-        return ExitCode::from(code);
+    } else if json {
+        return say(&usage(&text, code), json);
+    } else {
+        tell!("{}", text.trim_end());
     }
-    say(&usage(&error.render().to_string(), code), json)
+    ExitCode::from(code)
 }
 
 /// Whether failures are to be JSON, before the command line is understood.
@@ -116,7 +121,7 @@ fn say(failure: &Failure, json: bool) -> ExitCode {
     if json {
         tell!("{}", serde_json::to_string(failure).unwrap_or_default());
     } else {
-        tell!("error: {}", failure.error);
+        tell!("error: {}", plain_line(&failure.error));
         if let Some(hint) = &failure.hint {
             tell!("hint: {hint}");
         }

@@ -1,6 +1,6 @@
 //! The tables of an evaluation, for people.
 
-use crate::output::print_table;
+use crate::output::{print_table, stdout};
 use frostline_trainer::{ClassFigures, Confused, LabelFigures, Tables, TargetFigures};
 use std::io::{self, Write};
 
@@ -23,7 +23,7 @@ struct Shown {
 /// Prints them, an empty line before each.
 pub(crate) fn print(tables: &Tables) -> io::Result<()> {
     for table in shown(tables) {
-        writeln!(io::stdout(), "\n{}", table.title)?;
+        writeln!(stdout(), "\n{}", table.title)?;
         let header: Vec<&str> = table.header.iter().map(String::as_str).collect();
         // Names stand left, figures right.
         let names = ["CLASS", "LABEL", "TARGET", "IS", "TAKEN FOR"];

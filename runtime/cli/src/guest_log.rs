@@ -1,9 +1,10 @@
 //! `frostline guest logs`: what a tenant's guest logged on its hosts.
 
 use crate::arguments::RemoteHosts;
-use crate::output::{print_json, time};
+use crate::output::{print_json, stdout, time};
 use anyhow::Result;
 use frostline_client::{ClientError, HostClient, Hosts};
+use frostline_job::plain_line;
 use frostline_wire::{ErrorClass, GuestLine};
 use serde::Serialize;
 use std::collections::HashMap;
@@ -76,11 +77,6 @@ impl Reader {
                     if log.dropped {
                         tell!("{host} had no room for all lines: older ones are gone");
                     }
-                    if log.more {
-                        tell!(
-                            "{host} says that it has more lines than hosts keep; not all of them are shown"
-                        );
-                    }
                     self.after.insert(host.clone(), log.next);
                     let logged = log.lines.into_iter().map(|line| Logged {
                         host: host.clone(),
@@ -112,7 +108,8 @@ fn show(logged: &Logged, several: bool, json: bool) -> io::Result<()> {
     } else {
         String::new()
     };
-    let mut stdout = io::stdout().lock();
-    writeln!(stdout, "{}  {host}{level:<5}  {text}", time(*at as u64))?;
+    let mut stdout = stdout();
+    let line = format!("{}  {host}{level:<5}  {text}", time(*at as u64));
+    writeln!(stdout, "{}", plain_line(&line))?;
     stdout.flush()
 }

@@ -7,7 +7,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, fmt};
 
-/// Starts both. Logs go to standard error: warnings by default, JSON lines with `--json`, in colours only on a terminal.
+/// Starts both. Logs go to standard error: warnings by default, JSON lines with `--json`.
 pub(crate) fn start(arguments: &Arguments) -> Option<Traces> {
     let level = match (arguments.verbose, &arguments.command) {
         (0, Command::Serve(_)) => "warn,frostline_server=info",
@@ -19,8 +19,8 @@ pub(crate) fn start(arguments: &Arguments) -> Option<Traces> {
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     let log = fmt::layer()
-        .with_ansi(output::colours())
-        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .with_writer(output::stderr)
         // What cannot be written is lost; to say so on the same standard error would panic.
         .log_internal_errors(false);
     let log = match arguments.json {

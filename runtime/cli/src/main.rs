@@ -108,7 +108,7 @@ async fn run(arguments: Arguments, stop: &CancellationToken) -> anyhow::Result<(
                 shell,
                 &mut Arguments::command(),
                 "frostline",
-                &mut std::io::stdout(),
+                &mut output::stdout(),
             );
             Ok(())
         }

@@ -1,6 +1,7 @@
 //! `frostline man`.
 
 use crate::arguments::Arguments;
+use crate::output::stdout;
 use anyhow::{Context, Result};
 use clap::CommandFactory;
 use clap_mangen::Man;
@@ -11,7 +12,7 @@ use std::path::Path;
 pub(crate) fn print() -> Result<()> {
     let mut page = Vec::new();
     Man::new(Arguments::command()).render(&mut page)?;
-    std::io::stdout().lock().write_all(&page)?;
+    stdout().write_all(&page)?;
     Ok(())
 }
 

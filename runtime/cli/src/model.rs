@@ -1,7 +1,7 @@
 //! `frostline model`.
 
 use crate::arguments::{HostFlags, Model as Command};
-use crate::output::{bytes, meant, print_each, print_json, print_table};
+use crate::output::{bytes, meant, print_each, print_json, print_table, stdout};
 use crate::train::read_model;
 use anyhow::{Context, Result, bail};
 use frostline_graph::{Model, ModelLimits, Network};
@@ -10,7 +10,7 @@ use frostline_wire::{CutInfo, ModelInfo};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use std::collections::HashSet;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::Path;
 
 /// What is shown of a model, wherever it lies.
@@ -78,23 +78,18 @@ pub(crate) async fn run(command: Command, json: bool) -> Result<()> {
     if json {
         return Ok(print_json(&shown)?);
     }
-    writeln!(io::stdout(), "{}  sha256:{}", shown.name, shown.sha256)?;
+    writeln!(stdout(), "{}  sha256:{}", shown.name, shown.sha256)?;
     if let Some(held) = shown.host_sha256.filter(|held| *held != shown.sha256) {
-        writeln!(io::stdout(), "where a host holds it  sha256:{held}")?;
+        writeln!(stdout(), "where a host holds it  sha256:{held}")?;
     }
     let whole = match shown.trainable_whole {
         Some(true) => ", trainable from here with --freeze none",
         _ => "",
     };
-    writeln!(
-        io::stdout(),
-        "input {} {:?}{whole}\n",
-        shown.input,
-        shown.input_shape
-    )?;
+    writeln!(stdout(), "input {} {:?}{whole}\n", shown.input, shown.input_shape)?;
     table(&shown.cuts)?;
     for line in reasons(&shown.cuts) {
-        writeln!(io::stdout(), "\n{line}")?;
+        writeln!(stdout(), "\n{line}")?;
     }
     Ok(())
 }

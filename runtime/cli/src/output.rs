@@ -1,13 +1,18 @@
-//! What is printed: JSON lines for scripts, tables and figures for people.
+//! What is printed: JSON lines for scripts, tables and figures for people; and the only way to standard output and standard error, through
+//! which no name, refusal or error of others steers a terminal.
 
+use frostline_job::{Plain, plain_line};
 use serde::Serialize;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal, StderrLock, StdoutLock, Write};
+
+/// What a terminal takes to forget what it shows, and to start again at its top.
+const CLEAR: &[u8] = b"\x1b[2J\x1b[H";
 
 /// A line on standard output. Nobody misses it where that is closed.
 macro_rules! say {
     ($($words:tt)*) => {{
         use std::io::Write as _;
-        let _ = writeln!(std::io::stdout(), $($words)*);
+        let _ = writeln!($crate::output::stdout(), $($words)*);
     }};
 }
 
@@ -15,7 +20,7 @@ macro_rules! say {
 macro_rules! tell {
     ($($words:tt)*) => {{
         use std::io::Write as _;
-        let _ = writeln!(std::io::stderr(), $($words)*);
+        let _ = writeln!($crate::output::stderr(), $($words)*);
     }};
 }
 
@@ -25,7 +30,7 @@ macro_rules! tell {
 pub(crate) fn print_json(value: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_vec(value)?;
     line.push(b'\n');
-    let mut stdout = io::stdout().lock();
+    let mut stdout = stdout();
     stdout.write_all(&line)?;
     stdout.flush()
 }
@@ -35,9 +40,30 @@ pub(crate) fn print_each(values: &[impl Serialize]) -> io::Result<()> {
     values.iter().try_for_each(print_json)
 }
 
-/// Whether standard error is to be in colours: for people who look at it, unless they ask for none (no-color.org).
-pub(crate) fn colours() -> bool {
-    io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+/// Standard output, until this is dropped.
+#[expect(clippy::disallowed_methods, reason = "everybody else comes here")]
+pub(crate) fn stdout() -> Plain<StdoutLock<'static>> {
+    Plain(io::stdout().lock())
+}
+
+/// Standard error, until this is dropped.
+#[expect(clippy::disallowed_methods, reason = "everybody else comes here")]
+pub(crate) fn stderr() -> Plain<StderrLock<'static>> {
+    Plain(io::stderr().lock())
+}
+
+/// Whether somebody looks at standard error.
+pub(crate) fn is_watched() -> bool {
+    stderr().0.is_terminal()
+}
+
+/// Clears the terminal that standard output is, if it is one.
+pub(crate) fn clear() -> io::Result<()> {
+    let Plain(mut stdout) = stdout();
+    if stdout.is_terminal() {
+        stdout.write_all(CLEAR)?;
+    }
+    Ok(())
 }
 
 /// A time for people, in UTC; JSON has the seconds since 1970 as they are.
@@ -60,6 +86,8 @@ pub(crate) fn meant(name: &str, known: &[String]) -> String {
 
 /// Prints rows as a table with aligned columns; numbers, as told by `right`, are aligned right.
 pub(crate) fn print_table(header: &[&str], right: &[bool], rows: &[Vec<String>]) -> io::Result<()> {
+    let of_row = |row: &Vec<String>| row.iter().map(|cell| plain_line(cell).into_owned()).collect();
+    let rows: Vec<Vec<String>> = rows.iter().map(of_row).collect();
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column));
         let title = header.get(column).map_or(0, |title| title.chars().count());
@@ -84,9 +112,9 @@ pub(crate) fn print_table(header: &[&str], right: &[bool], rows: &[Vec<String>])
             });
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
-    let mut stdout = io::stdout().lock();
+    let mut stdout = stdout();
     writeln!(stdout, "{}", line(header.to_vec()))?;
-    for row in rows {
+    for row in &rows {
         writeln!(stdout, "{}", line(row.iter().map(String::as_str).collect()))?;
     }
     Ok(())

@@ -1,9 +1,10 @@
 //! `frostline predict`.
 
 use crate::arguments::Predict;
-use crate::output::print_json;
+use crate::output::{print_json, stdout};
 use crate::train::read_model;
 use anyhow::{Result, bail};
+use frostline_job::plain_line;
 use frostline_trainer::{Answer, Prediction, PredictionJob, Predictor};
 use serde::Serialize;
 use std::io::{self, Write};
@@ -62,15 +63,16 @@ fn print(prediction: &Prediction, json: bool) -> io::Result<()> {
     let path = &*prediction.path.to_string_lossy();
     match &prediction.answer {
         Ok(answer) if json => print_json(&Said { path, answer }),
-        Ok(answer) => writeln!(io::stdout().lock(), "{path}: {}", words(answer)),
+        Ok(answer) => {
+            let line = format!("{path}: {}", words(answer));
+            writeln!(stdout(), "{}", plain_line(&line))
+        }
         Err(error) => {
-            // Nobody is left to tell that standard error is closed.
-            let _ = if json {
-                let line = serde_json::to_string(&Failed { path, error })?;
-                writeln!(io::stderr(), "{line}")
+            if json {
+                tell!("{}", serde_json::to_string(&Failed { path, error })?);
             } else {
-                writeln!(io::stderr(), "{path}: {error}")
-            };
+                tell!("{}", plain_line(&format!("{path}: {error}")));
+            }
             Ok(())
         }
     }

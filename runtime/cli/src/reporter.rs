@@ -2,12 +2,13 @@
 
 use crate::event_text::text;
 use crate::headway::{Headway, Trained};
-use crate::output::print_json;
+use crate::output::{is_watched, print_json, stdout};
 use frostline_client::Notice;
+use frostline_job::plain_line;
 use frostline_trainer::Event;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use parking_lot::Mutex;
-use std::io::{self, IsTerminal, Write as _};
+use std::io::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -126,7 +127,9 @@ impl Bar {
                 self.show_steps();
             }
             self.show_position();
-            self.shown.set_message(self.headway.words(*loss, split));
+            // The bar draws past our own standard error.
+            let words = self.headway.words(*loss, split);
+            self.shown.set_message(plain_line(&words).into_owned());
         }
     }
 
@@ -171,7 +174,7 @@ impl Reporter {
     pub(crate) fn new(json: bool) -> Self {
         // Nothing is shown before there is something to show.
         let bar = ProgressBar::new(0).with_style(style("{msg}"));
-        if json || !io::stderr().is_terminal() {
+        if json || !is_watched() {
             bar.set_draw_target(ProgressDrawTarget::hidden());
         }
         Self {
@@ -217,7 +220,7 @@ impl Reporter {
         if self.beside {
             bar.shown.suspend(|| warn(event, false));
         } else if let Some(line) = text(event) {
-            bar.shown.suspend(|| writeln!(io::stdout(), "{line}").ok());
+            bar.shown.suspend(|| writeln!(stdout(), "{line}").ok());
         }
         if let Event::Measuring { what } = event
             && bar.shown.is_hidden()

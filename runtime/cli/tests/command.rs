@@ -20,6 +20,9 @@ mod simulations;
 #[path = "command/sweeps.rs"]
 mod sweeps;
 
+use frostline_graph::build::{batched, model, node};
+use frostline_graph::onnx::GraphProto;
+use prost::Message;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
@@ -104,6 +107,60 @@ fn a_name_in_other_letters_is_suggested() {
         let text = String::from_utf8(refused.stderr).unwrap();
         assert_eq!(refused.status.code(), Some(code), "{text}");
         assert!(text.contains(meant), "{text}");
+    }
+}
+
+/// What steers a terminal, in what is written by others.
+const STEERING: &str = "\u{1b}]0;owned\u{7}\u{1b}[2J\u{9b}31m\u{202e}\u{7f}";
+
+/// Both outputs of a command, which must not steer the terminal.
+fn steers_nothing(arguments: &[&str]) -> String {
+    let output = frostline(arguments);
+    let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+    let steers = |character: &char| STEERING.contains(*character) && !character.is_ascii_graphic();
+    assert_eq!(text.chars().find(steers), None, "{text}");
+    assert!(!text.is_empty());
+    text
+}
+
+#[test]
+fn nothing_that_others_wrote_steers_the_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    // Tensor names of a model.
+    let cut = format!("cut{STEERING}");
+    let graph = GraphProto {
+        name: "named".into(),
+        node: vec![node("Relu", &["x"], &[&cut]), node("Flatten", &[&cut], &["y"])],
+        input: vec![batched("x", &[3, 2, 2])],
+        output: vec![batched("y", &[12])],
+        ..GraphProto::default()
+    };
+    let path = folder.path().join("model.onnx");
+    std::fs::write(&path, model(17, graph).encode_to_vec()).unwrap();
+    let path = path.to_str().unwrap();
+    let shown = steers_nothing(&["model", "show", path]);
+    assert!(shown.contains("cut\\u001b]0;owned"), "{shown}");
+    // JSON says the same as ever.
+    let shown = steers_nothing(&["model", "show", path, "--json"]);
+    let shown: Value = serde_json::from_str(&shown).unwrap();
+    let names: Vec<&str> = shown["cuts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|cut| cut["name"].as_str())
+        .collect();
+    assert!(names.contains(&cut.as_str()), "{names:?}");
+    // Errors, what is typed, and a second line that a name would begin.
+    let missing = format!("{STEERING}\nerror: forged.onnx");
+    for arguments in [
+        &["model", "show", &missing][..],
+        &["model", "show", &missing, "--json"],
+        &["train", &format!("--{STEERING}")],
+        &["predict", "--model", path, &missing],
+        &["admin", "--socket", &missing, "top", "--once"],
+    ] {
+        let said = steers_nothing(arguments);
+        assert!(!said.contains("\nerror: forged"), "{said}");
     }
 }
 

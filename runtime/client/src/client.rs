@@ -3,6 +3,7 @@
 use crate::extraction::ExtractionStream;
 use crate::link::{self, Link};
 use crate::meter::ByteMeter;
+use crate::pages::Pages;
 use crate::retry::{Seen, sample_may_recover};
 use crate::trace::Trace;
 use crate::transport::{Address, Call, Transport, encode};
@@ -10,23 +11,23 @@ use crate::upload::{self, Upload, Uploaded};
 use crate::{ClientError, Deadlines, Listing, Notices, Token, Trust, UploadKind, error};
 use bytes::Bytes;
 use frostline_wire::{
-    ActivationBatch, ActivationReader, Description, DescriptionRequest, Encoding, ErrorClass,
-    ExtractionRequest, GuestInfo, GuestLog, Layout, Load, ModelInfo, ObjectInfo, ObjectPage, Profile,
+    Activation, ActivationBatch, ActivationReader, Description, DescriptionRequest, Encoding, ErrorClass,
+    ExtractionRequest, GuestInfo, GuestLog, Layout, Load, ModelInfo, ObjectInfo, ObjectPage, Pixels, Profile,
     ProfileRequest, ROW_CHECKSUM, RequestedSample, RowFormat, RowValue, Split, Terms, XXH3, listing_order,
 };
 use http::Method;
 use std::sync::Arc;
 
-/// The most objects a listing may have. A key and an etag take some 150 bytes, so this is 1.5 GB; ImageNet-1k has 1.3
-/// million objects. It stops a host that never ends its listing.
-const MAX_OBJECTS: usize = 10_000_000;
+/// The most bytes that are read of objects as they are, together: the samples that a measurement takes, or a labels table.
+const MOST_READ: u64 = 1 << 30;
+
+/// The largest row that a host may say its guest makes: 268 million numbers.
+const LARGEST_ROW: usize = 1 << 30;
 
 /// Tells nobody.
 pub(crate) fn unheard() -> Notices {
     Arc::new(|_| ())
 }
-/// Pages of a guest's log that are asked for together. A host keeps 8 of a thousand lines; this stops one that always has more.
-const LOG_PAGES: usize = 64;
 
 /// A host, as a tenant uses it. Clones share its connections; nothing is sent before the first call. Every call fails with
 /// [`ClientError`].
@@ -182,7 +183,7 @@ impl HostClient {
         let bytes = objects
             .iter()
             .fold(0, |sum: u64, object| sum.saturating_add(object.size));
-        let limit = RowFormat::Object.message_bytes(objects.len() as u64, bytes);
+        let limit = RowFormat::Object.message_bytes(objects.len() as u64, bytes.min(MOST_READ));
         let request = ExtractionRequest {
             root: root.to_owned(),
             split: Split::None,
@@ -237,24 +238,18 @@ impl HostClient {
         layout: Layout,
         mut take: impl FnMut(ObjectPage),
     ) -> Result<(), ClientError> {
-        let mut objects = 0;
+        let mut pages = Pages::of(&self.transport, format!("the listing of '{root}'"));
         let mut after: Option<String> = None;
         loop {
             let mut query = vec![("root", root), ("layout", layout.as_ref())];
             query.extend(after.as_deref().map(|key| ("after", key)));
-            let mut page: ObjectPage = self.transport.get("/v1/objects", &query).await?;
-            objects += page.objects.len();
+            let mut page: ObjectPage = pages.next("/v1/objects", &query).await?;
             let next = page.next.take();
             take(page);
-            if objects > MAX_OBJECTS {
-                let reason = format!("more than {MAX_OBJECTS} objects under '{root}'");
-                return Err(self.transport.peer().protocol(reason));
-            }
             match next {
                 None => return Ok(()),
                 Some(next) if after.as_deref().is_some_and(|after| goes_back(after, &next)) => {
-                    let reason = format!("a listing that goes back to '{next}'");
-                    return Err(self.transport.peer().protocol(reason));
+                    return Err(pages.refused(&format!("a page that goes back to '{next}'")));
                 }
                 next => after = next,
             }
@@ -271,37 +266,31 @@ impl HostClient {
         found(self.transport.get(&path("guests", name), &[]).await)
     }
 
-    /// What the guest `name` logged lately, after what an earlier answer calls `next`; 0 for all there is. There is `more` only where a host
-    /// has more than any keeps.
+    /// What the guest `name` logged lately, after what an earlier answer calls `next`; 0 for all there is.
     ///
     /// # Errors
     /// [`ClientError`]; `Refused` with class `NotFound` where there is no such guest, and none was there lately; `Protocol` for a host
-    /// that says that there is more, but not where.
+    /// that has more than any keeps, or says that there is more, but not where.
     pub async fn guest_log(&self, name: &str, after: u64) -> Result<GuestLog, ClientError> {
         let path = format!("{}/log", path("guests", name));
+        let mut pages = Pages::of(&self.transport, format!("the log of the guest '{name}'"));
         let mut log = GuestLog {
             next: after,
-            more: true,
             ..GuestLog::default()
         };
-        for _ in 0..LOG_PAGES {
+        loop {
             let before = log.next;
-            let page: GuestLog = self
-                .transport
-                .get(&path, &[("after", &before.to_string())])
-                .await?;
+            let page: GuestLog = pages.next(&path, &[("after", &before.to_string())]).await?;
             log.lines.extend(page.lines);
-            (log.next, log.more) = (page.next, page.more);
+            log.next = page.next;
             log.dropped |= page.dropped;
-            if !log.more {
-                break;
+            if !page.more {
+                return Ok(log);
             }
             if log.next <= before {
-                let reason = format!("a log that goes on after line {before} at line {}", log.next);
-                return Err(self.transport.peer().protocol(reason));
+                return Err(pages.refused(&format!("line {before} followed by line {}", log.next)));
             }
         }
-        Ok(log)
     }
 
     /// The models the tenant may use: its own, and those that all tenants share.
@@ -316,7 +305,15 @@ impl HostClient {
 
     /// The model `name`, `None` when there is none.
     pub async fn model(&self, name: &str) -> Result<Option<ModelInfo>, ClientError> {
-        found(self.transport.get(&path("models", name), &[]).await)
+        let info: Option<ModelInfo> = found(self.transport.get(&path("models", name), &[]).await)?;
+        let mut cuts = info.iter().flat_map(|info| &info.cuts);
+        match cuts.find(|cut| !holds_row(&cut.shape)) {
+            Some(cut) => Err(self
+                .transport
+                .peer()
+                .protocol(format!("rows of the shape {:?}", cut.shape))),
+            None => Ok(info),
+        }
     }
 
     /// Removes the guest `name` with all its versions; `false` when there is none.
@@ -372,7 +369,19 @@ impl HostClient {
     /// # Errors
     /// [`ClientError`]; `Refused` with class `Guest` when the guest fails.
     pub async fn describe(&self, request: &DescriptionRequest) -> Result<Description, ClientError> {
-        self.transport.post("/v1/descriptions", request).await
+        let description: Description = self.transport.post("/v1/descriptions", request).await?;
+        let unusable = |reason: String| self.transport.peer().protocol(reason);
+        if let Pixels::Spec(spec) = &description.pixels {
+            spec.check().map_err(|error| unusable(error.to_string()))?;
+        }
+        for cut in &description.cuts {
+            if let Activation::Own(shape) = &cut.activation
+                && !holds_row(shape)
+            {
+                return Err(unusable(format!("rows of the shape {shape:?}")));
+            }
+        }
+        Ok(description)
     }
 
     /// What a model takes on the host: measured there now, or before if nothing has changed.
@@ -406,8 +415,11 @@ impl HostClient {
         message_limit: usize,
     ) -> Result<ExtractionStream, ClientError> {
         let checksums = [(ROW_CHECKSUM, XXH3.to_owned())];
+        // A message has a row at least.
+        let messages = request.samples.len() as u64 + 1;
         let call = Call {
             headers: &checksums,
+            answer_limit: messages.saturating_mul(message_limit as u64),
             ..Call::new(Method::POST, "/v1/extractions").json(encode(request)?)
         };
         let connection = self.transport.next_connection();
@@ -431,6 +443,14 @@ fn found<T>(answer: Result<T, ClientError>) -> Result<Option<T>, ClientError> {
         }) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Whether a row of numbers of this shape is one that a job may have to hold.
+fn holds_row(shape: &[usize]) -> bool {
+    let numbers = shape
+        .iter()
+        .try_fold(1_usize, |product, side| product.checked_mul(*side));
+    numbers.is_some_and(|numbers| numbers <= LARGEST_ROW / size_of::<f32>())
 }
 
 /// Whether a listing that goes on at `next` after `after` would never end.

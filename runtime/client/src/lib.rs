@@ -25,6 +25,7 @@ mod fetch;
 mod hosts;
 mod link;
 mod meter;
+mod pages;
 mod retry;
 #[cfg(test)]
 mod tests;

@@ -140,6 +140,7 @@ async fn answer(transport: &Transport, connection: usize, bytes: usize) -> Resul
     let query = [("bytes", count.as_str())];
     let call = Call {
         query: &query,
+        answer_limit: bytes as u64,
         ..Call::new(Method::GET, "/v1/probe")
     };
     let mut answer = transport.send_over(connection, call).await?;

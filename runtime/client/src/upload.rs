@@ -17,7 +17,7 @@ use tokio::sync::watch;
 /// Bytes handed to the connection at once: small enough that a slow link shows progress well within a deadline.
 const PIECE: usize = 256 << 10;
 /// The host confirms an upload with a JSON object: names and shapes of a model's cuts, of which there are hundreds.
-const MAX_CONFIRMATION: usize = 1 << 20;
+const MAX_CONFIRMATION: u64 = 1 << 20;
 
 /// What an upload came to.
 #[derive(Debug, Clone, PartialEq)]
@@ -180,9 +180,10 @@ impl Sending<'_> {
         let call = Call {
             headers: &headers,
             body: Some((media_type, Content::Pieces(self.pieces(rest, progress)))),
+            answer_limit: MAX_CONFIRMATION,
             ..Call::new(Method::PUT, &self.upload.path)
         };
-        let answer = async { transport.upload(call).await?.whole(MAX_CONFIRMATION).await };
+        let answer = async { transport.upload(call).await?.whole().await };
         let deadlines = transport.peer().deadlines;
         tokio::select! {
             answered = answer => answered.map(drop),

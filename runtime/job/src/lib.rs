@@ -3,6 +3,7 @@
 //! * [`JobSpec`]: every setting once, with its [`Class`], its default and its text for people. A run's `config.json` is one; flags
 //!   ([`flags::Given`]) and a [`Recipe`]'s file overlay one.
 //! * [`Event`], [`Notice`], [`Quality`]: what a job tells, as `train --json` prints it and as its folder keeps it. [`Logged`] reads it back.
+//! * [`plain`], [`Plain`]: text of others on its way to people.
 //! * [`folder`]: what lies where in a run's folder, and how a run ended.
 
 mod augment;
@@ -12,6 +13,7 @@ mod event;
 pub mod flags;
 pub mod folder;
 mod notice;
+mod plain;
 mod quality;
 mod rates;
 mod recipe;
@@ -25,6 +27,7 @@ pub use choice::{
 };
 pub use event::{Event, Events, LeftOut, Logged, Measuring, ProfileState, Received, Shared, Task};
 pub use notice::{HostState, Notice, Notices, UploadKind};
+pub use plain::{Plain, plain, plain_line};
 pub use quality::Quality;
 pub use rates::{HEAD, LearningRates, REST};
 pub use recipe::{BatchNorm, ClassWeights, LossName, OptimizerName, Recipe, Sampling, Scheduler};

@@ -1,6 +1,7 @@
 //! Errors as Python's classes, which are in `frostline/_errors.py`.
 
 use frostline_client::{ClientError, InquiryError};
+use frostline_job::plain;
 use frostline_wire::ErrorClass;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -37,7 +38,8 @@ fn raised(py: Python<'_>, class: &str, message: &str, details: &Bound<'_, PyDict
     let made = py
         .import("frostline._errors")
         .and_then(|module| module.getattr(class))
-        .and_then(|class| class.call((message,), Some(details)));
+        // What a host says must not steer the terminal that a traceback goes to.
+        .and_then(|class| class.call((plain(message),), Some(details)));
     match made {
         Ok(error) => PyErr::from_value(error),
         Err(error) => error,

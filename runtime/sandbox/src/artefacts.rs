@@ -1,7 +1,7 @@
 //! Compiled guests on disk, so that a host that starts again does not compile again.
 //!
-//! A file is named by the SHA-256 of the guest's bytes and by the engine that compiled them, and is loaded only when its
-//! keyed hash is right. Whatever is wrong with a file, the guest is compiled anew.
+//! A file is named by the SHA-256 of the guest's bytes and of the tenant's name, and by the engine that compiled them, and is loaded only
+//! when its keyed hash is right. A tenant finds what it had compiled itself: how long an upload takes tells nothing of others' guests. Whatever is wrong with a file, the guest is compiled anew.
 
 use crate::artefact_load::Compiled;
 use crate::error::SandboxError;
@@ -36,9 +36,9 @@ impl Artefacts {
         })
     }
 
-    /// The compiled guest of this SHA-256, if it lies here and is what this host put there.
-    pub(crate) fn load(&self, engine: &Engine, sha256: &str) -> Option<Component> {
-        let name = self.name(sha256);
+    /// The compiled guest of this tenant and SHA-256, if it lies here and is what this host put there.
+    pub(crate) fn load(&self, engine: &Engine, tenant: &str, sha256: &str) -> Option<Component> {
+        let name = self.name(tenant, sha256);
         let path = self.folder.path().join(&name);
         let sealed = fs::read(&path).ok()?;
         let Some(compiled) = Compiled::unseal(sealed, &self.folder, &name) else {
@@ -58,14 +58,14 @@ impl Artefacts {
     }
 
     /// Keeps a compiled guest; when that fails the next start compiles again.
-    pub(crate) fn store(&self, sha256: &str, compiled: &Compiled) {
-        if let Err(error) = self.try_store(sha256, compiled) {
+    pub(crate) fn store(&self, tenant: &str, sha256: &str, compiled: &Compiled) {
+        if let Err(error) = self.try_store(tenant, sha256, compiled) {
             tracing::warn!(directory = %self.folder.path().display(), %error, "cannot keep a compiled guest");
         }
     }
 
-    fn try_store(&self, sha256: &str, compiled: &Compiled) -> io::Result<()> {
-        let name = self.name(sha256);
+    fn try_store(&self, tenant: &str, sha256: &str, compiled: &Compiled) -> io::Result<()> {
+        let name = self.name(tenant, sha256);
         let sealed = compiled
             .seal(&self.folder, &name)
             .ok_or_else(|| io::Error::other("it cannot be sealed"))?;
@@ -95,8 +95,9 @@ impl Artefacts {
         Ok(())
     }
 
-    fn name(&self, sha256: &str) -> String {
-        format!("{sha256}-{}.cwasm", self.engine)
+    fn name(&self, tenant: &str, sha256: &str) -> String {
+        let of_tenant = Sha256::digest(format!("{sha256} {tenant}"));
+        format!("{}-{}.cwasm", hex::encode(of_tenant), self.engine)
     }
 }
 

@@ -119,10 +119,10 @@ impl Sandbox {
         let permit = self.permit(&self.inner.compilations).await?;
         let compilation = Compilation::default();
         let _end = EndOnDrop(compilation.clone());
-        let (inner, allowance) = (Arc::clone(&self.inner), Arc::clone(allowance));
+        let (sandbox, allowance) = (self.clone(), Arc::clone(allowance));
         let work = move || {
             let began = Instant::now();
-            let prepared = inner.prepare(&bytes, &compilation);
+            let prepared = sandbox.compile_once(&bytes, &compilation);
             allowance.count_compiling(began.elapsed());
             // Only now may the next one be compiled, also when nobody waits for this one any more.
             drop(permit);
@@ -136,9 +136,9 @@ impl Sandbox {
             return Ok(None);
         }
         let permit = self.permit(&self.inner.loads).await?;
-        let inner = Arc::clone(&self.inner);
+        let sandbox = self.clone();
         let work = move || {
-            let loaded = inner.load(&hex::encode(Sha256::digest(&bytes)));
+            let loaded = sandbox.load(&hex::encode(Sha256::digest(&bytes)));
             drop(permit);
             loaded
         };
@@ -148,13 +148,8 @@ impl Sandbox {
     async fn permit(&self, gate: &Arc<TurnGate>) -> Result<Permit, SandboxError> {
         Ok(gate.enter(&self.tenant, Share::AsManyAsItLeaves).await?)
     }
-}
 
-/// SHA-256 of a guest's bytes, and the guest.
-type Prepared = (String, FrozenPrefixPre<CallState>);
-
-impl Inner {
-    fn prepare(&self, bytes: &[u8], compilation: &Compilation) -> Result<Prepared, SandboxError> {
+    fn compile_once(&self, bytes: &[u8], compilation: &Compilation) -> Result<Prepared, SandboxError> {
         let sha256 = hex::encode(Sha256::digest(bytes));
         // Another request may have had it compiled meanwhile.
         if let Some(loaded) = self.load(&sha256)? {
@@ -163,17 +158,22 @@ impl Inner {
         let component = self.compile(bytes, &sha256, compilation)?;
         Ok((
             sha256,
-            world::link(&self.runner.engine, &self.linker, &component)?,
+            world::link(&self.inner.runner.engine, &self.inner.linker, &component)?,
         ))
     }
 
     /// What was compiled before.
     fn load(&self, sha256: &str) -> Result<Option<Prepared>, SandboxError> {
-        let stored = self
-            .artefacts
+        let Inner {
+            runner,
+            linker,
+            artefacts,
+            ..
+        } = &*self.inner;
+        let stored = artefacts
             .as_ref()
-            .and_then(|artefacts| artefacts.load(&self.runner.engine, sha256));
-        let link = |component| world::link(&self.runner.engine, &self.linker, &component);
+            .and_then(|artefacts| artefacts.load(&runner.engine, &self.tenant, sha256));
+        let link = |component| world::link(&runner.engine, linker, &component);
         let linked = stored.map(link).transpose()?;
         Ok(linked.map(|pre| (sha256.to_owned(), pre)))
     }
@@ -184,20 +184,26 @@ impl Inner {
         sha256: &str,
         compilation: &Compilation,
     ) -> Result<Component, SandboxError> {
-        upload::check(bytes, &self.runner.config)?;
-        let compiled = match &self.runner.config.compiler {
-            Compiler::InProcess => compiler::compile(&self.runner.engine, bytes)?,
+        let Inner {
+            runner, artefacts, ..
+        } = &*self.inner;
+        upload::check(bytes, &runner.config)?;
+        let compiled = match &runner.config.compiler {
+            Compiler::InProcess => compiler::compile(&runner.engine, bytes)?,
             Compiler::Child { program, arguments } => {
-                let limits = ChildCompiler::of(&self.runner.config);
+                let limits = ChildCompiler::of(&runner.config);
                 compilation.run(program, arguments, &limits, bytes)?
             }
         };
-        let component = compiled.load(&self.runner.engine);
+        let component = compiled.load(&runner.engine);
         let component =
             component.map_err(|error| SandboxError::not_a_guest(one_line(&format!("{error:#}"), MESSAGE)))?;
-        if let Some(artefacts) = &self.artefacts {
-            artefacts.store(sha256, &compiled);
+        if let Some(artefacts) = artefacts {
+            artefacts.store(&self.tenant, sha256, &compiled);
         }
         Ok(component)
     }
 }
+
+/// SHA-256 of a guest's bytes, and the guest.
+type Prepared = (String, FrozenPrefixPre<CallState>);

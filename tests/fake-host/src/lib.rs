@@ -41,6 +41,8 @@ pub enum Reply {
     Stuck(Vec<Bytes>),
     /// No body, but these headers.
     Head(Vec<(&'static str, String)>),
+    /// This status and body.
+    Answered(u16, Bytes),
     /// A refusal.
     Refused(u16, ErrorClass, Option<u64>),
 }
@@ -177,6 +179,10 @@ fn respond(reply: Reply) -> Response<Body> {
             response
                 .body(BodyExt::boxed_unsync(StreamBody::new(pieces(vec![]))))
                 .unwrap()
+        }
+        Reply::Answered(status, body) => {
+            let body = StreamBody::new(pieces(vec![body]));
+            response.status(status).body(BodyExt::boxed_unsync(body)).unwrap()
         }
         Reply::Refused(status, class, retry_after) => {
             let body = ErrorBody {

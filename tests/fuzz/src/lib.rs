@@ -3,17 +3,23 @@
 
 mod image_decoder;
 mod key_scoping;
+mod model_run;
 mod mutation;
 mod onnx_reader;
 mod request_parser;
+mod shard_index;
 mod upload_validation;
+mod wire_reader;
 
 pub use image_decoder::{image_decoder, mend_checksums};
 pub use key_scoping::key_scoping;
+pub use model_run::model_run;
 pub use mutation::Mutator;
 pub use onnx_reader::onnx_reader;
 pub use request_parser::request_parser;
+pub use shard_index::shard_index;
 pub use upload_validation::upload_validation;
+pub use wire_reader::wire_reader;
 
 /// A fuzz target.
 #[derive(Debug, Clone, Copy)]
@@ -59,5 +65,23 @@ pub const TARGETS: &[Target] = &[
         run: upload_validation,
         seeds: upload_validation::seeds,
         mutations: 2000,
+    },
+    Target {
+        name: "shard_index",
+        run: shard_index,
+        seeds: shard_index::seeds,
+        mutations: 2000,
+    },
+    Target {
+        name: "wire_reader",
+        run: wire_reader,
+        seeds: wire_reader::seeds,
+        mutations: 4000,
+    },
+    Target {
+        name: "model_run",
+        run: model_run,
+        seeds: model_run::seeds,
+        mutations: 4000,
     },
 ];

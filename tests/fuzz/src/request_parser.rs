@@ -1,34 +1,21 @@
-//! What comes over the network: JSON requests, the headers of uploads, and the Arrow frames of answers.
+//! What comes over the network: JSON requests, and the headers of uploads.
 
-use bytes::Bytes;
-use frostline_tensor::Tensor;
 use frostline_wire::{
-    ActivationReader, ActivationWriter, Compression, DescriptionRequest, Encoding, ExtractionRequest,
-    ProfileRequest, RowFormat, Split, digest_of, repr_digest,
+    DescriptionRequest, Encoding, ExtractionRequest, ProfileRequest, Split, digest_of, repr_digest,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Bytes one frame may take.
-const FRAME: usize = 1 << 16;
-/// Values of a row.
-const ROW: usize = 4;
-/// Rows the reader is told of.
-const ROWS: u32 = 3;
-
-/// Reads the bytes as every request, as a header, and as an answer that comes in two pieces.
+/// Reads the bytes as every request, and as a header.
 ///
 /// # Panics
-/// When what was read does not survive being written and read again, or an answer names rows nobody asked for.
+/// When what was read does not survive being written and read again.
 pub fn request_parser(data: &[u8]) {
     json::<ExtractionRequest>(data);
     json::<DescriptionRequest>(data);
     json::<ProfileRequest>(data);
     if let Ok(text) = std::str::from_utf8(data) {
         header(text);
-    }
-    for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {
-        answer(data, compression);
     }
 }
 
@@ -52,21 +39,7 @@ fn header(text: &str) {
     assert_eq!(Split::from(split.to_string()), split);
 }
 
-fn answer(data: &[u8], compression: Compression) {
-    let mut reader = ActivationReader::new(RowFormat::F32(vec![ROW]), 0..ROWS, FRAME).compressed(compression);
-    let (first, second) = data.split_at(data.len() / 2);
-    for piece in [first, second] {
-        let Ok(batches) = reader.push(Bytes::copy_from_slice(piece)) else {
-            return;
-        };
-        for row in batches.iter().flat_map(|batch| batch.rows()).flatten() {
-            assert!(row.position < ROWS, "a row nobody asked for");
-        }
-    }
-    let _ = reader.finish();
-}
-
-/// Requests as trainers send them, headers, and whole answers.
+/// Requests as trainers send them, and headers.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let pin = r#"{"name":"m","sha256":"00"}"#;
     let samples = r#"[{"position":0,"key":"a/b.jpg","etag":"\"1\""},{"position":4294967295,"key":"c"}]"#;
@@ -83,17 +56,5 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         "[".repeat(4096),
         format!(r#"{{"samples":{}"#, "[".repeat(200)),
     ];
-    let answers = [Compression::None, Compression::Lz4, Compression::Zstd];
-    let answers = answers.into_iter().filter_map(whole_answer);
-    texts.into_iter().map(String::into_bytes).chain(answers).collect()
-}
-
-fn whole_answer(compression: Compression) -> Option<Vec<u8>> {
-    let mut writer = ActivationWriter::compressed(RowFormat::F32(vec![ROW]), compression).ok()?;
-    let values = (0..ROWS).flat_map(|row| [row as f32; ROW]).collect();
-    let rows = Tensor::f32(vec![ROWS as usize, ROW], values).ok()?;
-    let positions: Vec<u32> = (0..ROWS).collect();
-    let mut pieces = writer.tensor(&positions, rows).ok()?;
-    pieces.extend(writer.finish().ok()?);
-    Some(pieces.concat())
+    texts.into_iter().map(String::into_bytes).collect()
 }

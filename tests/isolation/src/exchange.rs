@@ -1,7 +1,7 @@
 //! Bytes sent to a host over a connection of their own, and what comes back.
 
 use crate::case::Seen;
-use crate::scene::{HOSTILE, Scene};
+use crate::scene::Scene;
 use anyhow::{Context, Result};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -31,7 +31,7 @@ pub(crate) enum Then {
 
 /// A request's head with the hostile tenant's token.
 pub(crate) fn head(scene: &Scene, method: &str, path: &str, more: &str) -> String {
-    let token = scene.token(HOSTILE);
+    let token = scene.token();
     format!(
         "{method} {path} HTTP/1.1\r\nHost: host\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n{more}\r\n"
     )
@@ -71,7 +71,7 @@ pub(crate) fn extraction(scene: &Scene, samples: &str) -> Result<Sent> {
 /// Asks for all photos and leaves after a while, without reading.
 pub(crate) fn abandon(scene: &Scene, after: Duration) -> Result<Sent> {
     let sample = |(position, key): (usize, &String)| format!(r#"{{"position":{position},"key":"{key}"}}"#);
-    let samples: Vec<String> = scene.photos.iter().enumerate().map(sample).collect();
+    let samples: Vec<String> = scene.photos().iter().enumerate().map(sample).collect();
     Ok(Sent {
         then: Then::Leave(after),
         ..extraction(scene, &format!("[{}]", samples.join(",")))?
@@ -92,7 +92,7 @@ pub(crate) fn listing(scene: &Scene, root: &str) -> Result<Sent> {
 
 pub(crate) async fn run(scene: &Scene, ask: Ask) -> Result<Seen> {
     let sent = ask(scene)?;
-    let mut stream = TcpStream::connect(scene.address()).await?;
+    let mut stream = TcpStream::connect(scene.address()?).await?;
     // The host may have answered and closed before all was sent.
     let written = tokio::time::timeout(PATIENCE, stream.write_all(&sent.bytes))
         .await
@@ -112,7 +112,7 @@ pub(crate) async fn run(scene: &Scene, ask: Ask) -> Result<Seen> {
 /// Whether the host has ended all it did for the tenant, who is gone.
 async fn left(scene: &Scene) -> Result<Seen> {
     let until = Instant::now() + NOTICED;
-    while scene.at_work(HOSTILE)? {
+    while scene.at_work()? {
         if Instant::now() > until {
             return Ok(Seen::new(
                 "at work",

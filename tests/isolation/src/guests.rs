@@ -2,7 +2,7 @@
 
 use crate::case::{Act, Case, Class, Expected, Seen};
 use crate::neighbour::{photos, pin};
-use crate::scene::{HOSTILE, Scene};
+use crate::scene::Scene;
 use anyhow::Result;
 use bytes::Bytes;
 use frostline_behaviours::{BEHAVIOURS, Behaviour, Ending, Source};
@@ -59,7 +59,7 @@ fn bytes(behaviour: &Behaviour) -> Result<Vec<u8>> {
 
 /// Uploads it, has it describe itself, and extracts two photos with it; whichever the host refuses first is what is seen.
 pub(crate) async fn run(scene: &Scene, behaviour: &Behaviour) -> Result<Seen> {
-    let client = scene.client(HOSTILE)?;
+    let client = scene.client()?;
     let bytes = bytes(behaviour)?;
     match attempt(scene, &client, bytes.into()).await? {
         Ok(rows) => Ok(Seen::new(200, format!("{rows} rows"))),

@@ -2,7 +2,7 @@
 
 use crate::case::{Act, Case, Class, Expected, Seen};
 use crate::neighbour::{pin, sample};
-use crate::scene::{HOSTILE, Scene, backbone};
+use crate::scene::{Scene, backbone};
 use anyhow::Result;
 use frostline_graph::Model;
 use frostline_trainer::Guest;
@@ -108,7 +108,7 @@ pub(crate) fn write(root: &Path) -> Result<()> {
 
 /// Extracts it between two photos by the stock guest.
 pub(crate) async fn run(scene: &Scene, image: Image) -> Result<Seen> {
-    let client = scene.client(HOSTILE)?;
+    let client = scene.client()?;
     let model = backbone()?;
     let shape = Model::from_bytes(model.clone())?
         .network()?
@@ -118,7 +118,7 @@ pub(crate) async fn run(scene: &Scene, image: Image) -> Result<Seen> {
         .to_vec();
     let guest = client.push_guest("prefix", Guest::stock().bytes).await?;
     let model = client.push_model("backbone", model).await?;
-    let mut keys: Vec<&str> = scene.photos.iter().take(2).map(String::as_str).collect();
+    let mut keys: Vec<&str> = scene.photos().iter().take(2).map(String::as_str).collect();
     keys.insert(1, image.key);
     let request = ExtractionRequest {
         root: scene.root()?,

@@ -1,20 +1,26 @@
 //! The isolation suite: everything a tenant might do to a host, one case each, with a neighbour's extraction running beside it.
 //!
-//! A case is contained when it ends as it should, the neighbour gets what it asked for, and the host still serves. Guests that misbehave
+//! A case is contained when it ends as it should, the neighbour gets what it asked for bit for bit, the host still serves, and nobody saw
+//! what is another's: all that tenants have is marked, and all that they receive and the host writes is looked through. Guests that misbehave
 //! are those of `frostline-behaviours`, models those of `frostline-hostile`; requests and images are here.
 
+mod canary;
 mod case;
 mod exchange;
+mod floods;
 mod guests;
 mod images;
 mod memory;
+mod mixture;
 mod models;
 mod neighbour;
 mod requests;
 mod scene;
+mod tap;
 
 pub use case::{Case, Class, Expected, Seen};
 pub use memory::{BUDGET, MemorySeen, Watch, memory_cases, row_cases};
+pub use mixture::{Mixed, mixture};
 pub use neighbour::{Neighbour, distinct};
 pub use scene::Scene;
 

@@ -1,7 +1,7 @@
 //! Models that no host takes.
 
 use crate::case::{Act, Case, Class, Expected, Seen};
-use crate::scene::{HOSTILE, Scene};
+use crate::scene::Scene;
 use anyhow::Result;
 use frostline_hostile::HostileModel;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ fn case(model: HostileModel) -> Case {
 }
 
 pub(crate) async fn run(scene: &Scene, model: &HostileModel) -> Result<Seen> {
-    let client = scene.client(HOSTILE)?;
+    let client = scene.client()?;
     match client.push_model("model", model.file.clone().into()).await {
         Ok(uploaded) => Ok(Seen::new(200, uploaded.sha256)),
         Err(error) => Ok(Seen::refused(&error)),

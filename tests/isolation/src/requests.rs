@@ -28,7 +28,7 @@ const REQUESTS: &[(&str, &str, &str, &str, Ask)] = &[
         "401",
         "token",
         |scene| {
-            let token = scene.token(crate::scene::NEIGHBOUR);
+            let token = scene.neighbour().token().to_owned();
             let forged = format!(
                 "{}{}",
                 token.get(..token.len() - 8).context("a short token")?,
@@ -45,6 +45,20 @@ const REQUESTS: &[(&str, &str, &str, &str, Ask)] = &[
         "404",
         "no guest",
         |scene| get(scene, "/v1/guests/neighbours"),
+    ),
+    (
+        "neighbours-root",
+        "lists its neighbour's data",
+        "404",
+        "grants no data",
+        |scene| listing(scene, &scene.neighbour().root()?),
+    ),
+    (
+        "neighbours-object",
+        "reads its neighbour's object by way of the folder above both",
+        "row",
+        "key",
+        |scene| key(scene, &format!("../{}/text.jpg", scene.neighbour().name())),
     ),
     (
         "neighbours-log",

@@ -4,8 +4,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use frostline_e2e::frostline_binary;
-use frostline_isolation::{BUDGET, Case, Neighbour, Scene, Watch, cases, memory_cases, row_cases};
+use frostline_isolation::{BUDGET, Case, Neighbour, Scene, Watch, cases, memory_cases, mixture, row_cases};
+use std::time::Duration;
 use tokio::sync::watch;
+
+/// How long tenants are mixed here.
+const MIXTURE: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_case_is_contained() {
@@ -37,6 +41,22 @@ async fn all_contained(cases: &[Case]) {
     let top = scene.admin(&["top", "--once"]).unwrap();
     let running = top.get("running").and_then(serde_json::Value::as_u64);
     assert_eq!(running, Some(0), "nothing outlives its extraction");
+}
+
+/// Everything at once for a while; the benchmark `isolation` does it for ten minutes, and measures the neighbour's speed.
+async fn none_is_harmed_by_a_mixture_of(cases: &[Case]) {
+    let binary = frostline_binary().expect("frostline is not built: run `cargo xtask test`");
+    let mixed = mixture(&binary, cases, MIXTURE).await.unwrap();
+    println!("{mixed:?}");
+    assert!(mixed.foreign.is_empty(), "{:#?}", mixed.foreign);
+    assert!(mixed.left_over.is_empty(), "{:#?}", mixed.left_over);
+    assert_eq!((mixed.panics, mixed.over_budget), (0, 0));
+    assert!(mixed.acts > 0 && mixed.neighbour_began > 0);
+    assert!(
+        mixed.neighbour_failures.is_empty(),
+        "{:#?}",
+        mixed.neighbour_failures
+    );
 }
 
 async fn within_budget(cases: &[Case]) {
@@ -117,6 +137,11 @@ mod needs_unshare {
 
 mod needs_proc {
     use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_mixture_harms_nobody() {
+        none_is_harmed_by_a_mixture_of(&[cases(), memory_cases(), row_cases()].concat()).await;
+    }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn no_case_takes_a_host_over_its_budget() {

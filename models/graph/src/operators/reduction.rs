@@ -43,7 +43,7 @@ const fn extreme(name: &'static str, since: i64) -> Operator {
 }
 
 fn keeps_dims(context: &Context<'_>) -> bool {
-    context.node.int("keepdims").unwrap_or(1) != 0
+    context.node.int("keepdims").unwrap_or(1) == 1
 }
 
 /// The axes a reduction takes; `None` stands for all of them.

@@ -90,6 +90,8 @@ fn reshape(context: &Context<'_>) -> Ruled<Vec<Value>> {
 fn squeeze(context: &Context<'_>) -> Ruled<Vec<Value>> {
     let dims = context.dims(0)?;
     let axes: Vec<usize> = match context.attribute_or_input("axes", 1)? {
+        // ONNX Runtime takes it for no list at all, and squeezes a batch of one.
+        Some([]) => return mismatch("an empty list of axes".to_owned()),
         Some(axes) => axes_of(axes, dims.len())?,
         None => (0..dims.len())
             .filter(|&axis| dims.get(axis) == Some(&1))

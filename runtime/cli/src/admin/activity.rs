@@ -1,18 +1,15 @@
 //! `frostline admin top`, `drain` and `audit`.
 
 use super::console::confirm;
-use crate::output::{bytes, print_each, print_json, print_table, time};
+use crate::output::{bytes, clear, print_each, print_json, print_table, stdout, time};
 use anyhow::Result;
 use frostline_client::AdminClient;
 use frostline_wire::{Activity, AuditEntry, MemoryActivity, MemoryLoad, TenantActivity};
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 /// How often what goes on is looked at.
 const LOOK: Duration = Duration::from_secs(1);
-
-/// What a terminal takes to forget what it shows, and to start again at its top.
-const CLEAR: &str = "\x1b[2J\x1b[H";
 
 /// Shows what goes on until it is interrupted; rates are those since the last look.
 pub(super) async fn top(client: &AdminClient, once: bool, json: bool) -> Result<()> {
@@ -92,10 +89,10 @@ pub(super) async fn audit(
 }
 
 fn show(before: &Activity, now: &Activity, seconds: f64, again: bool) -> Result<()> {
-    let mut stdout = std::io::stdout();
-    if again && stdout.is_terminal() {
-        write!(stdout, "{CLEAR}")?;
+    if again {
+        clear()?;
     }
+    let mut stdout = stdout();
     let resident = now
         .memory_bytes
         .map(|memory| format!(", {} of memory", bytes(memory)));

@@ -1,6 +1,6 @@
 //! What the person at the terminal is asked and told.
 
-use crate::output::print_json;
+use crate::output::{print_json, stderr};
 use anyhow::{Result, bail};
 use std::io::{IsTerminal, Write};
 
@@ -12,7 +12,7 @@ pub(super) fn confirm(yes: bool, question: &str) -> Result<()> {
     if !std::io::stdin().is_terminal() {
         bail!("{question} Say so with --yes, since there is no terminal to ask on");
     }
-    write!(std::io::stderr(), "{question} [y/N] ")?;
+    write!(stderr(), "{question} [y/N] ")?;
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer)?;
     match answer.trim() {

@@ -3,7 +3,7 @@
 use super::console::{confirm, done};
 use crate::arguments::Tenant;
 use crate::host::data_url;
-use crate::output::{print_each, print_json, print_table, time};
+use crate::output::{print_each, print_json, print_table, stdout, time};
 use anyhow::Result;
 use frostline_client::AdminClient;
 use frostline_wire::{GivenToken, NewTenant, NewToken, TenantChange, TenantInfo};
@@ -86,7 +86,7 @@ fn show_token(given: &GivenToken, json: bool) -> Result<()> {
     }
     tell!("the token of {}, which is not shown again:", given.tenant.name);
     // What nobody read is lost, which they are to know.
-    Ok(writeln!(std::io::stdout(), "{}", given.token)?)
+    Ok(writeln!(stdout(), "{}", given.token)?)
 }
 
 fn show(tenant: &TenantInfo, json: bool) -> Result<()> {

@@ -1,3 +1,4 @@
+use crate::output::stdout;
 use serde::Serialize;
 use std::io::{self, Write};
 
@@ -57,7 +58,7 @@ impl Finding {
 
 /// For people.
 pub(super) fn show(findings: &[Finding]) -> io::Result<()> {
-    let mut stdout = io::stdout().lock();
+    let mut stdout = stdout();
     for Finding {
         check,
         state,

@@ -6,6 +6,7 @@ mod client;
 mod connections;
 mod dataset;
 pub(crate) mod fetching;
+mod hostile;
 mod hosts;
 mod members;
 mod restarts;

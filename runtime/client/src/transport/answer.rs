@@ -9,15 +9,16 @@ use hyper::body::{Frame, Incoming};
 use std::sync::Arc;
 use tracing::{Span, field};
 
-/// The largest JSON answer that is read: a page of a listing has some thousand keys of at most 1 KiB.
-const MAX_JSON: usize = 16 << 20;
-
-/// An answer whose head is there; its body is read piece by piece, each under a deadline.
+/// An answer whose head is there; its body is read piece by piece, each under a deadline, and no further than its limit.
 pub(crate) struct Answer {
     pub(super) head: Parts,
     pub(super) body: Incoming,
     pub(super) peer: Arc<Peer>,
     pub(super) meter: ByteMeter,
+    /// The most bytes of its body that are read.
+    pub(super) limit: u64,
+    /// Bytes of it that were read.
+    pub(super) read: u64,
     /// It ends with the answer.
     pub(super) span: Span,
 }
@@ -36,22 +37,23 @@ impl Answer {
     /// Reads the body as JSON; `path` is what was asked for.
     pub(crate) async fn json<T: serde::de::DeserializeOwned>(self, path: &str) -> Result<T, ClientError> {
         let peer = Arc::clone(&self.peer);
-        let bytes = self.whole(MAX_JSON).await?;
+        let bytes = self.whole().await?;
         serde_json::from_slice(&bytes).map_err(|error| peer.protocol(Cause::explained(path, error)))
     }
 
-    /// Reads the body to its end, at most `limit` bytes.
-    pub(crate) async fn whole(mut self, limit: usize) -> Result<Bytes, ClientError> {
-        let mut bytes = BytesMut::new();
-        while let Some(chunk) = self.chunk().await? {
-            if bytes.len() + chunk.len() > limit {
-                return Err(self
-                    .peer
-                    .protocol(format!("an answer of more than {limit} bytes")));
+    /// Reads the body to its end.
+    pub(crate) async fn whole(mut self) -> Result<Bytes, ClientError> {
+        let (peer, mut bytes) = (Arc::clone(&self.peer), BytesMut::new());
+        let reading = async {
+            while let Some(chunk) = self.chunk().await? {
+                bytes.extend_from_slice(&chunk);
             }
-            bytes.extend_from_slice(&chunk);
-        }
-        Ok(bytes.freeze())
+            Ok(bytes.freeze())
+        };
+        let deadline = peer.deadlines.answer;
+        tokio::time::timeout(deadline, reading)
+            .await
+            .map_err(|_| peer.interrupted(format!("it did not end within {} s", deadline.as_secs())))?
     }
 
     /// The next piece of the body, `None` at its clean end.
@@ -71,6 +73,11 @@ impl Answer {
         })?;
         if let Some(data) = frame.as_ref().and_then(Frame::data_ref) {
             self.meter.add(data.len());
+            self.read += data.len() as u64;
+        }
+        if self.read > self.limit {
+            let reason = format!("an answer of more than {} bytes", self.limit);
+            return Err(self.peer.protocol(reason));
         }
         Ok(frame)
     }

@@ -7,6 +7,9 @@ use http_body_util::{BodyExt, Full};
 use std::convert::Infallible;
 use url::Url;
 
+/// The largest JSON answer that is read: a page of a listing has a thousand keys of at most 1 KiB.
+const MAX_JSON: u64 = 16 << 20;
+
 pub(crate) type Body = BoxBody<Bytes, Infallible>;
 
 /// What is asked of a host.
@@ -17,6 +20,8 @@ pub(crate) struct Call<'a> {
     pub(crate) headers: &'a [(&'static str, String)],
     /// Its media type, and what it holds.
     pub(crate) body: Option<(&'static str, Content)>,
+    /// The most bytes that are read of its answer.
+    pub(crate) answer_limit: u64,
 }
 
 /// What the body of a call holds.
@@ -35,6 +40,7 @@ impl<'a> Call<'a> {
             query: &[],
             headers: &[],
             body: None,
+            answer_limit: MAX_JSON,
         }
     }
 

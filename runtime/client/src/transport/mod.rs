@@ -33,7 +33,7 @@ use tracing::{Span, field};
 use url::{Host, Url};
 
 /// The largest refusal that is read: a class and a sentence.
-const MAX_REFUSAL: usize = 64 << 10;
+const MAX_REFUSAL: u64 = 64 << 10;
 /// How often a host that says "busy" is asked again by a call that is not an extraction, the wait where it names none, and the longest
 /// it may name.
 const BUSY_ATTEMPTS: u32 = 5;
@@ -246,6 +246,7 @@ impl Transport {
             answers,
             ..
         } = &*self.host;
+        let limit = call.answer_limit;
         let mut request = call.request(base, token)?;
         let span = self.tell_trace(&mut request);
         let sent = connections.send(connection, request, peer).await;
@@ -256,17 +257,20 @@ impl Transport {
         span.record("status", head.status.as_u16());
         answers.fetch_add(1, Ordering::SeqCst);
         let (status, headers) = (head.status, head.headers.clone());
+        let limit = if status.is_success() { limit } else { MAX_REFUSAL };
         let answer = Answer {
             head,
             body,
             peer: Arc::clone(peer),
             meter: self.meter.clone(),
+            limit,
+            read: 0,
             span,
         };
         if status.is_success() {
             return Ok(answer);
         }
-        let body = answer.whole(MAX_REFUSAL).await.unwrap_or_default();
+        let body = answer.whole().await.unwrap_or_default();
         Err(refusal::refusal(&peer.name, status, &headers, &body))
     }
 

@@ -6,11 +6,14 @@ use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
 use std::time::Duration;
 
+/// The most characters of a refusal that are repeated: a guest's own error has a few hundred.
+const MAX_MESSAGE: usize = 4000;
+
 /// The error for an answer of `host` that is no success.
 pub(super) fn refusal(host: &str, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> ClientError {
     let (class, message) = match serde_json::from_slice::<ErrorBody>(body) {
-        Ok(ErrorBody { class, message }) => (class, message),
-        Err(_) => (class_of(status), excerpt(body)),
+        Ok(ErrorBody { class, message }) => (class, excerpt(&message, MAX_MESSAGE)),
+        Err(_) => (class_of(status), excerpt(&String::from_utf8_lossy(body), 200)),
     };
     ClientError::Refused {
         host: host.to_owned(),
@@ -44,8 +47,8 @@ fn class_of(status: StatusCode) -> ErrorClass {
     }
 }
 
-fn excerpt(body: &[u8]) -> String {
-    let text: String = String::from_utf8_lossy(body).chars().take(200).collect();
+fn excerpt(text: &str, most: usize) -> String {
+    let text: String = text.chars().take(most).collect();
     if text.trim().is_empty() {
         "no reason given".to_owned()
     } else {

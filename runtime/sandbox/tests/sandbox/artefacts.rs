@@ -45,6 +45,18 @@ async fn a_compiled_guest_is_kept_and_runs_after_a_restart() {
 }
 
 #[tokio::test]
+async fn a_tenant_finds_only_what_it_had_compiled_itself() {
+    let (bytes, directory) = (stock(), tempfile::tempdir().unwrap());
+    let sandbox = sandbox(directory.path());
+    for (tenant, artefacts) in [("acme", 1), ("globex", 2), ("acme", 2)] {
+        // In a sandbox that keeps nothing but on disk.
+        let of_tenant = sandbox.for_tenant(tenant);
+        of_tenant.prepare(bytes.clone()).await.unwrap();
+        assert_eq!(compiled(directory.path()).len(), artefacts, "{tenant}");
+    }
+}
+
+#[tokio::test]
 async fn an_altered_artefact_is_not_run_but_compiled_again() {
     let bytes = stock();
     let directory = tempfile::tempdir().unwrap();

@@ -23,7 +23,8 @@ pub(crate) async fn newest(caller: &Caller, name: &str) -> Result<Profile, Refus
         return Err(Refusal::not_found(format!("this host has no model {name:?}")));
     };
     let folder = caller.machine().profiles.clone();
-    let stored = spawn_blocking(move || folder.newest::<Profile>(&model.sha256)).await?;
+    let subject = task::subject(caller, &model.sha256);
+    let stored = spawn_blocking(move || folder.newest::<Profile>(&subject)).await?;
     let here = stored.filter(|profile| profile.platform == caller.machine().platform());
     here.ok_or_else(|| {
         Refusal::not_found(format!(
@@ -36,13 +37,13 @@ pub(crate) async fn newest(caller: &Caller, name: &str) -> Result<Profile, Refus
 pub(crate) async fn profile(caller: &Caller, request: ProfileRequest) -> Result<Profile, Refusal> {
     let wait = request.wait_seconds.map(Duration::from_secs);
     let task = Task::check(caller, request).await?;
-    if let Some(stored) = task.stored(caller.machine()).await? {
+    if let Some(stored) = task.stored(caller).await? {
         return Ok(stored);
     }
     let Tenant { name, allowed, .. } = caller.tenant();
     let turn = caller.scheduling().measure(name, allowed.permits(), wait).await?;
     // Whoever was before us may have asked the same.
-    if let Some(stored) = task.stored(caller.machine()).await? {
+    if let Some(stored) = task.stored(caller).await? {
         return Ok(stored);
     }
     let mut profile = timeout(MEASURING, task.measure(caller))
@@ -59,7 +60,7 @@ pub(crate) async fn profile(caller: &Caller, request: ProfileRequest) -> Result<
         "measured a model"
     );
     if !profile.disturbed {
-        task.store(caller.machine(), &profile).await?;
+        task.store(caller, &profile).await?;
     }
     Ok(profile)
 }

@@ -5,7 +5,6 @@ use super::samples::{Reader, Samples, samples};
 use crate::caller::Caller;
 use crate::config::Limits;
 use crate::extraction::{GRANT, READS_AT_ONCE, check_samples, check_view};
-use crate::machine::Machine;
 use crate::refusal::Refusal;
 use crate::state::Found;
 use frostline_batching::{Kind, Reserved};
@@ -28,6 +27,11 @@ const SAMPLES: usize = 32;
 
 /// Cuts of one profile: more than the deepest usual network has blocks; each takes two runs of a part of the network.
 const CUTS: usize = 64;
+
+/// Whose profile of which model: the images of one tenant show in its figures, and are of no other's concern.
+pub(super) fn subject(caller: &Caller, sha256: &str) -> String {
+    format!("{}/{sha256}", caller.tenant().name)
+}
 
 /// A profile that can be measured.
 pub(super) struct Task {
@@ -96,17 +100,21 @@ impl Task {
     }
 
     /// What was measured for the same before, if it still holds.
-    pub(super) async fn stored(&self, machine: &Machine) -> Result<Option<Profile>, Refusal> {
-        let (folder, sha256) = (machine.profiles.clone(), self.view.sha256.clone());
+    pub(super) async fn stored(&self, caller: &Caller) -> Result<Option<Profile>, Refusal> {
+        let machine = caller.machine();
+        let (folder, subject) = (machine.profiles.clone(), subject(caller, &self.view.sha256));
         let key = self.key(&machine.platform())?;
-        Ok(spawn_blocking(move || folder.get(&sha256, &key)).await?)
+        Ok(spawn_blocking(move || folder.get(&subject, &key)).await?)
     }
 
     /// Keeps a profile. One that cannot be kept is measured again next time.
-    pub(super) async fn store(&self, machine: &Machine, profile: &Profile) -> Result<(), Refusal> {
-        let (folder, sha256) = (machine.profiles.clone(), self.view.sha256.clone());
+    pub(super) async fn store(&self, caller: &Caller, profile: &Profile) -> Result<(), Refusal> {
+        let (folder, subject) = (
+            caller.machine().profiles.clone(),
+            subject(caller, &self.view.sha256),
+        );
         let (key, profile) = (self.key(&profile.platform)?, profile.clone());
-        let kept = spawn_blocking(move || folder.put(&sha256, &key, &profile)).await?;
+        let kept = spawn_blocking(move || folder.put(&subject, &key, &profile)).await?;
         kept.inspect_err(|error| tracing::warn!(%error, "a profile was not kept"))
             .ok();
         Ok(())

@@ -188,6 +188,23 @@ async fn a_profile_waits_for_no_other_tenants_queue_and_says_what_went_on_beside
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_tenants_profile_is_not_read_by_another_with_the_same_model() {
+    let test = TestHost::with(|settings| settings.extractions.running = 2).await;
+    test.photos(3);
+    let stranger = test.tenant("stranger", &[]).await;
+    stranger.upload().await;
+    let request = request(&test).await;
+    let measured = profile(&test, &request).await;
+    assert!(same(&profile(&test, &request).await, &measured));
+    let (status, error) = stranger.refused(Method::GET, "/v1/profiles/tiny", "").await;
+    assert_eq!(status, StatusCode::NOT_FOUND, "{error}");
+    assert!(
+        !same(&profile_of(&stranger, &request).await, &measured),
+        "measured anew"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn who_will_not_wait_for_a_profile_is_told_so() {
     let test = TestHost::with(|settings| settings.extractions.running = 1).await;
     test.photos(3);

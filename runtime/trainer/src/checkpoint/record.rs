@@ -2,7 +2,7 @@
 
 use crate::{Event, Events, Quality};
 use frostline_client::Notice;
-use frostline_job::Logged;
+use frostline_job::{Logged, plain};
 use parking_lot::Mutex;
 use std::fmt::Display;
 use std::fs::File;
@@ -113,7 +113,7 @@ fn line(event: &Event, at: f64) -> serde_json::Result<String> {
     let mut line = serde_json::to_string(event)?;
     // Events are objects.
     line.truncate(line.len().saturating_sub(1));
-    Ok(format!("{line},\"at\":{at:.3}}}\n"))
+    Ok(format!("{},\"at\":{at:.3}}}\n", plain(&line)))
 }
 
 /// Where the last whole line ends, and when that was.

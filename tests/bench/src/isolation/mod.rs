@@ -1,5 +1,5 @@
 //! What tenants can do to a host and to each other: the isolation suite as a table, memory after a thousand hostile runs, a neighbour's
-//! speed beside each class of hostile tenant, how many tenants fit, and whether hosts on one state lose what admins write.
+//! speed beside each class of hostile tenant, all of them at once, how many tenants fit, and whether hosts on one state lose what admins write.
 
 mod room;
 mod updates;
@@ -7,7 +7,9 @@ mod updates;
 use crate::report::{Report, median};
 use crate::run::binary;
 use anyhow::{Context, Result};
-use frostline_isolation::{Case, Class, Neighbour, Scene, cases, compiled_guests};
+use frostline_isolation::{
+    Case, Class, Mixed, Neighbour, Scene, cases, compiled_guests, memory_cases, mixture, row_cases,
+};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
@@ -30,6 +32,10 @@ const NEWCOMERS: usize = 9;
 /// What an extraction alone beside one hostile tenant may expect of the host.
 const FAIR: f64 = 0.5;
 
+/// How long tenants do everything at once.
+const MIXTURE: Duration = Duration::from_secs(600);
+const QUICK_MIXTURE: Duration = Duration::from_secs(30);
+
 const MIB: f64 = (1 << 20) as f64;
 
 /// A case, and how long it took.
@@ -47,7 +53,8 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
         memory(report, &scene, &ran).await?;
         first_results(report, &neighbour).await?;
         beside(report, &scene, &neighbour, &ran).await?;
-        drop(scene);
+        drop((neighbour, scene));
+        together(report).await?;
         room::run(report).await
     })?;
     updates::run(report)
@@ -180,5 +187,45 @@ async fn beside(report: &mut Report, scene: &Scene, neighbour: &Neighbour, ran: 
     }
     println!();
     report.set("neighbour_ratio_min", least);
+    Ok(())
+}
+
+/// All cases at once, with floods beside them, and a neighbour that has to come to its right end.
+async fn together(report: &mut Report) -> Result<()> {
+    let span = if report.quick() { QUICK_MIXTURE } else { MIXTURE };
+    let cases = [cases(), compiled_guests(), memory_cases(), row_cases()].concat();
+    let mixed = mixture(&binary()?, &cases, span).await?;
+    let Mixed {
+        acts,
+        foreign,
+        panics,
+        over_budget,
+        neighbour_ratio,
+        neighbour_began,
+        neighbour_finished,
+        neighbour_failures,
+        left_over,
+    } = mixed;
+    println!(
+        "{acts} cases and floods in {:.1} min: the neighbour finished {neighbour_finished} of {neighbour_began} extractions, at {neighbour_ratio:.2} of its fair share at least",
+        span.as_secs_f64() / 60.0
+    );
+    for trouble in neighbour_failures.iter().chain(&left_over) {
+        println!("    {trouble}");
+    }
+    for (what, bytes) in &foreign {
+        println!("    {bytes} bytes: {what}");
+    }
+    println!();
+    report.set("foreign_bytes", foreign.values().sum::<u64>());
+    report.set("mixture_minutes", span.as_secs_f64() / 60.0);
+    report.set("mixture_panics", panics);
+    report.set("mixture_over_budget_mib", over_budget as f64 / MIB);
+    report.set("mixture_neighbour_ratio_min", neighbour_ratio);
+    report.set(
+        "mixture_neighbour_finished",
+        neighbour_finished == neighbour_began,
+    );
+    report.set("mixture_left_over", left_over.len());
     Ok(())
 }

@@ -36,6 +36,21 @@ fn upload_validation() {
 }
 
 #[test]
+fn shard_index() {
+    exercise("shard_index");
+}
+
+#[test]
+fn wire_reader() {
+    exercise("wire_reader");
+}
+
+#[test]
+fn model_run() {
+    exercise("model_run");
+}
+
+#[test]
 fn every_target_is_exercised_and_has_its_binary() {
     let binaries = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("libfuzzer/fuzz_targets");
     let mut found: Vec<String> = std::fs::read_dir(binaries)
@@ -60,9 +75,12 @@ fn every_target_is_exercised_and_has_its_binary() {
         [
             "image_decoder",
             "key_scoping",
+            "model_run",
             "onnx_reader",
             "request_parser",
-            "upload_validation"
+            "shard_index",
+            "upload_validation",
+            "wire_reader"
         ]
     );
 }

@@ -31,7 +31,7 @@ pub(super) async fn run(scene: &Scene) -> Result<Seen> {
     );
     let mut sending = JoinSet::new();
     for _ in 0..CONNECTIONS {
-        sending.spawn(send(scene.address(), head.clone()));
+        sending.spawn(send(scene.address()?, head.clone()));
     }
     let streams = sending.join_all().await;
     drop(streams);

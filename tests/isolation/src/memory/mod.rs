@@ -7,7 +7,7 @@ mod streams;
 mod watch;
 
 use crate::case::{Act, Case, Class, Expected};
-use crate::scene::{HOSTILE, Scene};
+use crate::scene::Scene;
 use anyhow::{Context, Result, ensure};
 use std::fs::File;
 use std::path::Path;
@@ -103,12 +103,12 @@ pub(crate) fn write(root: &Path) -> Result<()> {
 }
 
 /// Waits until the host holds nothing any more for the hostile tenant.
-async fn gone(scene: &Scene) -> Result<()> {
+pub(crate) async fn gone(scene: &Scene) -> Result<()> {
     let until = Instant::now() + GONE;
     loop {
         let top = scene.admin(&["top", "--once"])?;
-        let held = watch::held_by(&top, HOSTILE)?;
-        if held == 0 && !scene.at_work(HOSTILE)? {
+        let held = watch::held_by(&top, scene.name())?;
+        if held == 0 && !scene.at_work()? {
             return Ok(());
         }
         ensure!(

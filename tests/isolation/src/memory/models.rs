@@ -2,7 +2,7 @@
 
 use crate::case::Seen;
 use crate::neighbour::{photos, pin};
-use crate::scene::{HOSTILE, Scene};
+use crate::scene::Scene;
 use anyhow::{Context, Result};
 use frostline_client::ClientError;
 use frostline_graph::build::{batched, initializer, integers, ints, model, node};
@@ -40,7 +40,7 @@ pub(super) async fn wider_row(scene: &Scene) -> Result<Seen> {
 
 /// The value at the cut for 6 photos.
 async fn rows(scene: &Scene, network: Vec<u8>) -> Result<Result<Vec<f32>, ClientError>> {
-    let client = scene.client(HOSTILE)?;
+    let client = scene.client()?;
     let guest = client.push_guest("prefix", Guest::stock().bytes).await?;
     let model = match client.push_model("wide", network.into()).await {
         Ok(model) => model,

@@ -4,7 +4,7 @@ use super::{LARGE, NAMED, gone, repeated};
 use crate::case::Seen;
 use crate::exchange;
 use crate::neighbour::pin;
-use crate::scene::{HOSTILE, Scene, backbone};
+use crate::scene::{Scene, backbone};
 use anyhow::Result;
 use frostline_graph::Model;
 use frostline_trainer::Guest;
@@ -30,7 +30,7 @@ pub(super) async fn undecoded(scene: &Scene) -> Result<Seen> {
 
 /// Asks for activations of `samples`, and counts rows with an error.
 async fn activations(scene: &Scene, samples: Vec<RequestedSample>) -> Result<Seen> {
-    let client = scene.client(HOSTILE)?;
+    let client = scene.client()?;
     let model = backbone()?;
     let cut = Model::from_bytes(model.clone())?
         .network()?
@@ -71,7 +71,7 @@ pub(super) async fn unread(scene: &Scene) -> Result<Seen> {
         .map(|position| format!(r#"{{"position":{position},"key":"{object}"}}"#))
         .collect();
     let asked = exchange::extraction(scene, &format!("[{}]", samples.join(",")))?;
-    let mut stream = TcpStream::connect(scene.address()).await?;
+    let mut stream = TcpStream::connect(scene.address()?).await?;
     stream.write_all(&asked.bytes).await?;
     tokio::time::sleep(STAYS).await;
     drop(stream);

@@ -2,7 +2,7 @@
 
 use super::gone;
 use crate::case::Seen;
-use crate::scene::{HOSTILE, Scene};
+use crate::scene::Scene;
 use anyhow::Result;
 use bytes::Bytes;
 use h2::SendStream;
@@ -34,7 +34,7 @@ type Open = (SendStream<Bytes>, ResponseFuture);
 pub(super) async fn run(scene: &Scene) -> Result<Seen> {
     let (mut connections, mut sending) = (JoinSet::new(), JoinSet::new());
     for _ in 0..CONNECTIONS {
-        let stream = TcpStream::connect(scene.address()).await?;
+        let stream = TcpStream::connect(scene.address()?).await?;
         let (mut client, connection) = handshake(stream).await?;
         connections.spawn(connection);
         for _ in 0..STREAMS {
@@ -51,8 +51,8 @@ pub(super) async fn run(scene: &Scene) -> Result<Seen> {
 fn begin(scene: &Scene, client: &mut SendRequest<Bytes>) -> Result<Open> {
     let request = Request::builder()
         .method(Method::POST)
-        .uri(format!("http://{}/v1/extractions", scene.address()))
-        .header(header::AUTHORIZATION, format!("Bearer {}", scene.token(HOSTILE)))
+        .uri(format!("http://{}/v1/extractions", scene.address()?))
+        .header(header::AUTHORIZATION, format!("Bearer {}", scene.token()))
         .header(header::CONTENT_LENGTH, ANNOUNCED)
         .body(())?;
     let (answer, body) = client.send_request(request, false)?;

@@ -36,11 +36,11 @@ impl Watch {
             let last = *stop.borrow();
             most.held = most.held.max(held(&scene.admin(&["top", "--once"])?)?);
             for _ in 0..LOOKS {
-                most.anonymous = most.anonymous.max(anonymous_of(scene.process()));
+                most.anonymous = most.anonymous.max(anonymous_of(scene.process()?));
                 tokio::time::sleep(LOOK).await;
             }
             if last {
-                most.anonymous = most.anonymous.max(peak_of(scene.process()));
+                most.anonymous = most.anonymous.max(peak_of(scene.process()?));
                 return Ok(most);
             }
         }

@@ -53,9 +53,9 @@ impl Predictions {
 }
 
 fn of_class(sample: OfClasses, names: &[String]) -> [String; 5] {
-    let name = |place: usize| names.get(place).cloned().unwrap_or_default();
+    let name = |place: usize| names.get(place).map(|name| text(name)).unwrap_or_default();
     [
-        sample.key,
+        text(&sample.key),
         name(sample.label),
         sample.predicted.map(name).unwrap_or_default(),
         number(sample.probability),
@@ -82,7 +82,16 @@ fn row<const COLUMNS: usize>(
 ) -> Vec<String> {
     let values = sample.outputs.iter().zip(sample.wanted);
     let cells = values.flat_map(|(output, wanted)| cells(*output, *wanted));
-    [sample.key.clone()].into_iter().chain(cells).collect()
+    [text(&sample.key)].into_iter().chain(cells).collect()
+}
+
+/// A key or a name. One that a spreadsheet would take for a formula begins with an apostrophe, which a spreadsheet takes for text.
+fn text(name: &str) -> String {
+    if name.starts_with(['=', '+', '-', '@', '\t', '\r']) {
+        format!("'{name}")
+    } else {
+        name.to_owned()
+    }
 }
 
 fn flag(yes: bool) -> String {

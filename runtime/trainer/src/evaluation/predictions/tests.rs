@@ -192,6 +192,30 @@ fn each_sample_of_a_class_has_its_line() {
 }
 
 #[test]
+fn no_spreadsheet_takes_a_key_or_a_class_for_a_formula() {
+    let key = |number: usize| ["=1+1.jpg", "@a.jpg", "-b.jpg", "+c.jpg", "d=1.jpg"][number];
+    let object = |number| ObjectInfo {
+        sample: SampleRef::new(key(number)),
+        size: 1,
+        label: None,
+    };
+    let samples: Samples = (0..5).map(|number| (object(number), 0)).collect();
+    let mut predictions = Predictions::new(Task::Classes, Arc::new(samples));
+    let outputs = Tensor::f32([5, 2], [1.0, 0.0].repeat(5)).unwrap();
+    predictions.add(&[0, 1, 2, 3, 4], &outputs, &Targets::Classes(vec![0; 5]));
+    let lines = csv(&predictions, &["=cmd|' /C calc'!A0".to_owned(), "b".to_owned()]);
+    for line in lines.lines().skip(1) {
+        let fields: Vec<&str> = line.split(',').take(3).collect();
+        let begins = |field: &&str| field.starts_with(['\'', 'd']);
+        assert!(fields.iter().all(begins), "{line}");
+    }
+    assert!(
+        lines.contains("'=1+1.jpg,'=cmd") && lines.contains("\nd=1.jpg,"),
+        "{lines}"
+    );
+}
+
+#[test]
 fn ties_are_ranked_in_the_labels_favour_and_no_numbers_last() {
     let mut predictions = Predictions::new(Task::Classes, samples(4));
     let nan = f32::NAN;

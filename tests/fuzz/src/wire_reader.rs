@@ -1,0 +1,103 @@
+//! The Arrow frames of answers, in every format and compression, in pieces.
+
+use bytes::Bytes;
+use frostline_tensor::{OpError, Tensor};
+use frostline_wire::{ActivationReader, ActivationWriter, Compression, RowFailure, RowFormat};
+
+/// Bytes one frame may take.
+const FRAME: usize = 1 << 16;
+/// Values of a row.
+const ROW: usize = 4;
+/// Rows the reader is told of.
+const ROWS: u32 = 3;
+
+const COMPRESSIONS: [Compression; 3] = [Compression::None, Compression::Lz4, Compression::Zstd];
+
+fn formats() -> [RowFormat; 5] {
+    [
+        RowFormat::Object,
+        RowFormat::F32(vec![ROW]),
+        RowFormat::U8(vec![ROW]),
+        RowFormat::F16(vec![ROW]),
+        RowFormat::Int8(vec![2, 2]),
+    ]
+}
+
+/// Reads the bytes as an answer of each kind.
+///
+/// # Panics
+/// When an answer names rows nobody asked for, or one twice, or ends well without all of them.
+pub fn wire_reader(data: &[u8]) {
+    for format in formats() {
+        for compression in COMPRESSIONS {
+            read(data, &format, compression);
+        }
+    }
+}
+
+fn read(data: &[u8], format: &RowFormat, compression: Compression) {
+    let mut reader = ActivationReader::new(format.clone(), 0..ROWS, FRAME).compressed(compression);
+    let mut seen = Vec::new();
+    for piece in data.chunks(data.len().div_ceil(3).max(1)) {
+        let Ok(batches) = reader.push(Bytes::copy_from_slice(piece)) else {
+            return;
+        };
+        for row in batches.iter().flat_map(|batch| batch.rows()).flatten() {
+            assert!(
+                row.position < ROWS && !seen.contains(&row.position),
+                "{}",
+                row.position
+            );
+            seen.push(row.position);
+        }
+    }
+    let missing = reader.missing().len();
+    assert_eq!(seen.len() + missing, ROWS as usize);
+}
+
+/// Whole answers of each kind, with failures and checksums.
+pub(crate) fn seeds() -> Vec<Vec<u8>> {
+    let kinds = formats()
+        .into_iter()
+        .flat_map(|format| COMPRESSIONS.map(|compression| (format.clone(), compression)));
+    let each = kinds
+        .flat_map(|(format, compression)| [false, true].map(|checked| answer(&format, compression, checked)));
+    each.flatten().collect()
+}
+
+fn answer(format: &RowFormat, compression: Compression, checked: bool) -> Option<Vec<u8>> {
+    let mut writer = match checked {
+        true => ActivationWriter::checked(format.clone(), compression).ok()?,
+        false => ActivationWriter::compressed(format.clone(), compression).ok()?,
+    };
+    let failed = RowFailure {
+        position: 2,
+        error: OpError::runtime("broken"),
+    };
+    let mut pieces = match format {
+        RowFormat::Object => writer
+            .objects(&[(0, Bytes::from_static(b"a")), (1, Bytes::from_static(b"bc"))])
+            .ok()?,
+        RowFormat::U8(_) => {
+            let data = frostline_tensor::Data::U8(vec![7; 2 * ROW]);
+            writer
+                .tensor(&[0, 1], Tensor::new(vec![2, ROW], data).ok()?)
+                .ok()?
+        }
+        RowFormat::Int8(_) => {
+            let values = (0..2 * ROW).map(|value| value as f32).collect();
+            writer
+                .tensor(&[0, 1], Tensor::f32(vec![2, 2, 2], values).ok()?)
+                .ok()?
+        }
+        RowFormat::F32(_) | RowFormat::F16(_) => {
+            let values = (0..2 * ROW).map(|value| value as f32).collect();
+            writer
+                .tensor(&[0, 1], Tensor::f32(vec![2, ROW], values).ok()?)
+                .ok()?
+        }
+    };
+    pieces.extend(writer.failures(&[failed]).ok()?);
+    pieces.extend(writer.finish().ok()?);
+    Some(pieces.concat())
+}

@@ -1,0 +1,225 @@
+//! Marks on everything a tenant has, and who else came to see one.
+//!
+//! All a tenant receives goes through its [`tap`](crate::tap), and what the host writes is looked through when the scene ends: a case
+//! cannot forget to look.
+
+use aho_corasick::AhoCorasick;
+use anyhow::Result;
+use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeMap;
+use std::fs::{self, DirEntry};
+use std::path::Path;
+
+/// What of a tenant's carries a mark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Secret {
+    Token,
+    /// The names of its photos.
+    Key,
+    /// The bytes of its photos.
+    Photo,
+    /// What the network makes of them.
+    Activation,
+    Guest,
+    Model,
+}
+
+/// Who looks at something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Viewer<'a> {
+    /// A tenant, who may see all that is its own.
+    Tenant(&'a str),
+    /// Whoever asks for metrics, who may see nothing of anybody.
+    Anybody,
+    /// Whoever runs the host, in its log and in what admins are told: what tenants call their things, and nothing of what is in them.
+    Operator,
+    /// The files of a host's state, where uploads lie as they are.
+    State,
+}
+
+#[derive(Debug, Clone)]
+struct Mark {
+    tenant: String,
+    secret: Secret,
+    bytes: Vec<u8>,
+}
+
+/// All marks, to be looked for at once.
+#[derive(Default)]
+struct Marks {
+    all: Vec<Mark>,
+    search: Option<AhoCorasick>,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Canaries {
+    marks: RwLock<Marks>,
+    /// Bytes of marks that were seen by who must not, by what they were and where.
+    seen: Mutex<BTreeMap<String, u64>>,
+}
+
+/// What goes to a viewer piece by piece.
+#[derive(Default)]
+pub(crate) struct Pieces(Vec<u8>);
+
+impl Viewer<'_> {
+    fn may_see(self, mark: &Mark) -> bool {
+        match self {
+            Viewer::Tenant(name) => mark.tenant == name,
+            Viewer::Anybody => false,
+            Viewer::Operator => mark.secret == Secret::Key,
+            Viewer::State => matches!(mark.secret, Secret::Key | Secret::Guest | Secret::Model),
+        }
+    }
+}
+
+impl Canaries {
+    /// Looks for these from now on.
+    pub(crate) fn mark(
+        &self,
+        tenant: &str,
+        secret: Secret,
+        marks: impl IntoIterator<Item = Vec<u8>>,
+    ) -> Result<()> {
+        let mut known = self.marks.write();
+        known.all.extend(marks.into_iter().map(|bytes| Mark {
+            tenant: tenant.to_owned(),
+            secret,
+            bytes,
+        }));
+        known.search = Some(AhoCorasick::new(known.all.iter().map(|mark| &mark.bytes))?);
+        Ok(())
+    }
+
+    /// Looks at what `viewer` sees in a place.
+    pub(crate) fn look(&self, viewer: Viewer<'_>, place: &str, bytes: &[u8]) {
+        self.look_behind(viewer, place, bytes, 0);
+    }
+
+    /// The same at marks that end behind so many of the bytes.
+    fn look_behind(&self, viewer: Viewer<'_>, place: &str, bytes: &[u8], behind: usize) {
+        let marks = self.marks.read();
+        for found in marks
+            .search
+            .iter()
+            .flat_map(|search| search.find_overlapping_iter(bytes))
+        {
+            let Some(mark) = marks.all.get(found.pattern().as_usize()) else {
+                continue;
+            };
+            if found.end() > behind && !viewer.may_see(mark) {
+                let what = format!(
+                    "{:?} of {} seen by {viewer:?} in {place}",
+                    mark.secret, mark.tenant
+                );
+                *self.seen.lock().entry(what).or_default() += found.len() as u64;
+            }
+        }
+    }
+
+    /// [`Canaries::look`] at the next piece of a stream.
+    pub(crate) fn look_on(&self, viewer: Viewer<'_>, place: &str, stream: &mut Pieces, piece: &[u8]) {
+        let longest = self.marks.read().all.iter().map(|mark| mark.bytes.len()).max();
+        let before = stream.0.len();
+        stream.0.extend_from_slice(piece);
+        self.look_behind(viewer, place, &stream.0, before);
+        // What may be the beginning of a mark.
+        let kept = longest.unwrap_or(0).saturating_sub(1).min(stream.0.len());
+        stream.0.drain(..stream.0.len() - kept);
+    }
+
+    /// Looks at all files below a folder.
+    pub(crate) fn look_at_files(&self, folder: &Path) {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        for entry in entries {
+            // One that goes meanwhile, and a socket, show nothing.
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() => self.look_at_files(&entry.path()),
+                Ok(kind) if kind.is_file() => self.look_at_file(&entry),
+                _ => {}
+            }
+        }
+    }
+
+    fn look_at_file(&self, entry: &DirEntry) {
+        if let Ok(bytes) = fs::read(entry.path()) {
+            self.look(Viewer::State, &entry.path().display().to_string(), &bytes);
+        }
+    }
+
+    /// What was seen by who must not, since this was asked the last time.
+    pub(crate) fn take_seen(&self) -> BTreeMap<String, u64> {
+        std::mem::take(&mut *self.seen.lock())
+    }
+}
+
+/// The marks of a row: pieces of it that no other row has by chance.
+pub(crate) fn marks_of(row: &[f32]) -> impl Iterator<Item = Vec<u8>> {
+    // Four numbers of which hardly one is 0, as after a ReLU.
+    let telling = row
+        .chunks_exact(4)
+        .filter(|four| four.iter().filter(|value| **value != 0.0).count() >= 3);
+    telling
+        .step_by(8)
+        .map(|four| four.iter().flat_map(|value| value.to_le_bytes()).collect())
+}
+
+/// The mark of what a tenant uploads, or has in its photos.
+pub(crate) fn text_of(tenant: &str, secret: Secret) -> String {
+    format!("canary: {secret:?} of {tenant}.")
+}
+
+/// A JPEG with the mark of its tenant in a comment.
+pub(crate) fn marked_jpeg(photo: &[u8], tenant: &str) -> Vec<u8> {
+    let text = text_of(tenant, Secret::Photo);
+    let (start, rest) = photo.split_at(photo.len().min(2));
+    let length = (text.len() as u16 + 2).to_be_bytes();
+    [start, &[0xff, 0xfe], &length, text.as_bytes(), rest].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(viewer: Viewer<'_>, pieces: &[&[u8]]) -> u64 {
+        let canaries = Canaries::default();
+        let row = [0.5_f32, 1.5, 2.5, 3.5, 0.0, 0.0, 0.0, 0.0];
+        canaries
+            .mark("a", Secret::Token, [b"token of a".to_vec()])
+            .unwrap();
+        canaries.mark("a", Secret::Key, [b"of-a/".to_vec()]).unwrap();
+        canaries.mark("b", Secret::Activation, marks_of(&row)).unwrap();
+        let mut stream = Pieces::default();
+        for piece in pieces {
+            canaries.look_on(viewer, "here", &mut stream, piece);
+        }
+        canaries.take_seen().values().sum()
+    }
+
+    #[test]
+    fn a_mark_is_seen_wherever_it_is_cut() {
+        for cut in 0..10 {
+            let (first, second) = b"token of a".split_at(cut);
+            assert_eq!(
+                seen(Viewer::Tenant("b"), &[b"..", first, second, b".."]),
+                10,
+                "{cut}"
+            );
+            assert_eq!(seen(Viewer::Tenant("a"), &[first, second]), 0);
+        }
+        let row: Vec<u8> = [0.5_f32, 1.5, 2.5, 3.5]
+            .iter()
+            .flat_map(|value| value.to_le_bytes())
+            .collect();
+        assert_eq!(seen(Viewer::Tenant("a"), &[&row[..3], &row[3..]]), 16);
+        assert_eq!(seen(Viewer::Tenant("b"), &[&row]), 0);
+    }
+
+    #[test]
+    fn each_sees_only_what_is_meant_for_it() {
+        for (viewer, bytes) in [(Viewer::Anybody, 15), (Viewer::Operator, 10), (Viewer::State, 10)] {
+            assert_eq!(seen(viewer, &[b"token of a, of-a/"]), bytes, "{viewer:?}");
+        }
+    }
+}
