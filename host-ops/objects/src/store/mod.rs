@@ -7,7 +7,7 @@ use crate::ObjectError;
 use crate::fetch::Fetcher;
 use crate::kind::Kind;
 use crate::list::Lister;
-use crate::open::{Listing, Opened, open, shown};
+use crate::open::{Opened, open, shown};
 use crate::room::{ReadRoom, Room};
 use crate::root::Root;
 use crate::scope::Scope;
@@ -63,10 +63,6 @@ impl Store {
             kind,
             credentials,
         } = open(root, &variables.into_iter().collect())?;
-        let folder = match &listing {
-            Listing::Folder(folder) => Some(folder.clone()),
-            _ => None,
-        };
         let root = Arc::new(Root {
             shown: shown(root),
             kind,
@@ -75,7 +71,6 @@ impl Store {
         let scope = Scope {
             root: Arc::clone(&root),
             prefix,
-            folder,
         };
         let lister = Lister {
             store: Arc::clone(&store),
@@ -158,7 +153,7 @@ impl Store {
     }
 
     async fn put_in_mode(&self, key: &str, bytes: Bytes, mode: PutMode) -> Result<(), ObjectError> {
-        let location = self.writable(key).await?;
+        let location = self.writable(key)?;
         let put = self
             .store
             .put_opts(&location, PutPayload::from_bytes(bytes), mode.into());
@@ -177,7 +172,7 @@ impl Store {
     /// # Errors
     /// [`ObjectError`]; whether a missing object is one depends on the store.
     pub async fn delete(&self, key: &str) -> Result<(), ObjectError> {
-        let location = self.writable(key).await?;
+        let location = self.writable(key)?;
         self.scope
             .root
             .in_time(key, async {
@@ -189,13 +184,13 @@ impl Store {
             .await
     }
 
-    async fn writable(&self, key: &str) -> Result<Path, ObjectError> {
+    fn writable(&self, key: &str) -> Result<Path, ObjectError> {
         if self.scope.root.kind == Kind::Web {
             return Err(ObjectError::ReadOnly {
                 root: self.scope.root.shown.clone(),
             });
         }
-        self.scope.checked(key).await
+        self.scope.checked(key)
     }
 }
 

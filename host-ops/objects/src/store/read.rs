@@ -32,7 +32,7 @@ impl Store {
         let Some(sample) = SampleName::parse(key) else {
             let wanted = Wanted {
                 key,
-                location: self.scope.checked(key).await?,
+                location: self.scope.checked(key)?,
                 range: None,
                 etag: etag.clone(),
                 limit,
@@ -88,7 +88,7 @@ impl Store {
 
     /// What the store knows of an object without reading it.
     pub(super) async fn head(&self, key: &str) -> Result<ObjectMeta, ObjectError> {
-        let location = self.scope.checked(key).await?;
+        let location = self.scope.checked(key)?;
         let head = async {
             let head = self.store.head(&location).await;
             head.map_err(|error| self.scope.root.explain(&error, key))
@@ -106,7 +106,7 @@ impl Store {
     ) -> Result<Bytes, ObjectError> {
         let wanted = Wanted {
             key,
-            location: self.scope.checked(object).await?,
+            location: self.scope.checked(object)?,
             range: Some(range.clone()),
             etag,
             limit: LARGEST_READ,

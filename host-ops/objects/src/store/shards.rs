@@ -175,7 +175,7 @@ impl Store {
     }
 
     async fn read_through(&self, shard: &ObjectInfo) -> Result<Index, ObjectError> {
-        let location = self.scope.checked(&shard.sample.key).await?;
+        let location = self.scope.checked(&shard.sample.key)?;
         let unreadable = |error: ArchiveError| ObjectError::Shard {
             key: shard.sample.key.clone(),
             root: self.scope.root.shown.clone(),
