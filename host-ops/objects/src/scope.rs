@@ -19,6 +19,18 @@ impl Scope {
         Ok(self.location(&key::checked(key)?))
     }
 
+    /// The scope of a folder in this one.
+    pub(crate) fn below_folder(&self, folder: &str) -> Result<Self, ObjectError> {
+        let root = Root {
+            shown: format!("{}/{folder}", self.root.shown.trim_end_matches('/')),
+            ..*self.root
+        };
+        Ok(Self {
+            prefix: self.checked(folder)?,
+            root: Arc::new(root),
+        })
+    }
+
     /// Where a key that was checked lies.
     pub(crate) fn location(&self, path: &Path) -> Path {
         self.prefix.parts().chain(path.parts()).collect()

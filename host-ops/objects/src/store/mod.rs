@@ -68,10 +68,7 @@ impl Store {
             kind,
             credentials,
         });
-        let scope = Scope {
-            root: Arc::clone(&root),
-            prefix,
-        };
+        let scope = Scope { root, prefix };
         let lister = Lister {
             store: Arc::clone(&store),
             scope: scope.clone(),
@@ -79,11 +76,11 @@ impl Store {
             unordered: Arc::default(),
         };
         Ok(Self {
-            fetcher: Arc::new(Fetcher::new(Arc::clone(&store), root)),
+            fetcher: Arc::new(Fetcher::new(Arc::clone(&store), kind)),
             store,
             scope,
             lister,
-            indexes: Arc::new(Indexes::new()),
+            indexes: Indexes::new(),
             room: Room::default(),
             unconditional: Arc::default(),
         })
@@ -95,6 +92,32 @@ impl Store {
     pub fn reading_into(&self, room: Arc<dyn ReadRoom>) -> Self {
         Self {
             room: Room(Some(room)),
+            ..self.clone()
+        }
+    }
+
+    /// The part of this root below `folder`, which shares its connections and indexes with all others.
+    ///
+    /// # Errors
+    /// [`ObjectError::Key`] for what is no folder's name.
+    pub fn below(&self, folder: &str) -> Result<Self, ObjectError> {
+        let scope = self.scope.below_folder(folder)?;
+        let lister = Lister {
+            scope: scope.clone(),
+            ..self.lister.clone()
+        };
+        Ok(Self {
+            scope,
+            lister,
+            ..self.clone()
+        })
+    }
+
+    /// The same store, with indexes of shards of its own.
+    #[must_use]
+    pub fn with_own_indexes(&self) -> Self {
+        Self {
+            indexes: Indexes::new(),
             ..self.clone()
         }
     }

@@ -31,6 +31,7 @@ impl Store {
         let SampleRef { key, etag } = sample;
         let Some(sample) = SampleName::parse(key) else {
             let wanted = Wanted {
+                root: &self.scope.root,
                 key,
                 location: self.scope.checked(key)?,
                 range: None,
@@ -105,6 +106,7 @@ impl Store {
         etag: Option<String>,
     ) -> Result<Bytes, ObjectError> {
         let wanted = Wanted {
+            root: &self.scope.root,
             key,
             location: self.scope.checked(object)?,
             range: Some(range.clone()),
