@@ -177,7 +177,7 @@ fn machine(
         }))),
         ..LanesConfig::for_device(config.device)
     };
-    let stages = ModelStages::new(models, Handle::current(), &lanes.memory);
+    let stages = ModelStages::new(models, Handle::current(), &lanes.memory, config.limits.model);
     let gpu = match config.device {
         Device::Cpu => None,
         Device::Cuda(index) => Some(index),
