@@ -6,6 +6,7 @@ use ort::environment::Environment;
 use ort::logging::LogLevel;
 use parking_lot::Mutex;
 use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -23,6 +24,9 @@ const SYSTEM_FOLDERS: [&str; 8] = [
     "/opt/homebrew/lib",
     "/opt/onnxruntime/lib",
 ];
+
+/// Folders above a program in which its library may lie: those of `target/debug/deps/program`.
+const ABOVE: usize = 3;
 
 static LOADED: Mutex<Option<Library>> = Mutex::new(None);
 
@@ -140,7 +144,8 @@ impl Search {
     /// the executable, then the system's.
     fn folders(&self) -> Vec<PathBuf> {
         let installed = self.executable.iter().flat_map(|file| packages(file));
-        let above = self.executable.iter().flat_map(|file| file.ancestors().skip(1));
+        let above = self.executable.iter();
+        let above = above.flat_map(|file| file.ancestors().skip(1).take(ABOVE));
         let beside = self
             .executable
             .iter()
@@ -149,6 +154,7 @@ impl Search {
         let loader = self.loader_path.iter().flat_map(std::env::split_paths);
         above
             .map(|folder| folder.join("onnxruntime"))
+            .filter(|folder| is_own(folder))
             .chain(installed)
             .chain(beside)
             .chain(loader.filter(|folder| folder.is_absolute()))
@@ -157,12 +163,18 @@ impl Search {
     }
 
     fn describe(&self) -> String {
-        let above = "`onnxruntime/` in every folder above the program";
+        let above = "`onnxruntime/` of this user's or root's in the three folders above the program";
         format!(
             "{above}, the Python package onnxruntime beside it, `lib/` beside it, LD_LIBRARY_PATH, {}",
             SYSTEM_FOLDERS.join(", ")
         )
     }
+}
+
+/// Whether a folder is this user's or root's: others could put a library of theirs there, as into `/tmp`.
+fn is_own(folder: &Path) -> bool {
+    let owner = std::fs::metadata(folder).map(|found| found.uid());
+    owner.is_ok_and(|owner| owner == 0 || owner == rustix::process::geteuid().as_raw())
 }
 
 /// Where the Python package `onnxruntime` has its library, if `program` lies in the `bin` folder of an environment with it; of several
@@ -270,7 +282,11 @@ mod tests {
         }
         let [above, beside, further_above] = folders.map(|folder| folder.join(library_name()));
         let candidates = search("", &program).candidates();
-        assert_eq!(candidates.get(..3), Some(&[above, further_above, beside][..]));
+        assert_eq!(candidates.get(..2), Some(&[above, beside][..]));
+        assert!(
+            !candidates.contains(&further_above),
+            "the search ends at the build's folder"
+        );
     }
 
     #[test]

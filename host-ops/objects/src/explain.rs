@@ -9,6 +9,7 @@ use crate::codes::{
     may_pass, status,
 };
 use crate::kind::{Credentials, Kind};
+use crate::local::leads_out;
 use crate::root::{LISTING, Root};
 use object_store::Error;
 use object_store::client::{HttpError, HttpErrorKind};
@@ -37,13 +38,9 @@ impl Root {
                 Credentials::Given | Credentials::Missing => kind.credentials_advice(),
             },
         };
-        let no_bucket = || ObjectError::NoSuchRoot {
-            root: root.clone(),
-            advice: kind.bucket_advice(),
-        };
         let lists = key == LISTING && kind.is_remote();
         match (error, code.as_deref()) {
-            (_, Some(code)) if is_about_the_bucket(code) => no_bucket(),
+            (_, Some(code)) if is_about_the_bucket(code) => self.missing(),
             (_, Some(code)) if is_elsewhere(code) => elsewhere(root, code, &text),
             (_, Some(code)) if is_refusal(code) => denied(code),
             // Azure does not tell strangers what is there.
@@ -53,9 +50,13 @@ impl Root {
                 denied(code)
             }
             // A bucket that is there has a listing, however little is in it.
-            (Error::NotFound { .. }, _) if lists => no_bucket(),
+            (Error::NotFound { .. }, _) if lists => self.missing(),
             (Error::NotFound { .. }, _) => ObjectError::NotFound { key, root },
             (Error::Precondition { .. } | Error::NotModified { .. }, _) => ObjectError::Changed { key, root },
+            (Error::Generic { .. }, _) if kind == Kind::Folder && sources(error).any(is_link_out) => {
+                let reason = "it is a link that leads out of the data root";
+                ObjectError::Key { key, reason }
+            }
             (Error::AlreadyExists { .. }, _) => ObjectError::AlreadyThere { key, root },
             (Error::PermissionDenied { .. } | Error::Unauthenticated { .. }, _) => {
                 denied(code.as_deref().unwrap_or("access denied"))
@@ -71,7 +72,7 @@ impl Root {
                 denied(NO_TOKEN)
             }
             // Some servers say so without an error document.
-            (_, None) if lists && kind != Kind::Web && answered(&text, "404") => no_bucket(),
+            (_, None) if lists && kind != Kind::Web && answered(&text, "404") => self.missing(),
             (_, None) if cannot_connect(error) => ObjectError::Unreachable {
                 root,
                 reason: innermost(error),
@@ -127,6 +128,10 @@ fn elsewhere(root: String, answer: &str, text: &str) -> ObjectError {
 fn asks_for_a_role(text: &str) -> bool {
     let role = [TOKEN_REQUEST, "/latest/api/token", "/latest/meta-data/"];
     role.iter().any(|part| text.contains(part))
+}
+
+fn is_link_out(source: &(dyn std::error::Error + 'static)) -> bool {
+    source.downcast_ref().is_some_and(leads_out)
 }
 
 fn cannot_connect(error: &Error) -> bool {

@@ -2,6 +2,7 @@
 
 use crate::ObjectError;
 use crate::hedge::{Hedge, Pulse};
+use crate::kind::Kind;
 use crate::room::{Room, lent};
 use crate::root::Root;
 use bytes::{Bytes, BytesMut};
@@ -20,6 +21,8 @@ const READS_AT_ONCE: usize = 64;
 /// What to get of an object.
 #[derive(Debug, Clone)]
 pub(crate) struct Wanted<'a> {
+    /// What errors speak of it as.
+    pub(crate) root: &'a Root,
     /// What errors speak of: the object's key, or that of a sample in it.
     pub(crate) key: &'a str,
     pub(crate) location: Path,
@@ -36,19 +39,17 @@ pub(crate) struct Wanted<'a> {
 #[derive(Debug)]
 pub(crate) struct Fetcher {
     store: Arc<dyn ObjectStore>,
-    root: Arc<Root>,
     permits: Semaphore,
     /// Where answers can stall.
     hedge: Option<Hedge>,
 }
 
 impl Fetcher {
-    pub(crate) fn new(store: Arc<dyn ObjectStore>, root: Arc<Root>) -> Self {
+    pub(crate) fn new(store: Arc<dyn ObjectStore>, kind: Kind) -> Self {
         Self {
             store,
             permits: Semaphore::new(READS_AT_ONCE),
-            hedge: root.kind.is_remote().then(Hedge::new),
-            root,
+            hedge: kind.is_remote().then(Hedge::new),
         }
     }
 
@@ -65,19 +66,19 @@ impl Fetcher {
     }
 
     async fn get_once(&self, wanted: &Wanted<'_>, pulse: &Pulse) -> Result<Bytes, ObjectError> {
-        let key = wanted.key;
+        let (key, root) = (wanted.key, wanted.root);
         let options = GetOptions {
             if_match: wanted.etag.clone(),
             range: wanted.range.clone().map(GetRange::Bounded),
             ..GetOptions::default()
         };
         let found = self.store.get_opts(&wanted.location, options).await;
-        let found = found.map_err(|error| self.root.explain(&error, key))?;
+        let found = found.map_err(|error| root.explain(&error, key))?;
         pulse.beat();
         if let (Some(asked), Some(is)) = (&wanted.etag, &found.meta.e_tag) {
             // Some stores pass over conditions they do not know.
-            if *asked != self.root.kind.etag(is) {
-                return Err(self.root.changed(key));
+            if *asked != root.kind.etag(is) {
+                return Err(root.changed(key));
             }
         }
         let size = found.range.end.saturating_sub(found.range.start);
@@ -86,49 +87,47 @@ impl Fetcher {
         }
         let guard = wanted.room.enter(key, size, pulse).await?;
         let bytes = match found.payload {
-            GetResultPayload::Stream(stream) => self.collect(key, stream, size, pulse).await,
-            GetResultPayload::File(..) => found
-                .bytes()
-                .await
-                .map_err(|error| self.root.explain(&error, key)),
+            GetResultPayload::Stream(stream) => collect(wanted, stream, size, pulse).await,
+            GetResultPayload::File(..) => found.bytes().await.map_err(|error| root.explain(&error, key)),
         };
         Ok(lent(bytes?, guard))
     }
+}
 
-    /// The body of an answer that said it would have `size` bytes, and not one more or less.
-    async fn collect(
-        &self,
-        key: &str,
-        mut stream: BoxStream<'static, object_store::Result<Bytes>>,
-        size: u64,
-        pulse: &Pulse,
-    ) -> Result<Bytes, ObjectError> {
-        let mut body = BytesMut::new();
-        while let Some(part) = stream.next().await {
-            let part = part.map_err(|error| self.root.explain(&error, key))?;
-            pulse.beat();
-            let length = (body.len() + part.len()) as u64;
-            if length > size {
-                return Err(self.cut_off(key, length, size));
-            }
-            if length == size && body.is_empty() {
-                return Ok(part);
-            }
-            if body.is_empty() {
-                body.reserve(usize::try_from(size).unwrap_or_default());
-            }
-            body.extend_from_slice(&part);
+/// The body of an answer that said it would have `size` bytes, and not one more or less.
+async fn collect(
+    wanted: &Wanted<'_>,
+    mut stream: BoxStream<'static, object_store::Result<Bytes>>,
+    size: u64,
+    pulse: &Pulse,
+) -> Result<Bytes, ObjectError> {
+    let mut body = BytesMut::new();
+    while let Some(part) = stream.next().await {
+        let part = part.map_err(|error| wanted.root.explain(&error, wanted.key))?;
+        pulse.beat();
+        let length = (body.len() + part.len()) as u64;
+        if length > size {
+            return Err(wanted.cut_off(length, size));
         }
-        if body.len() as u64 == size {
-            Ok(body.freeze())
-        } else {
-            Err(self.cut_off(key, body.len() as u64, size))
+        if length == size && body.is_empty() {
+            return Ok(part);
         }
+        if body.is_empty() {
+            body.reserve(usize::try_from(size).unwrap_or_default());
+        }
+        body.extend_from_slice(&part);
     }
+    if body.len() as u64 == size {
+        Ok(body.freeze())
+    } else {
+        Err(wanted.cut_off(body.len() as u64, size))
+    }
+}
 
-    fn cut_off(&self, key: &str, length: u64, size: u64) -> ObjectError {
+impl Wanted<'_> {
+    fn cut_off(&self, length: u64, size: u64) -> ObjectError {
         let reason = format!("it sent {length} bytes of an object of {size}");
-        self.root.failed(key, reason)
+        self.root.failed(self.key, reason)
     }
 }
 
@@ -143,7 +142,7 @@ pub(crate) fn too_large(key: &str, size: u64, limit: u64) -> ObjectError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kind::{Credentials, Kind};
+    use crate::kind::Credentials;
     use object_store::memory::InMemory;
     use object_store::{ObjectStoreExt, PutPayload};
 
@@ -159,8 +158,9 @@ mod tests {
             kind: Kind::Memory,
             credentials: Credentials::Given,
         };
-        let fetcher = Fetcher::new(store, Arc::new(root));
+        let fetcher = Fetcher::new(store, Kind::Memory);
         let wanted = Wanted {
+            root: &root,
             key: "a",
             location: "a".into(),
             range: Some(1..3),

@@ -12,6 +12,7 @@ mod hedge;
 mod key;
 mod kind;
 mod list;
+mod local;
 mod names;
 mod open;
 mod room;

@@ -1,6 +1,7 @@
 //! Listing a root in pages.
 
 use crate::folder::{self, WalkError};
+use crate::local::LocalFolder;
 use crate::names::listed;
 use crate::open::Listing;
 use crate::root::LISTING;
@@ -10,9 +11,9 @@ use frostline_tensor::{LeftOut, ObjectInfo, ObjectPage, SampleRef};
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::task::spawn_blocking;
 
 /// Files of a page whose size and version are asked for at once; each is one system call on a thread of tokio's.
 const HEADS_AT_ONCE: usize = 16;
@@ -89,17 +90,19 @@ impl Lister {
 
     async fn list_folder(
         &self,
-        root: &Path,
+        folder: &LocalFolder,
         after: Option<&str>,
         limit: usize,
     ) -> Result<Names, ObjectError> {
-        let (root, after) = (root.to_owned(), after.map(str::to_owned));
-        let walk = tokio::task::spawn_blocking(move || folder::page(&root, after.as_deref(), limit));
+        let (folder, prefix) = (folder.clone(), self.scope.prefix.clone());
+        let after = after.map(str::to_owned);
+        let walk = spawn_blocking(move || folder::page(&folder, &prefix, after.as_deref(), limit));
         let found = walk
             .await
             .map_err(|error| self.scope.root.failed(LISTING, error))?;
         let found = found.map_err(|error| match error {
             WalkError::Io(error) => self.scope.root.failed(LISTING, error),
+            WalkError::NoSuchRoot => self.scope.root.missing(),
             WalkError::TooMany(folder) => ObjectError::TooMany {
                 folder,
                 root: self.scope.root.shown.clone(),
@@ -112,7 +115,7 @@ impl Lister {
             None
         };
         let heads = stream::iter(found.keys).map(|key| async move {
-            match self.store.head(&key::checked(&key)?).await {
+            match self.store.head(&self.scope.checked(&key)?).await {
                 Ok(meta) => Ok(Some(self.listed(key, meta))),
                 // Removed since its folder was read.
                 Err(object_store::Error::NotFound { .. }) => Ok(None),

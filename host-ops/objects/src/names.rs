@@ -37,12 +37,19 @@ pub(crate) struct Connector;
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let client = ReqwestConnector::default().connect(options)?;
-        Ok(HttpClient::new(Filter(client)))
+        Ok(HttpClient::new(Filter::new(client)))
     }
 }
 
+/// Passes on of a client's listings what [`Path`] can say.
 #[derive(Debug)]
-struct Filter(HttpClient);
+pub(crate) struct Filter(HttpClient);
+
+impl Filter {
+    pub(crate) fn new(client: HttpClient) -> Self {
+        Self(client)
+    }
+}
 
 #[async_trait]
 impl HttpService for Filter {

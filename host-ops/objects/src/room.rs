@@ -20,6 +20,9 @@ pub trait ReadRoom: Send + Sync + 'static {
     /// # Errors
     /// Whatever refuses them; the read fails with it.
     fn enter(&self, bytes: u64) -> BoxFuture<Result<Guard, OpError>>;
+
+    /// Lends `bytes` for what is kept in case it is asked for again; none where others need them.
+    fn keep(&self, bytes: u64) -> Option<Guard>;
 }
 
 /// Where a store's reads go: into memory that somebody lends, or wherever there is some.
@@ -45,6 +48,14 @@ impl AsRef<[u8]> for Lent {
 }
 
 impl Room {
+    /// Memory for what is kept, if there is any.
+    pub(crate) fn keep(&self, bytes: u64) -> Option<Guard> {
+        match &self.0 {
+            None => Some(Box::new(())),
+            Some(room) => room.keep(bytes),
+        }
+    }
+
     /// Waits for memory of `bytes` to read `key` into. The store has answered by then, so its `pulse` goes on.
     pub(crate) async fn enter(
         &self,

@@ -56,6 +56,14 @@ impl Root {
         }
     }
 
+    /// There is no such root.
+    pub(crate) fn missing(&self) -> ObjectError {
+        ObjectError::NoSuchRoot {
+            root: self.shown.clone(),
+            advice: self.kind.bucket_advice(),
+        }
+    }
+
     /// The object is not the version that was meant.
     pub(crate) fn changed(&self, key: &str) -> ObjectError {
         ObjectError::Changed {

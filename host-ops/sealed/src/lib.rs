@@ -85,18 +85,22 @@ pub fn touch(path: &Path) -> io::Result<()> {
 }
 
 fn make_private(directory: &Path) -> io::Result<()> {
-    use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(directory)?;
-    let mode = fs::metadata(directory)?.permissions().mode();
-    if mode & 0o022 != 0 {
+    if make_folder(directory)? & 0o022 != 0 {
         return Err(io::Error::other(
             "other users may write there; make it this user's own (chmod go-w), or name another directory",
         ));
     }
     Ok(())
+}
+
+/// Makes a folder for this user alone, and those above it, where they are missing. Returns its mode.
+///
+/// # Errors
+/// The system's.
+pub fn make_folder(path: &Path) -> io::Result<u32> {
+    use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+    Ok(fs::metadata(path)?.permissions().mode())
 }
 
 fn read_or_make_key(path: &Path) -> io::Result<Key> {

@@ -13,8 +13,11 @@ use quick_cache::sync::Cache;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Data roots whose stores are kept open, with their connections.
+/// Granted data roots whose stores are kept open, with their connections.
 const OPEN_STORES: usize = 64;
+
+/// Granted data roots whose indexes of shards are kept, of each tenant its own: what one has read through tells no other what it reads.
+const INDEXED: usize = 1024;
 
 /// Guests kept ready to run; loading a compiled one again takes under a millisecond.
 const READY_GUESTS: usize = 64;
@@ -51,7 +54,9 @@ pub(crate) struct Library {
     /// Uploads on their way, and what came of those that broke off.
     pub(crate) partials: Partials,
     sandbox: Sandbox,
-    stores: Cache<Root, Arc<Store>>,
+    stores: Cache<Root, Store>,
+    /// By tenant.
+    indexed: Arc<Cache<(String, Root), Store>>,
     ready: Cache<GuestKey, Guest>,
     descriptions: Cache<DescriptionKey, Arc<Description>>,
     memory: Memory,
@@ -73,6 +78,9 @@ impl Library {
             journal,
             partials,
         } = uploads;
+        let indexed = Arc::new(Cache::new(INDEXED));
+        let kept = Arc::clone(&indexed);
+        memory.on_lack(move |_| kept.clear());
         Self {
             guests,
             models,
@@ -80,6 +88,7 @@ impl Library {
             partials,
             sandbox,
             stores: Cache::new(OPEN_STORES),
+            indexed,
             ready: Cache::new(READY_GUESTS),
             descriptions: Cache::new(descriptions),
             memory,
@@ -89,14 +98,23 @@ impl Library {
     /// Forgets what can be had again: indexes of shards with the stores they belong to, guests made ready, descriptions.
     pub(crate) fn forget(&self) {
         self.stores.clear();
+        self.indexed.clear();
         self.ready.clear();
         self.descriptions.clear();
     }
 
-    /// The store of a data root.
-    pub(crate) fn store(&self, root: &Root) -> Result<Arc<Store>, Refusal> {
-        let open = || Ok(Arc::new(Store::open(root.as_str())?));
-        self.stores.get_or_insert_with(root, open)
+    /// The store of a data root below one that was `granted` to the tenant, which is opened as a whole: nothing leads out of that, and
+    /// whatever part of it is asked for, a shard has one index.
+    pub(crate) fn store(&self, tenant: &str, granted: &Root, root: &Root) -> Result<Store, Refusal> {
+        let open = || Ok::<_, Refusal>(Store::open(granted.as_str())?);
+        let of_tenant =
+            || Ok::<_, Refusal>(self.stores.get_or_insert_with(granted, open)?.with_own_indexes());
+        let key = (tenant.to_owned(), granted.clone());
+        let store = self.indexed.get_or_insert_with(&key, of_tenant)?;
+        match root.below(granted) {
+            Some(folder) => Ok(store.below(&folder)?),
+            None => Ok(store),
+        }
     }
 
     /// Compiles a tenant's guest, unless that was done before.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use frostline_batching::device::Guess;
 use frostline_batching::{Kind, Memory};
 use frostline_engine::StageSource;
-use frostline_graph::Model;
+use frostline_graph::{Model, ModelLimits};
 use frostline_tensor::{OpError, OpErrorCode, Stage};
 use std::sync::Arc;
 use tokio::runtime::Handle;
@@ -19,14 +19,21 @@ pub(crate) struct ModelStages {
     models: Arc<Shelf<ModelFacts>>,
     runtime: Handle,
     room: Room,
+    limits: ModelLimits,
 }
 
 impl ModelStages {
     /// Stages of `models`, cut in what lanes may have of `memory`.
-    pub(crate) fn new(models: Arc<Shelf<ModelFacts>>, runtime: Handle, memory: &Memory) -> Self {
+    pub(crate) fn new(
+        models: Arc<Shelf<ModelFacts>>,
+        runtime: Handle,
+        memory: &Memory,
+        limits: ModelLimits,
+    ) -> Self {
         Self {
             models,
             runtime,
+            limits,
             room: Room::new(memory, "", Kind::Lane),
         }
     }
@@ -42,7 +49,8 @@ impl StageSource for ModelStages {
             StateError::Gone { .. } => OpError::new(OpErrorCode::NotFound, error.to_string()),
             _ => OpError::runtime(format!("model {}: {}", stage.model, error.told())),
         })?;
-        let part = Model::from_bytes(bytes)
+        // What lies in the state may be from a host that admits more, or from whoever else writes there.
+        let part = Model::admit(bytes, &self.limits)
             .and_then(|model| model.slice(Some(&stage.from), Some(&stage.to)))
             .and_then(|part| part.to_bytes());
         part.map(Bytes::from)

@@ -86,13 +86,13 @@ impl TokenHash {
     }
 }
 
-/// The token of an admin from afar, read again when its file changes.
-pub(crate) struct AdminToken {
+/// The one valid token, of the configured tenant or of admins from afar, read again when its file changes.
+pub(crate) struct TokenFile {
     file: PathBuf,
     current: RwLock<TokenHash>,
 }
 
-impl AdminToken {
+impl TokenFile {
     /// Reads the token in `file`, or makes one there.
     pub(crate) fn read_or_create(file: PathBuf) -> Result<Self, TokenError> {
         let current = RwLock::new(TokenHash::read_or_create(&file)?);
@@ -108,10 +108,20 @@ impl AdminToken {
         Ok(changed)
     }
 
-    /// Whether `token` is the one, in time that does not depend on it.
-    pub(crate) fn matches(&self, token: &str) -> bool {
+    /// The hash of `token` if it is the one, found in time that does not depend on it.
+    pub(crate) fn admit(&self, token: &str) -> Option<TokenHash> {
         let current = self.current.read();
-        current.matches(token)
+        current.matches(token).then(|| current.clone())
+    }
+
+    /// Whether the token that was admitted is still the one.
+    pub(crate) fn stays(&self, admitted: &TokenHash) -> bool {
+        *self.current.read() == *admitted
+    }
+
+    /// Where it lies.
+    pub(crate) fn path(&self) -> &Path {
+        &self.file
     }
 }
 
@@ -157,16 +167,21 @@ mod tests {
     fn an_admins_token_ends_with_its_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("admin-token");
-        let token = AdminToken::read_or_create(path.clone()).unwrap();
+        let token = TokenFile::read_or_create(path.clone()).unwrap();
         let old = std::fs::read_to_string(&path).unwrap();
-        assert!(token.matches(old.trim()) && !token.refresh().unwrap());
+        assert!(token.admit(old.trim()).is_some() && !token.refresh().unwrap());
         std::fs::write(&path, "short").unwrap();
         assert!(token.refresh().is_err());
-        assert!(token.matches(old.trim()));
+        let admitted = token.admit(old.trim()).unwrap();
+        assert!(token.stays(&admitted));
         std::fs::remove_file(&path).unwrap();
         assert!(token.refresh().unwrap());
-        assert!(!token.matches(old.trim()));
-        assert!(token.matches(std::fs::read_to_string(&path).unwrap().trim()));
+        assert!(token.admit(old.trim()).is_none() && !token.stays(&admitted));
+        assert!(
+            token
+                .admit(std::fs::read_to_string(&path).unwrap().trim())
+                .is_some()
+        );
     }
 
     #[test]

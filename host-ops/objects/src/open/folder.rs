@@ -4,7 +4,7 @@ use super::address::refused;
 use super::opened::{Listing, Opened};
 use crate::ObjectError;
 use crate::kind::{Credentials, Kind};
-use object_store::local::LocalFileSystem;
+use crate::local::LocalFolder;
 use object_store::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,11 +20,9 @@ pub(super) fn open(root: &str, folder: PathBuf) -> Result<Opened, ObjectError> {
             "it is a file; name the folder that holds the images",
         ));
     }
-    // What is written here are guests, models and state: few and worth a sync to disk.
-    let store =
-        LocalFileSystem::new_with_prefix(&folder).map_err(|error| refused(root, error.to_string()))?;
+    let folder = LocalFolder::new(folder);
     Ok(Opened {
-        store: Arc::new(store.with_fsync(true)),
+        store: Arc::new(folder.clone()),
         listing: Listing::Folder(folder),
         prefix: Path::default(),
         kind: Kind::Folder,

@@ -1,11 +1,11 @@
 //! What opening a root gives.
 
 use crate::kind::{Credentials, Kind};
+use crate::local::LocalFolder;
 use object_store::ObjectStore;
 use object_store::list::PaginatedListStore;
 use object_store::path::Path;
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// An opened root.
@@ -40,8 +40,8 @@ impl Opened {
 /// How a page of keys is found.
 #[derive(Clone)]
 pub(crate) enum Listing {
-    /// By walking the folder (canonical) in the order of keys.
-    Folder(PathBuf),
+    /// By walking the folder in the order of keys.
+    Folder(LocalFolder),
     /// By asking the store for a page.
     Pages(Arc<dyn PaginatedListStore>),
     /// By reading the store's listing, which is in order.

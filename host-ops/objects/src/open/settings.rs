@@ -60,12 +60,16 @@ pub(super) fn is_on(value: &str) -> bool {
     ["1", "true", "on", "yes", "y"].contains(&value.to_ascii_lowercase().as_str())
 }
 
-/// 5 s to connect: a store beside the host answers in milliseconds, one across the world in under a second. 30 s for one
-/// request: the largest photos take that long only over a link that is no use for training.
+/// A store beside the host connects in milliseconds, one across the world in under a second.
+pub(super) const CONNECT: Duration = Duration::from_secs(5);
+
+/// The largest photos take that long only over a link that is no use for training.
+pub(super) const REQUEST: Duration = Duration::from_secs(30);
+
 pub(super) fn client() -> ClientOptions {
     ClientOptions::new()
-        .with_connect_timeout(Duration::from_secs(5))
-        .with_timeout(Duration::from_secs(30))
+        .with_connect_timeout(CONNECT)
+        .with_timeout(REQUEST)
 }
 
 /// Three repetitions within 20 s ride out a store's hiccup or its 503 SlowDown; whoever asked retries beyond that, knowing

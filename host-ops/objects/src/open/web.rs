@@ -2,16 +2,29 @@
 
 use super::address::{prefix, refused};
 use super::opened::{Listing, Opened};
-use super::settings::{Variables, client, plain_http, retry};
+use super::settings::{CONNECT, REQUEST, Variables, plain_http, retry};
 use crate::ObjectError;
 use crate::kind::{Credentials, Kind};
-use crate::names::Connector;
+use crate::names::Filter;
+use futures::FutureExt;
+use object_store::client::{ClientOptions, HttpClient, HttpConnector};
 use object_store::http::HttpBuilder;
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use reqwest::redirect::{Attempt, Policy};
+use std::collections::BTreeSet;
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use url::Url;
 
 /// What allows plain HTTP to another machine.
 const PERMISSION: &str = "FROSTLINE_ALLOW_HTTP";
+
+/// Names the servers, with commas between them, that may have addresses of an inner network.
+const INNER: &str = "FROSTLINE_INNER_HOSTS";
+
+/// Redirects of one request, within its server.
+const REDIRECTS: usize = 5;
 
 /// A web server's folder. Its keys are listed by WebDAV, where the server speaks it.
 pub(super) fn open(root: &str, url: &Url, variables: &Variables) -> Result<Opened, ObjectError> {
@@ -25,9 +38,8 @@ pub(super) fn open(root: &str, url: &Url, variables: &Variables) -> Result<Opene
     server.set_path("/");
     server.set_fragment(None);
     let store = HttpBuilder::new()
-        .with_http_connector(Connector)
+        .with_http_connector(WebConnector::new(plain, variables))
         .with_url(server)
-        .with_client_options(client().with_allow_http(plain))
         .with_retry(retry())
         .build()
         .map_err(|error| refused(root, error.to_string()))?;
@@ -40,9 +52,193 @@ pub(super) fn open(root: &str, url: &Url, variables: &Variables) -> Result<Opene
     })
 }
 
+/// Connects to web servers. Their answers reach whoever may read the root, so none may come from elsewhere: redirects stay on the server,
+/// and a name that resolves to an inner address is refused when it is connected to, whatever it resolved to before. Whoever grants a root
+/// by its address, or as `localhost`, grants that address.
+#[derive(Debug)]
+struct WebConnector {
+    plain: bool,
+    names: Names,
+}
+
+impl WebConnector {
+    fn new(plain: bool, variables: &Variables) -> Self {
+        let inner = variables
+            .get(INNER)
+            .into_iter()
+            .flat_map(|names| names.split(','));
+        let inner = inner.map(|name| name.trim().to_ascii_lowercase());
+        let inner = inner.chain(["localhost".to_owned()]).collect();
+        let names = Names {
+            inner: Arc::new(inner),
+        };
+        Self { plain, names }
+    }
+}
+
+impl HttpConnector for WebConnector {
+    fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
+        let client = reqwest::Client::builder()
+            .connect_timeout(CONNECT)
+            .timeout(REQUEST)
+            .https_only(!self.plain)
+            .redirect(Policy::custom(|attempt| match follows(&attempt) {
+                true => attempt.follow(),
+                false => {
+                    let reason = format!(
+                        "it redirects to {}; grant that as a data root",
+                        origin(attempt.url())
+                    );
+                    attempt.error(reason)
+                }
+            }))
+            .dns_resolver(self.names.clone())
+            .build();
+        let client = client.map_err(|error| object_store::Error::Generic {
+            store: "web",
+            source: error.into(),
+        })?;
+        Ok(HttpClient::new(Filter::new(HttpClient::new(client))))
+    }
+}
+
+fn follows(attempt: &Attempt<'_>) -> bool {
+    let stays = |from: &Url| from.origin() == attempt.url().origin();
+    attempt.previous().len() <= REDIRECTS && attempt.previous().first().is_some_and(stays)
+}
+
+fn origin(url: &Url) -> String {
+    url.origin().ascii_serialization()
+}
+
+/// Resolves names, and refuses inner addresses.
+#[derive(Debug, Clone)]
+struct Names {
+    /// Those that may have inner addresses.
+    inner: Arc<BTreeSet<String>>,
+}
+
+impl Names {
+    fn allowed(&self, name: &str, found: Vec<SocketAddr>) -> io::Result<Vec<SocketAddr>> {
+        let granted = self.inner.contains(&name.to_ascii_lowercase());
+        let (inner, outer): (Vec<_>, Vec<_>) = found
+            .into_iter()
+            .partition(|address| !granted && is_inner(address.ip()));
+        match (inner.first(), outer.is_empty()) {
+            (Some(address), true) => Err(io::Error::other(format!(
+                "{name} has the inner address {}; add it to {INNER} in the environment of this process if its files are to be read",
+                address.ip()
+            ))),
+            _ => Ok(outer),
+        }
+    }
+}
+
+impl Resolve for Names {
+    fn resolve(&self, name: Name) -> Resolving {
+        let names = self.clone();
+        async move {
+            let found = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
+            let allowed = names.allowed(name.as_str(), found)?;
+            Ok(Box::new(allowed.into_iter()) as Addrs)
+        }
+        .boxed()
+    }
+}
+
+/// Whether an address is of this machine or a network around it: loopback, link-local (where clouds serve credentials), private, shared,
+/// multicast or reserved, also inside an IPv6 address that stands for an IPv4 one.
+fn is_inner(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(address) => {
+            let [first, second, third, _] = address.octets();
+            address.is_private()
+                || address.is_loopback()
+                || address.is_link_local()
+                || matches!(first, 0 | 224..)
+                || (first == 100 && (64..128).contains(&second))
+                || (first, second, third) == (192, 0, 0)
+        }
+        IpAddr::V6(address) => {
+            let [first, second, .., seventh, eighth] = address.segments();
+            let embedded = |high: u16, low: u16| {
+                let bits = u32::from(high) << 16 | u32::from(low);
+                is_inner(IpAddr::V4(bits.into()))
+            };
+            let [_, _, third, ..] = address.segments();
+            address.is_loopback()
+                || address == Ipv6Addr::UNSPECIFIED
+                || address.is_unique_local()
+                || address.is_unicast_link_local()
+                || address.is_multicast()
+                || (first, second) == (0x64, 0xff9b) && embedded(seventh, eighth)
+                || first == 0x2002 && embedded(second, third)
+                || first == 0 && embedded(seventh, eighth)
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::open::tests::with;
+
+    #[test]
+    fn inner_addresses_are_refused_whenever_a_name_resolves_to_one() {
+        let inner = [
+            "127.0.0.1",
+            "0.0.0.0",
+            "10.1.2.3",
+            "172.16.0.1",
+            "192.168.1.1",
+            "169.254.169.254",
+            "100.100.100.200",
+            "192.0.0.192",
+            "224.0.0.1",
+            "255.255.255.255",
+            "::1",
+            "::",
+            "fe80::1",
+            "fd00:ec2::254",
+            "ff02::1",
+            "::ffff:10.0.0.1",
+            "64:ff9b::a00:1",
+            "2002:a00:1::",
+            "::10.0.0.1",
+        ];
+        let outer = [
+            "192.0.2.1",
+            "8.8.8.8",
+            "100.63.0.1",
+            "2001:db8::1",
+            "2606:4700::1111",
+            "64:ff9b::808:808",
+        ];
+        let parse = |text: &&str| -> SocketAddr { (text.parse::<IpAddr>().unwrap(), 0).into() };
+        let names = WebConnector::new(
+            false,
+            &[(INNER.to_owned(), "Photos.internal, b".to_owned())].into(),
+        )
+        .names;
+        for text in inner {
+            let address = vec![parse(&text)];
+            let error = names
+                .allowed("web.example", address.clone())
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains("web.example") && error.contains(INNER), "{error}");
+            for granted in ["localhost", "photos.internal"] {
+                assert_eq!(
+                    names.allowed(granted, address.clone()).unwrap(),
+                    address,
+                    "{text}"
+                );
+            }
+        }
+        let all = inner.iter().chain(&outer).map(parse).collect();
+        let allowed = names.allowed("web.example", all).unwrap();
+        assert_eq!(allowed, outer.iter().map(parse).collect::<Vec<_>>());
+    }
 
     #[test]
     fn a_folder_of_a_server_is_a_prefix() {

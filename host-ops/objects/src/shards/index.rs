@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// The most memory an index may take: some 150,000 samples with usual names. WebDataset advises shards of 1 GB, some ten thousand
 /// photos, and a stranger's archive of empty files must not take the host's memory.
-const LARGEST_INDEX: usize = 16 << 20;
+pub(crate) const LARGEST_INDEX: usize = 16 << 20;
 
 /// What an entry takes beside its name.
 const ENTRY: usize = 64;

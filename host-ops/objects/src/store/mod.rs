@@ -7,7 +7,7 @@ use crate::ObjectError;
 use crate::fetch::Fetcher;
 use crate::kind::Kind;
 use crate::list::Lister;
-use crate::open::{Listing, Opened, open, shown};
+use crate::open::{Opened, open, shown};
 use crate::room::{ReadRoom, Room};
 use crate::root::Root;
 use crate::scope::Scope;
@@ -63,20 +63,12 @@ impl Store {
             kind,
             credentials,
         } = open(root, &variables.into_iter().collect())?;
-        let folder = match &listing {
-            Listing::Folder(folder) => Some(folder.clone()),
-            _ => None,
-        };
         let root = Arc::new(Root {
             shown: shown(root),
             kind,
             credentials,
         });
-        let scope = Scope {
-            root: Arc::clone(&root),
-            prefix,
-            folder,
-        };
+        let scope = Scope { root, prefix };
         let lister = Lister {
             store: Arc::clone(&store),
             scope: scope.clone(),
@@ -84,11 +76,11 @@ impl Store {
             unordered: Arc::default(),
         };
         Ok(Self {
-            fetcher: Arc::new(Fetcher::new(Arc::clone(&store), root)),
+            fetcher: Arc::new(Fetcher::new(Arc::clone(&store), kind)),
             store,
             scope,
             lister,
-            indexes: Arc::new(Indexes::new()),
+            indexes: Indexes::new(),
             room: Room::default(),
             unconditional: Arc::default(),
         })
@@ -100,6 +92,32 @@ impl Store {
     pub fn reading_into(&self, room: Arc<dyn ReadRoom>) -> Self {
         Self {
             room: Room(Some(room)),
+            ..self.clone()
+        }
+    }
+
+    /// The part of this root below `folder`, which shares its connections and indexes with all others.
+    ///
+    /// # Errors
+    /// [`ObjectError::Key`] for what is no folder's name.
+    pub fn below(&self, folder: &str) -> Result<Self, ObjectError> {
+        let scope = self.scope.below_folder(folder)?;
+        let lister = Lister {
+            scope: scope.clone(),
+            ..self.lister.clone()
+        };
+        Ok(Self {
+            scope,
+            lister,
+            ..self.clone()
+        })
+    }
+
+    /// The same store, with indexes of shards of its own.
+    #[must_use]
+    pub fn with_own_indexes(&self) -> Self {
+        Self {
+            indexes: Indexes::new(),
             ..self.clone()
         }
     }
@@ -158,7 +176,7 @@ impl Store {
     }
 
     async fn put_in_mode(&self, key: &str, bytes: Bytes, mode: PutMode) -> Result<(), ObjectError> {
-        let location = self.writable(key).await?;
+        let location = self.writable(key)?;
         let put = self
             .store
             .put_opts(&location, PutPayload::from_bytes(bytes), mode.into());
@@ -177,7 +195,7 @@ impl Store {
     /// # Errors
     /// [`ObjectError`]; whether a missing object is one depends on the store.
     pub async fn delete(&self, key: &str) -> Result<(), ObjectError> {
-        let location = self.writable(key).await?;
+        let location = self.writable(key)?;
         self.scope
             .root
             .in_time(key, async {
@@ -189,13 +207,13 @@ impl Store {
             .await
     }
 
-    async fn writable(&self, key: &str) -> Result<Path, ObjectError> {
+    fn writable(&self, key: &str) -> Result<Path, ObjectError> {
         if self.scope.root.kind == Kind::Web {
             return Err(ObjectError::ReadOnly {
                 root: self.scope.root.shown.clone(),
             });
         }
-        self.scope.checked(key).await
+        self.scope.checked(key)
     }
 }
 

@@ -31,8 +31,9 @@ impl Store {
         let SampleRef { key, etag } = sample;
         let Some(sample) = SampleName::parse(key) else {
             let wanted = Wanted {
+                root: &self.scope.root,
                 key,
-                location: self.scope.checked(key).await?,
+                location: self.scope.checked(key)?,
                 range: None,
                 etag: etag.clone(),
                 limit,
@@ -88,7 +89,7 @@ impl Store {
 
     /// What the store knows of an object without reading it.
     pub(super) async fn head(&self, key: &str) -> Result<ObjectMeta, ObjectError> {
-        let location = self.scope.checked(key).await?;
+        let location = self.scope.checked(key)?;
         let head = async {
             let head = self.store.head(&location).await;
             head.map_err(|error| self.scope.root.explain(&error, key))
@@ -105,8 +106,9 @@ impl Store {
         etag: Option<String>,
     ) -> Result<Bytes, ObjectError> {
         let wanted = Wanted {
+            root: &self.scope.root,
             key,
-            location: self.scope.checked(object).await?,
+            location: self.scope.checked(object)?,
             range: Some(range.clone()),
             etag,
             limit: LARGEST_READ,

@@ -2,11 +2,13 @@
 
 use super::Store;
 use crate::fetch::Wanted;
+use crate::hedge::Pulse;
 use crate::list::LARGEST_PAGE;
 use crate::room::Room;
 use crate::root::LISTING;
 use crate::shards::{
-    ArchiveError, Entry, Index, IndexBuilder, SampleName, ShardVersion, Version, is_shard, layout_of,
+    ArchiveError, Entry, Held, Index, IndexBuilder, LARGEST_INDEX, SampleName, ShardVersion, Version,
+    is_shard, layout_of,
 };
 use crate::{ObjectError, key};
 use frostline_tensor::{Layout, LeftOut, ObjectInfo, ObjectPage, SampleRef};
@@ -17,7 +19,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// A shard is read through in ranges of this many bytes: large beside the 30 ms a store takes to answer, small beside memory.
-const RANGE: u64 = 8 << 20;
+const RANGE: u64 = 4 << 20;
 
 /// Ranges of one shard that are read at once; they hide each other's waiting.
 const RANGES_AT_ONCE: usize = 4;
@@ -103,7 +105,7 @@ impl Store {
                 while let Some(name) = odd.next_if(|name| **name < shard.sample.key) {
                     page.passed.add(name);
                 }
-                page.enter(shard, &*self.index(shard).await?);
+                page.enter(shard, &self.index(shard).await?.index);
             }
             odd.for_each(|name| page.passed.add(name));
             match listed.next {
@@ -149,10 +151,10 @@ impl Store {
         Ok(self.lister.listed(key.to_owned(), meta))
     }
 
-    /// The shard's index. What is not kept is made by a task of its own, so that whoever gives up and asks again finds it further on.
-    async fn index(&self, shard: &ObjectInfo) -> Result<Arc<Index>, ObjectError> {
+    /// The shard's index, read through where it is not kept.
+    async fn index(&self, shard: &ObjectInfo) -> Result<Arc<Held>, ObjectError> {
         let version = ShardVersion {
-            key: shard.sample.key.clone(),
+            location: self.scope.checked(&shard.sample.key)?.into(),
             // Without a version, a shard of another size is another one at least.
             etag: shard
                 .sample
@@ -160,30 +162,46 @@ impl Store {
                 .clone()
                 .unwrap_or_else(|| shard.size.to_string()),
         };
-        if let Some(index) = self.indexes.kept(&version) {
-            return Ok(index);
-        }
-        let (store, shard) = (self.clone(), shard.clone());
-        let making = tokio::spawn(async move {
-            let made = store.indexes.get(&version, store.read_through(&shard));
-            let root = &store.scope.root;
-            root.within(READ_THROUGH, &shard.sample.key, made).await
-        });
-        making
-            .await
-            .map_err(|error| self.scope.root.failed(LISTING, error))?
+        let make = || {
+            let (store, shard) = (self.clone(), shard.clone());
+            async move {
+                let made = store.read_through(&shard);
+                let root = &store.scope.root;
+                root.within(READ_THROUGH, &shard.sample.key, made).await
+            }
+        };
+        self.indexes.get(version, make).await
     }
 
-    async fn read_through(&self, shard: &ObjectInfo) -> Result<Index, ObjectError> {
-        let location = self.scope.checked(&shard.sample.key).await?;
+    /// Reads a shard through. The most that takes is reserved before its first byte, all at once: ranges that waited for memory one by one
+    /// could wait for each other.
+    async fn read_through(&self, shard: &ObjectInfo) -> Result<Held, ObjectError> {
+        let key = &shard.sample.key;
+        let ranges = shard.size.min(RANGES_AT_ONCE as u64 * RANGE);
+        // Names lie in the archive, so its index is no larger.
+        let most = ranges + shard.size.min(LARGEST_INDEX as u64);
+        let reading = self.room.enter(key, most, &Pulse::default()).await?;
+        let index = self.read_index(shard).await?;
+        let kept = self.room.keep(index.bytes() as u64);
+        Ok(Held {
+            index,
+            keep: kept.is_some(),
+            _memory: kept.or(reading),
+        })
+    }
+
+    async fn read_index(&self, shard: &ObjectInfo) -> Result<Index, ObjectError> {
+        let key = &shard.sample.key;
+        let location = self.scope.checked(key)?;
         let unreadable = |error: ArchiveError| ObjectError::Shard {
-            key: shard.sample.key.clone(),
+            key: key.clone(),
             root: self.scope.root.shown.clone(),
             reason: error.into(),
         };
         let ranges = (0..shard.size.div_ceil(RANGE)).map(|number| {
             let wanted = Wanted {
-                key: &shard.sample.key,
+                root: &self.scope.root,
+                key,
                 location: location.clone(),
                 range: Some(number * RANGE..((number + 1) * RANGE).min(shard.size)),
                 etag: shard.sample.etag.clone(),
@@ -191,10 +209,8 @@ impl Store {
                 room: Room::default(),
             };
             async move {
-                self.scope
-                    .root
-                    .in_time(&shard.sample.key, self.fetcher.get(&wanted))
-                    .await
+                let got = self.fetcher.get(&wanted);
+                self.scope.root.in_time(key, got).await
             }
         });
         let mut ranges = stream::iter(ranges).buffered(RANGES_AT_ONCE);

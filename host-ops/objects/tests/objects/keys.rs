@@ -3,9 +3,13 @@
 use crate::server::S3Server;
 use bytes::Bytes;
 use frostline_objects::{ObjectError, Store};
+use rustix::fs::{CWD, FileType, Mode, RenameFlags};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What a tenant might send.
 fn hostile() -> Vec<String> {
@@ -162,4 +166,60 @@ async fn a_link_made_after_the_store_was_opened_leads_nowhere_either() {
     assert_eq!(store.read("class/inside.jpg").await.unwrap(), "a");
     let secret = std::fs::read_to_string(folder.path().join("secret.txt")).unwrap();
     assert_eq!(secret, "secret");
+}
+
+#[tokio::test]
+async fn a_link_that_is_swapped_meanwhile_leads_nowhere_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("root");
+    std::fs::create_dir_all(root.join("class")).unwrap();
+    std::fs::write(root.join("class/a.jpg"), "a").unwrap();
+    std::fs::create_dir(folder.path().join("outside")).unwrap();
+    for name in ["a.jpg", "secret.jpg"] {
+        std::fs::write(folder.path().join("outside").join(name), "secret").unwrap();
+    }
+    symlink("../outside", root.join("trap")).unwrap();
+    let (stop, stopped) = (Arc::new(AtomicBool::new(false)), root.clone());
+    let seen = Arc::clone(&stop);
+    let swaps = std::thread::spawn(move || {
+        while !seen.load(Ordering::Relaxed) {
+            let (class, trap) = (stopped.join("class"), stopped.join("trap"));
+            rustix::fs::renameat_with(CWD, class, CWD, trap, RenameFlags::EXCHANGE).unwrap();
+        }
+    });
+    let store = Store::open(root.to_str().unwrap()).unwrap();
+    for _ in 0..3000 {
+        if let Ok(read) = store.read("class/a.jpg").await {
+            assert_eq!(read, "a");
+        }
+        if let Ok(page) = store.list(None, 10).await {
+            let keys = page.objects.iter().map(|object| &object.sample.key);
+            assert_eq!(keys.filter(|key| key.contains("secret")).count(), 0);
+        }
+        store.put("class/b.jpg", Bytes::from("b")).await.ok();
+    }
+    stop.store(true, Ordering::Relaxed);
+    swaps.join().unwrap();
+    assert!(
+        !folder.path().join("outside/b.jpg").exists(),
+        "nothing was written outside"
+    );
+}
+
+#[tokio::test]
+async fn a_pipe_and_a_socket_are_refused_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    rustix::fs::mknodat(CWD, folder.path().join("pipe.jpg"), FileType::Fifo, Mode::RWXU, 0).unwrap();
+    let _socket = UnixListener::bind(folder.path().join("socket.jpg")).unwrap();
+    let store = Store::open(folder.path().to_str().unwrap()).unwrap();
+    for key in ["pipe.jpg", "socket.jpg"] {
+        for result in [store.read(key).await.map(drop), store.size(key).await.map(drop)] {
+            // Whoever waited for a writer would end with the operation's deadline.
+            assert!(
+                matches!(&result, Err(ObjectError::Store { .. })),
+                "{key}: {result:?}"
+            );
+        }
+    }
+    assert!(store.list(None, 10).await.unwrap().objects.is_empty());
 }

@@ -2,8 +2,11 @@
 
 use crate::server::{Fault, S3Server};
 use bytes::Bytes;
-use frostline_objects::{LARGEST_READ, ObjectError, Store};
-use frostline_tensor::{Layout, ObjectInfo, SampleRef};
+use frostline_objects::{Guard, LARGEST_READ, ObjectError, ReadRoom, Store};
+use frostline_tensor::{BoxFuture, Layout, ObjectInfo, OpError, SampleRef};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::Notify;
 
 /// An archive of `count` labelled photos, each with content of its own.
 fn shard(first: usize, count: usize) -> Bytes {
@@ -141,6 +144,111 @@ async fn a_shard_is_read_through_once() {
     let sample = &objects[100];
     fresh.read_sample(&sample.sample, LARGEST_READ).await.unwrap();
     assert_eq!(server.gets(), 1, "a version says where the sample lies");
+}
+
+/// Memory that counts what it has lent.
+#[derive(Default)]
+struct Counted {
+    lent: Arc<AtomicU64>,
+    most: AtomicU64,
+}
+
+/// Bytes that are lent until this is dropped.
+struct Lent(Arc<AtomicU64>, u64);
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.0.fetch_sub(self.1, Ordering::SeqCst);
+    }
+}
+
+impl Counted {
+    fn lend(&self, bytes: u64) -> Guard {
+        let lent = self.lent.fetch_add(bytes, Ordering::SeqCst) + bytes;
+        self.most.fetch_max(lent, Ordering::SeqCst);
+        Box::new(Lent(Arc::clone(&self.lent), bytes))
+    }
+}
+
+impl ReadRoom for Counted {
+    fn enter(&self, bytes: u64) -> BoxFuture<Result<Guard, OpError>> {
+        Box::pin(std::future::ready(Ok(self.lend(bytes))))
+    }
+
+    fn keep(&self, bytes: u64) -> Option<Guard> {
+        Some(self.lend(bytes))
+    }
+}
+
+#[tokio::test]
+async fn a_shard_is_read_through_once_from_whatever_folder_and_in_memory_that_is_lent() {
+    let (server, store) = bucket().await;
+    drop(store);
+    let size = shard(0, 60).len() as u64;
+    let room = Arc::new(Counted::default());
+    let whole = server.open("s3://photos").reading_into(Arc::clone(&room) as _);
+    let root = whole.below("root").unwrap();
+    let before = server.gets();
+    let (first, second, third) = tokio::join!(
+        all(&root, Layout::Shards, 1000),
+        all(&root, Layout::Shards, 1000),
+        all(&whole, Layout::Shards, 1000),
+    );
+    assert_eq!((first.len(), second.len(), third.len()), (180, 180, 180));
+    assert_eq!(third[0].sample.key, "root/train-000.tar//00000.jpg");
+    assert_eq!(server.gets() - before, 3, "one range of each shard");
+    assert!(
+        room.most.load(Ordering::SeqCst) >= 2 * size,
+        "the range and what it may hold"
+    );
+    let kept = room.lent.load(Ordering::SeqCst);
+    assert!(kept > 0 && kept < size, "the indexes: {kept}");
+    drop((whole, root));
+    assert_eq!(room.lent.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_nobody_waits_for_is_read_no_further() {
+    let server = S3Server::start().await;
+    server.contents.put("a.tar", shard(0, 10));
+    let room = Arc::new(Never::default());
+    let store = server.open("s3://photos").reading_into(Arc::clone(&room) as _);
+    let listing = tokio::spawn(async move { store.list_as(Layout::Shards, None, 10).await });
+    room.asked.notified().await;
+    listing.abort();
+    assert!(listing.await.is_err());
+    room.gone.notified().await;
+}
+
+/// Memory that nobody gets.
+#[derive(Default)]
+struct Never {
+    asked: Notify,
+    gone: Arc<Notify>,
+}
+
+/// Tells when it is dropped.
+struct Told(Arc<Notify>);
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        self.0.notify_one();
+    }
+}
+
+impl ReadRoom for Never {
+    fn enter(&self, _: u64) -> BoxFuture<Result<Guard, OpError>> {
+        self.asked.notify_one();
+        let told = Told(Arc::clone(&self.gone));
+        Box::pin(async move {
+            let _told = told;
+            std::future::pending().await
+        })
+    }
+
+    fn keep(&self, _: u64) -> Option<Guard> {
+        None
+    }
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use crate::version;
 use bytes::Bytes;
 use frostline_objects::{LARGEST_READ, ObjectError, Store};
 use hyper::body::Incoming;
-use hyper::header::{CONTENT_RANGE, ETAG, RANGE};
+use hyper::header::{CONTENT_RANGE, ETAG, LOCATION, RANGE};
 use hyper::{Request, Response, StatusCode};
 use std::io;
 
@@ -37,6 +37,15 @@ async fn serve(request: Request<Incoming>, abilities: Abilities) -> io::Result<A
                 None => answer(StatusCode::OK, PHOTO),
             };
             found.headers_mut().insert(ETAG, "\"one\"".parse().unwrap());
+            found
+        }
+        ("GET" | "HEAD", moved) if moved.starts_with("/photos/moved/") => {
+            // Where to stands in the path.
+            let to = moved.trim_start_matches("/photos/moved/").replace("%3A", ":");
+            let mut found = answer(StatusCode::FOUND, "");
+            found
+                .headers_mut()
+                .insert(LOCATION, format!("http://{to}").parse().unwrap());
             found
         }
         _ => answer(StatusCode::NOT_FOUND, "nothing here"),
@@ -132,4 +141,23 @@ async fn a_plain_server_says_what_it_cannot_do() {
     );
     let text = store.read_range("a/2.jpg", 2..5).await.unwrap_err().to_string();
     assert!(text.contains("HTTP range requests"), "{text}");
+}
+
+#[tokio::test]
+async fn a_redirect_stays_on_its_server() {
+    let abilities = Abilities {
+        lists: false,
+        ranges: true,
+    };
+    let (server, store) = open(abilities).await;
+    let (inner, _inner_store) = open(abilities).await;
+    let moved = |to: &Server| format!("moved/{}/photos/a/2.jpg", to.address);
+    assert_eq!(store.read(&moved(&server)).await.unwrap(), PHOTO);
+    let error = store.read(&moved(&inner)).await.unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains(&format!("redirects to http://{}", inner.address)),
+        "{error}"
+    );
 }

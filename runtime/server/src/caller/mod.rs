@@ -92,9 +92,8 @@ impl Caller {
 
     /// Writes down what the tenant did.
     pub(crate) fn note(&self, what: &str, detail: impl Into<String>) {
-        let name = &self.tenant().name;
         let audit = &self.service.operations.audit;
-        audit.note(&format!("tenant {name}"), what, name, detail);
+        audit.tenant(&self.tenant().name, what, detail);
     }
 
     /// What keeps the lines that `guest` logs in the extraction `id`, for the tenant to read.

@@ -61,12 +61,12 @@ impl Caller {
     pub(crate) fn store(&self, root: &str, kind: Kind) -> Result<Arc<Store>, Refusal> {
         let parsed =
             Root::parse(root).map_err(|why| Refusal::request(format!("data root {root:?}: {why}")))?;
-        if !self.tenant().data.allows(&parsed) {
-            return Err(Refusal::not_found(format!(
+        let granted = self.tenant().data.granting(&parsed).ok_or_else(|| {
+            Refusal::not_found(format!(
                 "this host grants no data at {root:?}; whoever runs it grants data roots, by 'data' in its configuration or by frostline admin"
-            )));
-        }
-        let store = self.library().store(&parsed)?;
+            ))
+        })?;
+        let store = self.library().store(&self.tenant().name, granted, &parsed)?;
         Ok(Arc::new(store.reading_into(Arc::new(self.room(kind)))))
     }
 
@@ -91,6 +91,15 @@ impl Caller {
         tenant
             .executor
             .on_terms(tenant.allowed.weight(), RunTerms { extraction, terms })
+    }
+
+    /// Waits for the tenant's turn to list its data, which may read shards through.
+    ///
+    /// # Errors
+    /// [`Refusal::Busy`] and [`Refusal::Stopping`].
+    pub(crate) async fn listing(&self) -> Result<Permit, Refusal> {
+        let Tenant { name, allowed, .. } = self.tenant();
+        self.scheduling().list(name, allowed.permits()).await
     }
 
     /// Waits for the tenant's turn to ask guests something outside of an extraction.

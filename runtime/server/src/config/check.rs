@@ -4,6 +4,7 @@ use super::checked::{HostConfig, MetricsListen, StateLocation};
 use super::error::ConfigError;
 use super::limits::Limits;
 use super::memory::checked_budget;
+use super::networks::Networks;
 use super::roots::DataRoots;
 use super::settings::{HostSettings, LimitSettings};
 use frostline_engine::{Device, LanesPlace};
@@ -58,6 +59,7 @@ impl HostSettings {
             token_file: self.token_file.unwrap_or_else(|| local.join("token")),
             state,
             tls: self.tls,
+            proxies: Networks::parse(&self.proxy_protocol_from)?,
             admin_socket: self.admin_socket,
             admin_listen,
             metrics_listen,

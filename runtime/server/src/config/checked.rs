@@ -1,5 +1,6 @@
 use super::error::ConfigError;
 use super::limits::Limits;
+use super::networks::Networks;
 use super::roots::DataRoots;
 use super::settings::TlsFiles;
 use frostline_engine::{Device, LanesPlace};
@@ -61,6 +62,8 @@ pub struct HostConfig {
     pub local: PathBuf,
     /// What encrypts connections; `None` for plain HTTP.
     pub tls: Option<TlsFiles>,
+    /// Proxies that say whose connections they pass on.
+    pub proxies: Networks,
     /// The file of the admin's socket; `None` for no admin.
     pub admin_socket: Option<PathBuf>,
     /// Where admins from afar are listened to, over TLS; `None` for nowhere.

@@ -5,6 +5,7 @@ mod checked;
 mod error;
 mod limits;
 mod memory;
+mod networks;
 mod roots;
 mod settings;
 
@@ -12,6 +13,7 @@ pub use checked::{HostConfig, MetricsListen, StateLocation};
 pub use error::ConfigError;
 pub use limits::Limits;
 pub(crate) use limits::upload_units;
+
 pub use roots::DataRoots;
 pub(crate) use roots::Root;
 pub use settings::{EngineSettings, ExtractionSettings, HostSettings, LimitSettings, TlsFiles};

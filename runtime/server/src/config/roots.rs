@@ -58,11 +58,10 @@ impl DataRoots {
         local.map(|root| Path::new("/").join(root.path.iter().collect::<PathBuf>()))
     }
 
-    /// Whether `root` is one of them or lies below one.
-    pub(crate) fn allows(&self, root: &Root) -> bool {
-        self.0
-            .iter()
-            .any(|own| own.store == root.store && root.path.starts_with(&own.path))
+    /// The one that `root` is or lies below; of several the widest.
+    pub(crate) fn granting(&self, root: &Root) -> Option<&Root> {
+        let around = |own: &&Root| own.store == root.store && root.path.starts_with(&own.path);
+        self.0.iter().filter(around).min_by_key(|own| own.path.len())
     }
 }
 
@@ -99,6 +98,12 @@ impl Root {
         let path = segments.map(decoded).collect::<Result<Vec<String>, String>>()?;
         let url = spelled(&store, &path)?;
         Ok(Self { store, path, url })
+    }
+
+    /// The folder that it is below `granted`; `None` where it is the same.
+    pub(crate) fn below(&self, granted: &Self) -> Option<String> {
+        let rest = self.path.strip_prefix(granted.path.as_slice())?;
+        (!rest.is_empty()).then(|| rest.join("/"))
     }
 
     /// The one spelling of it.
@@ -145,7 +150,7 @@ mod tests {
     }
 
     fn allows(text: &str) -> bool {
-        Root::parse(text).is_ok_and(|root| roots().allows(&root))
+        Root::parse(text).is_ok_and(|root| roots().granting(&root).is_some())
     }
 
     #[test]
@@ -191,9 +196,9 @@ mod tests {
     fn a_whole_bucket_can_be_a_root() {
         let roots = DataRoots::new(&["s3://bucket".to_owned()]).unwrap();
         for root in ["s3://bucket", "s3://bucket/", "s3://bucket/sets"] {
-            assert!(roots.allows(&Root::parse(root).unwrap()), "{root}");
+            assert!(roots.granting(&Root::parse(root).unwrap()).is_some(), "{root}");
         }
-        assert!(!roots.allows(&Root::parse("s3://bucket2").unwrap()));
+        assert!(roots.granting(&Root::parse("s3://bucket2").unwrap()).is_none());
         assert!(Root::parse("mailto:someone").is_err());
     }
 

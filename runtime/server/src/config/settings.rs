@@ -42,6 +42,9 @@ pub struct HostSettings {
     pub drain: u64,
     /// Must be true to listen beyond loopback without `[tls]`.
     pub plain_http_beyond_loopback: bool,
+    /// Addresses and networks (`10.0.0.0/8`) of proxies that say by the PROXY protocol, version 1 or 2, whose connections they pass on. From
+    /// there no connection is taken without it.
+    pub proxy_protocol_from: Vec<String>,
     /// What encrypts connections.
     pub tls: Option<TlsFiles>,
     /// What computes.
@@ -74,6 +77,7 @@ impl Default for HostSettings {
             memory_budget: None,
             drain: DRAIN,
             plain_http_beyond_loopback: false,
+            proxy_protocol_from: Vec::new(),
             tls: None,
             engine: EngineSettings::default(),
             extractions: ExtractionSettings::default(),

@@ -14,7 +14,7 @@ use crate::stages::ModelStages;
 use crate::state::{Journal, ModelFacts, PartialLimits, Partials, SharedState, Shelf};
 use crate::tenants::{Bouncer, Tenants};
 use crate::tls::Certificate;
-use crate::token::TokenHash;
+use crate::token::TokenFile;
 use frostline_batching::{Budget, Memory};
 use frostline_engine::{
     Device, Lanes, LanesConfig, LanesPlace, OnBegin, PreparedStages, free_device_memory, library_version,
@@ -44,11 +44,30 @@ fn audit(config: &HostConfig) -> Result<Audit, StartError> {
     })
 }
 
+/// Makes the folders of the host, for its user alone. One that is there already stays as it is; that others may look into it is said.
+pub(super) fn make_folders(config: &HostConfig) -> Result<(), StartError> {
+    let state = match &config.state {
+        StateLocation::Directory(path) => Some(path),
+        StateLocation::Store(_) => None,
+    };
+    for path in state.into_iter().chain([&config.local]) {
+        let opened = frostline_sealed::make_folder(path).map_err(|source| StartError::Directory {
+            path: path.clone(),
+            source,
+        })?;
+        if opened & 0o077 != 0 {
+            let folder = path.display();
+            tracing::warn!(%folder, "other users may look into the host's folder; take that away with chmod go-rwx");
+        }
+    }
+    Ok(())
+}
+
 pub(super) async fn service(
     config: HostConfig,
+    token: Arc<TokenFile>,
     certificate: Option<Arc<Certificate>>,
 ) -> Result<Service, StartError> {
-    let token = TokenHash::read_or_create(&config.token_file)?;
     let state = SharedState::open(state_store(&config.state)?, &config.limits).await?;
     let sandbox = Sandbox::new(SandboxConfig {
         artefacts: Some(config.local.join("artefacts")),
@@ -177,7 +196,7 @@ fn machine(
         }))),
         ..LanesConfig::for_device(config.device)
     };
-    let stages = ModelStages::new(models, Handle::current(), &lanes.memory);
+    let stages = ModelStages::new(models, Handle::current(), &lanes.memory, config.limits.model);
     let gpu = match config.device {
         Device::Cpu => None,
         Device::Cuda(index) => Some(index),

@@ -15,6 +15,7 @@ use crate::scheduling::Base;
 use crate::service::Service;
 use crate::state::{compact, follow};
 use crate::tls::Certificate;
+use crate::token::TokenFile;
 use frostline_batching::Kind;
 use frostline_engine::LanesPlace;
 use sockets::{Bound, Listeners};
@@ -61,7 +62,10 @@ impl Host {
         let certificate = certificate.map(Arc::new);
         let tls = certificate.as_ref().map(Certificate::acceptor).transpose()?;
         check_data(&config).await?;
-        let service = Arc::new(assembly::service(config, certificate.clone()).await?);
+        assembly::make_folders(&config)?;
+        let token = Arc::new(TokenFile::read_or_create(config.token_file.clone())?);
+        let service = assembly::service(config, Arc::clone(&token), certificate.clone()).await?;
+        let service = Arc::new(service);
         let base = base(&service)?;
         // Whatever can fail comes before the first connection is taken: a port that is served outlives this function.
         let listeners = Listeners::open(&service.config).await?;
@@ -76,12 +80,10 @@ impl Host {
             stop: CancellationToken::new(),
             connections: TaskTracker::new(),
         };
-        let admin_token = listeners.admin.as_ref().map(|(token, _)| Arc::clone(token));
+        let admin = listeners.admin.as_ref().map(|(token, _)| Arc::clone(token));
+        let tokens = admin.into_iter().chain([token]).collect();
         host.serve(listeners, tls);
-        let refreshed = Refreshed {
-            certificate,
-            admin_token,
-        };
+        let refreshed = Refreshed { certificate, tokens };
         host.look_after(refreshed, base);
         let RunningHost {
             address, encrypted, ..

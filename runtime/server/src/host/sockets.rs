@@ -2,7 +2,7 @@
 
 use super::error::StartError;
 use crate::config::HostConfig;
-use crate::token::AdminToken;
+use crate::token::TokenFile;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ pub(super) type Bound = (TcpListener, SocketAddr);
 /// All that a host listens on. Nobody is answered yet, and dropping this closes everything.
 pub(super) struct Listeners {
     pub(super) tenants: Bound,
-    pub(super) admin: Option<(Arc<AdminToken>, Bound)>,
+    pub(super) admin: Option<(Arc<TokenFile>, Bound)>,
     pub(super) admin_socket: Option<UnixListener>,
     pub(super) metrics: Option<Bound>,
 }
@@ -24,7 +24,7 @@ impl Listeners {
     pub(super) async fn open(config: &HostConfig) -> Result<Self, StartError> {
         let admin = match config.admin_listen {
             Some(listen) => {
-                let token = AdminToken::read_or_create(config.admin_token_file.clone())?;
+                let token = TokenFile::read_or_create(config.admin_token_file.clone())?;
                 Some((Arc::new(token), bind(listen).await?))
             }
             None => None,

@@ -3,7 +3,7 @@
 use crate::guest_lines::{GuestLines, since_1970};
 use crate::state::Partials;
 use crate::tls::Certificate;
-use crate::token::AdminToken;
+use crate::token::TokenFile;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -11,13 +11,13 @@ use tokio_util::sync::CancellationToken;
 /// How often leftovers of uploads are looked through; they are at every upload too.
 const SWEEP: Duration = Duration::from_secs(3600);
 
-/// How often certificates and the admin's token are read again: whoever replaces one waits some seconds for it.
+/// How often certificates and tokens in files are read again: whoever replaces one waits some seconds for it.
 const REFRESH: Duration = Duration::from_secs(5);
 
 /// What is read again when its files change.
 pub(super) struct Refreshed {
     pub(super) certificate: Option<Arc<Certificate>>,
-    pub(super) admin_token: Option<Arc<AdminToken>>,
+    pub(super) tokens: Vec<Arc<TokenFile>>,
 }
 
 impl Refreshed {
@@ -28,10 +28,14 @@ impl Refreshed {
             Some(Err(error)) => tracing::warn!(%error, "the host goes on with the certificate it has"),
             _ => {}
         }
-        match self.admin_token.as_ref().map(|token| token.refresh()) {
-            Some(Ok(true)) => tracing::info!("the admin's token is another from now on"),
-            Some(Err(error)) => tracing::warn!(%error, "the host goes on with the admin's token it has"),
-            _ => {}
+        for token in &self.tokens {
+            match token.refresh() {
+                Ok(true) => {
+                    tracing::info!(file = %token.path().display(), "the token in this file is another from now on")
+                }
+                Ok(false) => {}
+                Err(error) => tracing::warn!(%error, "the host goes on with the token it has"),
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::admin::Admin;
 use super::peer::Peer;
 use super::permits::Permits;
+use super::proxy::client;
 use super::traffic::{Traffic, Waits};
 use crate::config::Limits;
 use crate::service::Service;
@@ -61,7 +62,15 @@ pub(crate) async fn serve(
     stop: CancellationToken,
     connections: TaskTracker,
 ) {
-    let permits = Permits::new(port.connections);
+    let gate = Arc::new(Gate {
+        permits: Permits::new(port.connections),
+        router: port.router,
+        tls: port.tls,
+        service,
+        stop: stop.clone(),
+    });
+    // Connections of proxies that have not said yet whose they are.
+    let unnamed = Arc::new(Semaphore::new(port.connections));
     loop {
         let accepted = tokio::select! {
             accepted = accept(&port.listener) => accepted,
@@ -70,21 +79,58 @@ pub(crate) async fn serve(
         let Some((stream, address)) = accepted else {
             continue;
         };
-        let Some(permit) = permits.take(address) else {
-            service.operations.metrics.connections_refused.inc();
+        if !gate.service.config.proxies.hold(address) {
+            gate.enter(stream, address, &connections);
+        } else if let Ok(waiting) = Arc::clone(&unnamed).try_acquire_owned() {
+            let (gate, tracker) = (Arc::clone(&gate), connections.clone());
+            connections.spawn(async move {
+                gate.enter_by_proxy(stream, address, &tracker).await;
+                drop(waiting);
+            });
+        }
+    }
+}
+
+/// What connections of one port come through.
+struct Gate {
+    permits: Arc<Permits>,
+    router: Router,
+    tls: Option<TlsAcceptor>,
+    service: Arc<Service>,
+    stop: CancellationToken,
+}
+
+impl Gate {
+    /// Lets in who has a permit.
+    fn enter(&self, stream: TcpStream, address: IpAddr, connections: &TaskTracker) {
+        let Some(permit) = self.permits.take(address) else {
+            self.service.operations.metrics.connections_refused.inc();
             tracing::debug!(%address, "a connection was closed: its network has all that one may have");
-            continue;
+            return;
         };
         let visit = Visit {
             peer: Peer {
                 address,
                 permit: Arc::new(permit),
             },
-            router: port.router.clone(),
-            service: Arc::clone(&service),
-            stop: stop.clone(),
+            router: self.router.clone(),
+            service: Arc::clone(&self.service),
+            stop: self.stop.clone(),
         };
-        connections.spawn(visit.greet(stream, port.tls.clone()));
+        connections.spawn(visit.greet(stream, self.tls.clone()));
+    }
+
+    /// Lets in whom a trusted proxy speaks for.
+    async fn enter_by_proxy(&self, mut stream: TcpStream, proxy: IpAddr, connections: &TaskTracker) {
+        let patience = self.service.config.limits.header_time;
+        let told = tokio::select! {
+            told = client(&mut stream, patience) => told,
+            () = self.stop.cancelled() => return,
+        };
+        match told {
+            Ok(client) => self.enter(stream, client.unwrap_or(proxy), connections),
+            Err(error) => tracing::debug!(%proxy, %error, "a proxy's connection was closed"),
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::network::Network;
 use super::peer::Peer;
+use super::strangers::{Sampler, cut};
 use crate::caller::Caller;
 use crate::metrics::RequestLabels;
 use crate::refusal::Refusal;
@@ -34,7 +35,8 @@ pub(super) async fn authorize(
             peer.permit.known(&caller.tenant().name);
             request.extensions_mut().insert(caller.clone());
             tokio::select! {
-                response = next.run(request) => {
+                mut response = next.run(request) => {
+                    response.extensions_mut().insert(Known);
                     if response.status() == StatusCode::TOO_MANY_REQUESTS {
                         service.operations.metrics.tenants.busy(&caller.tenant().name);
                     }
@@ -50,6 +52,10 @@ pub(super) async fn authorize(
         }
     }
 }
+
+/// Stands in the answer to a request with a good token.
+#[derive(Clone)]
+struct Known;
 
 /// The tenant that the token was found to be of, before the handler was reached.
 impl FromRequestParts<Arc<Service>> for Caller {
@@ -107,12 +113,14 @@ fn route(request: &Request) -> Option<&str> {
 
 /// Puts a request's log lines into a span that names the caller's trace; and the tenant, the guest and the extraction once they are known.
 /// It has the highest level, so that also a host that logs errors alone says whose they are. It may be exported as a span of that trace.
-pub(super) async fn span(request: Request, next: Next) -> Response {
+///
+/// What strangers send is cut, and of answers to them some are logged.
+pub(super) async fn span(State(strangers): State<Arc<Sampler>>, request: Request, next: Next) -> Response {
     let caller = caller_of(request.headers());
     let span = tracing::error_span!(
         "request",
-        method = %request.method(),
-        path = request.uri().path(),
+        method = cut(request.method().as_str()),
+        path = cut(request.uri().path()),
         route = route(&request),
         trace = caller.map_or_else(|| "-".to_owned(), |caller| caller.trace_id()),
         parent = caller.map(|caller| caller.span_and_flags()),
@@ -126,7 +134,12 @@ pub(super) async fn span(request: Request, next: Next) -> Response {
     async move {
         let response = next.run(request).await;
         let (status, ms) = (response.status().as_u16(), started.elapsed().as_millis() as u64);
-        tracing::info!(status, ms, "answered");
+        if response.extensions().get::<Known>().is_some() {
+            tracing::info!(status, ms, "answered");
+        } else if let Some(left_out) = strangers.take() {
+            let left_out = (left_out > 0).then_some(left_out);
+            tracing::info!(status, ms, left_out, "answered");
+        }
         Span::current().record("status", status);
         response
     }

@@ -12,10 +12,12 @@ mod peer;
 mod permits;
 mod probe;
 mod profiles;
+mod proxy;
 mod reading;
 mod receive;
 mod references;
 mod status;
+mod strangers;
 mod tenant_routes;
 mod traffic;
 mod upload_room;
@@ -34,6 +36,7 @@ use axum::routing::{get, post};
 use http::header::CONTENT_TYPE;
 use http::{Method, StatusCode, Uri};
 use std::sync::Arc;
+use strangers::Sampler;
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -82,7 +85,7 @@ pub(crate) fn routes(service: Arc<Service>) -> Router {
         })
         .layer(from_fn(linger::linger))
         .layer(from_fn_with_state(Arc::clone(&service), envelope::observe))
-        .layer(from_fn(envelope::span))
+        .layer(from_fn_with_state(Arc::<Sampler>::default(), envelope::span))
         // Every handler that takes a body bounds it itself, by what it is.
         .layer(DefaultBodyLimit::disable())
         .with_state(service)

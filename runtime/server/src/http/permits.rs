@@ -1,14 +1,20 @@
 //! Permits of connections: who may have how many, and who goes when there are no more.
 //!
 //! A connection begins as a stranger's and becomes a tenant's with the first good token. Strangers have at most half of all permits, and
-//! one of them goes when another comes beyond that, so nobody is kept out who has not come yet. A tenant's connection keeps its permit.
+//! one of them goes when another comes beyond that: one of a network that crowds, else one that had its time to show a token. A tenant's
+//! connection keeps its permit. A tenant has less than its address may have, for others may sit behind it.
 
 use super::network::Network;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+/// How long a stranger has to show its token before its permit may be another's: TLS and a request across the world take half a second.
+const GRACE: Duration = Duration::from_secs(2);
 
 /// The permits of one port.
 pub(super) struct Permits {
@@ -28,6 +34,7 @@ struct Taken {
     /// Whose it is; `None` for a stranger's.
     tenant: Option<String>,
     leave: CancellationToken,
+    since: Instant,
 }
 
 /// The right to be connected, until this is dropped or it is taken back.
@@ -46,13 +53,14 @@ impl Permits {
         })
     }
 
-    /// A permit for a stranger from `address`, where that needs it another stranger's. `None` when its network has all it may, and all of
-    /// that is tenants'.
+    /// A permit for a stranger from `address`, where that needs it another stranger's. `None` when its network has all it may and all of
+    /// that is tenants', or when nobody crowds and all strangers have just come.
     pub(super) fn take(self: &Arc<Self>, address: IpAddr) -> Option<Permit> {
         let network = Network::of(address);
+        let now = Instant::now();
         let mut state = self.state.lock();
         while let Some(crowd) = self.crowd(&state, network) {
-            let id = state.oldest_stranger(crowd)?;
+            let id = state.oldest_stranger(crowd, now, self.most)?;
             if let Some(taken) = state.taken.remove(&id) {
                 taken.leave.cancel();
             }
@@ -63,6 +71,7 @@ impl Permits {
             network,
             tenant: None,
             leave: leave.clone(),
+            since: now,
         };
         state.taken.insert(id, taken);
         Some(Permit {
@@ -91,13 +100,13 @@ impl Permits {
         (strangers >= self.most / 2 || state.taken.len() >= self.most).then_some(Crowd::All)
     }
 
-    /// Whether another permit may become this tenant's: half of all at most, and an eighth of all stays for strangers, as whom everybody
+    /// Whether another permit may become this tenant's: three eighths of all at most, and an eighth of all stays for strangers, as whom everybody
     /// comes.
     fn may_be_of(&self, state: &State, tenant: &str) -> bool {
         let known = || state.taken.values().filter_map(|taken| taken.tenant.as_deref());
         let of_strangers = (self.most / 8).max(1);
         known().count() < self.most - of_strangers
-            && known().filter(|name| *name == tenant).count() < self.most / 2
+            && known().filter(|name| *name == tenant).count() < self.most * 3 / 8
     }
 }
 
@@ -121,18 +130,36 @@ impl Crowd {
 
 impl State {
     /// The oldest stranger of the customer that has the most of them, within the site that has the most: who crowds others out goes
-    /// before them.
-    fn oldest_stranger(&self, crowd: Crowd) -> Option<u64> {
-        let strangers = || {
-            let strangers = self.taken.iter().filter(|(_, taken)| taken.tenant.is_none());
-            strangers.filter(move |(_, taken)| crowd.has(taken))
+    /// before them. Of a customer with a sixteenth of all permits, and a site with an eighth, none goes that has just come.
+    fn oldest_stranger(&self, crowd: Crowd, now: Instant, most: usize) -> Option<u64> {
+        let strangers = || self.taken.iter().filter(|(_, taken)| taken.tenant.is_none());
+        let customers = counts(strangers().map(|(_, taken)| taken.network.customer));
+        let sites = counts(strangers().map(|(_, taken)| taken.network.site));
+        let crowds = |network: Network| {
+            customers
+                .get(&network.customer)
+                .is_some_and(|count| *count > (most / 16).max(1))
+                || sites
+                    .get(&network.site)
+                    .is_some_and(|count| *count > (most / 8).max(2))
         };
-        let site = most_frequent(strangers().map(|(_, taken)| taken.network.site))?;
-        let there = || strangers().filter(|(_, taken)| taken.network.site == site);
+        let may_go = |taken: &Taken| {
+            crowd.has(taken) && (now.duration_since(taken.since) >= GRACE || crowds(taken.network))
+        };
+        let there: Vec<_> = strangers().filter(|(_, taken)| may_go(taken)).collect();
+        let site = most_frequent(there.iter().map(|(_, taken)| taken.network.site))?;
+        let there = || there.iter().filter(|(_, taken)| taken.network.site == site);
         let customer = most_frequent(there().map(|(_, taken)| taken.network.customer))?;
         let mut theirs = there().filter(|(_, taken)| taken.network.customer == customer);
-        theirs.next().map(|(id, _)| *id)
+        theirs.next().map(|(id, _)| **id)
     }
+}
+
+fn counts(addresses: impl Iterator<Item = IpAddr>) -> HashMap<IpAddr, usize> {
+    addresses.fold(HashMap::new(), |mut counts, address| {
+        *counts.entry(address).or_default() += 1;
+        counts
+    })
 }
 
 /// The one that is there most often; of several the one that came first.
@@ -190,6 +217,7 @@ impl Drop for Permit {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::time::advance;
 
     const HERE: &str = "192.0.2.1";
 
@@ -201,23 +229,26 @@ mod tests {
         permit.leave.is_cancelled()
     }
 
-    #[test]
-    fn strangers_from_anywhere_leave_half_to_tenants_and_a_newcomer_finds_room() {
+    #[tokio::test(start_paused = true)]
+    async fn strangers_from_anywhere_leave_half_to_tenants_and_a_newcomer_finds_room() {
         let permits = Permits::new(8);
-        let many: Vec<Permit> = (0..100)
-            .map(|last| come(&permits, &format!("10.{last}.0.1")))
-            .collect();
+        let mut many = Vec::new();
+        for last in 0..100 {
+            many.push(come(&permits, &format!("10.{last}.0.1")));
+            advance(GRACE).await;
+        }
         let staying = many.iter().filter(|permit| !gone(permit)).count();
         assert_eq!(staying, 4);
         let tenants: Vec<Permit> = (0..8)
             .map(|last| {
                 let permit = come(&permits, &format!("10.200.0.{last}"));
-                permit.known(if last % 2 == 0 { "a" } else { "b" });
+                permit.known(["a", "b", "c"][last % 3]);
                 permit
             })
             .collect();
         let known = tenants.iter().filter(|permit| permit.is_known()).count();
         assert_eq!(known, 7, "an eighth stays for those who come");
+        advance(GRACE).await;
         let newcomer = come(&permits, "10.250.0.1");
         assert!(!gone(&newcomer));
         assert!(
@@ -248,7 +279,7 @@ mod tests {
             assert!(permit.is_known());
             permit
         };
-        let first: Vec<Permit> = (0..4).map(|_| tenant("2001:db8:1:1::1", "a")).collect();
+        let first = ["a", "a", "c", "c"].map(|name| tenant("2001:db8:1:1::1", name));
         assert!(permits.take("2001:db8:1:1::2".parse().unwrap()).is_none());
         let second: Vec<Permit> = (0..2).map(|_| tenant("2001:db8:1:2::1", "b")).collect();
         assert!(permits.take("2001:db8:1:3::1".parse().unwrap()).is_none());
@@ -260,12 +291,47 @@ mod tests {
         assert!(gone(&older) && !gone(&crowd[3]), "its own oldest stranger goes");
     }
 
-    #[test]
-    fn a_tenant_has_half_of_all_and_a_bad_token_makes_a_stranger() {
+    #[tokio::test(start_paused = true)]
+    async fn who_has_just_come_keeps_its_permit_unless_its_own_network_crowds() {
         let permits = Permits::new(8);
-        let many: Vec<Permit> = (0..5)
-            .map(|last| come(&permits, &format!("10.0.{last}.1")))
+        let slow = come(&permits, "198.51.100.1");
+        let many: Vec<_> = (0..50)
+            .map(|last| permits.take(format!("10.{last}.0.1").parse().unwrap()))
             .collect();
+        advance(GRACE - Duration::from_millis(1)).await;
+        assert!(permits.take("10.100.0.1".parse().unwrap()).is_none());
+        assert!(!gone(&slow) && many[..3].iter().flatten().all(|permit| !gone(permit)));
+        drop(many);
+        let crowd: Vec<Permit> = (0..50)
+            .map(|last| come(&permits, &format!("10.0.0.{last}")))
+            .collect();
+        assert!(!gone(&slow) && gone(&crowd[0]) && !gone(&crowd[49]));
+        slow.known("a");
+        assert!(slow.is_known());
+    }
+
+    #[test]
+    fn a_tenant_leaves_others_at_its_address_room() {
+        let permits = Permits::new(16);
+        let known = |tenant: &str| {
+            let permit = come(&permits, HERE);
+            permit.known(tenant);
+            permit
+        };
+        let first: Vec<Permit> = (0..20).map(|_| known("a")).collect();
+        assert_eq!(first.iter().filter(|permit| permit.is_known()).count(), 6);
+        let second = [known("b"), known("b")];
+        assert!(second.iter().all(Permit::is_known));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_tenant_has_three_eighths_of_all_and_a_bad_token_makes_a_stranger() {
+        let permits = Permits::new(8);
+        let mut many = Vec::new();
+        for last in 0..5 {
+            many.push(come(&permits, &format!("10.0.{last}.1")));
+            advance(GRACE).await;
+        }
         // The first has lost its permit to the fifth.
         assert!(gone(&many[0]));
         let more: Vec<Permit> = many[1..]
@@ -275,6 +341,7 @@ mod tests {
             .collect();
         more.iter().for_each(|permit| permit.known("a"));
         assert!(more.iter().all(|permit| !permit.is_known()));
+        assert_eq!(many.iter().filter(|permit| permit.is_known()).count(), 3);
         more[0].known("b");
         assert!(more[0].is_known());
         more[0].unknown();

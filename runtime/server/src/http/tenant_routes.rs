@@ -159,6 +159,7 @@ pub(super) async fn list_objects(caller: Caller, uri: Uri) -> Result<Response, R
         )));
     }
     let store = caller.store(&listing.root, Kind::Read)?;
+    let _turn = caller.listing().await?;
     let memory = (limit as u64).saturating_mul(LISTED);
     let memory = caller.room(Kind::Request).wait(memory, LISTING).await?;
     let page = store.list_as(listing.layout, listing.after.as_deref(), limit);

@@ -26,12 +26,18 @@ use tokio_util::task::TaskTracker;
 /// Requests at once that ask guests something outside of extractions: an honest one answers in microseconds, so a few are plenty.
 const ASKING: usize = 8;
 
+/// Listings at once. Each takes a thread while it walks a folder, or waits for a store; a tenant has half of them at most, so that one with a
+/// folder of a million files, or shards to read through, keeps no other waiting.
+const LISTING: usize = 16;
+
 /// See the module.
 pub(crate) struct Scheduling {
     /// Extractions, and whoever measures beside them.
     pub(crate) extractions: Arc<Admission>,
     /// Who asks guests something outside of extractions.
     asking: Arc<Admission>,
+    /// Who lists data.
+    listing: Arc<Admission>,
     measuring: Measuring,
     /// All memory that the host and its lanes may hold.
     pub(crate) memory: Memory,
@@ -50,6 +56,7 @@ impl Scheduling {
         Self {
             extractions: admission("extractions", config.running),
             asking: admission("descriptions", ASKING),
+            listing: admission("listings", LISTING),
             measuring: Measuring::new(admission("profiles", usize::MAX)),
             memory: Memory::new(config.limits.budget(config.memory_budget)),
             uploads: Arc::new(Semaphore::new(upload_units(config.limits.upload_bytes) as usize)),
@@ -72,14 +79,28 @@ impl Scheduling {
     /// # Errors
     /// [`Refusal::Busy`] and [`Refusal::Stopping`].
     pub(crate) async fn ask(&self, tenant: &str, allowed: Standing) -> Result<Permit, Refusal> {
+        self.enter(&self.asking, ASKING / 2, tenant, allowed).await
+    }
+
+    /// Waits for the tenant's turn to list its data. Half of the permits is all that one may have.
+    ///
+    /// # Errors
+    /// [`Refusal::Busy`] and [`Refusal::Stopping`].
+    pub(crate) async fn list(&self, tenant: &str, allowed: Standing) -> Result<Permit, Refusal> {
+        self.enter(&self.listing, LISTING / 2, tenant, allowed).await
+    }
+
+    async fn enter(
+        &self,
+        admission: &Arc<Admission>,
+        running: usize,
+        tenant: &str,
+        allowed: Standing,
+    ) -> Result<Permit, Refusal> {
         if self.stopped() {
             return Err(Refusal::Stopping);
         }
-        let allowed = Standing {
-            running: ASKING / 2,
-            ..allowed
-        };
-        self.asking.enter(tenant, allowed).await
+        admission.enter(tenant, Standing { running, ..allowed }).await
     }
 
     /// Waits for the tenant's turn to measure, `longest` at most; dropping the future gives it up.

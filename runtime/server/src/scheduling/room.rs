@@ -135,6 +135,11 @@ impl ReadRoom for Room {
         }
         .boxed()
     }
+
+    fn keep(&self, bytes: u64) -> Option<Guard> {
+        let reserved = self.memory.try_reserve(&self.tenant, Kind::Kept, bytes);
+        reserved.ok().map(|reserved| Box::new(reserved) as Guard)
+    }
 }
 
 impl DecodeRoom for Room {

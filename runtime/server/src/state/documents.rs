@@ -117,8 +117,12 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Documents<T> {
         name: &str,
         mut change: impl FnMut(Option<&T>) -> Result<Option<T>, E>,
     ) -> Result<Option<Arc<T>>, E> {
-        let _adding = self.journal.adding(self.replica.kind, name).await?;
         self.journal.catch_up().await?;
+        // Whoever removes what is not there keeps nobody from adding.
+        if self.get(name).is_none() && change(None)?.is_none() {
+            return Ok(None);
+        }
+        let _adding = self.journal.adding(self.replica.kind, name).await?;
         for _ in 0..TRIES {
             let (position, before) = self.journal.at(|| self.get(name)).await;
             let content = change(before.as_deref())?.map(Arc::new);

@@ -65,7 +65,7 @@ pub(crate) struct Journal {
     adding: Mutex<()>,
     /// The newest snapshot's number, as far as is known.
     snapshot: AtomicU64,
-    /// When the log was last read to its end.
+    /// When the last reading that came to the log's end began.
     read: parking_lot::Mutex<Instant>,
 }
 
@@ -88,7 +88,7 @@ impl Journal {
         Ok(journal)
     }
 
-    /// How long ago the log was last read to its end.
+    /// How long ago the log was known to its end.
     pub(crate) fn age(&self) -> Duration {
         self.read.lock().elapsed()
     }
@@ -98,9 +98,13 @@ impl Journal {
         self.kinds.iter().map(|kind| kind.count()).sum()
     }
 
-    /// Reads what others changed.
+    /// Reads what others changed before this was asked for. Of many who ask at once, one reads for all.
     pub(super) async fn catch_up(&self) -> Result<(), StateError> {
+        let asked = Instant::now();
         let mut position = self.position.lock().await;
+        if *self.read.lock() >= asked {
+            return Ok(());
+        }
         self.read_on(&mut position).await
     }
 
@@ -192,7 +196,7 @@ impl Journal {
 
     /// Reads on to the log's end: one change, then twice as many at once each time.
     async fn read_on(&self, position: &mut Position) -> Result<(), StateError> {
-        let mut at_once = 1;
+        let (mut at_once, mut began) = (1, Instant::now());
         loop {
             let first = position.number + 1;
             let numbers = first..first + at_once;
@@ -200,7 +204,7 @@ impl Journal {
             let mut changes = stream::iter(numbers).map(read).buffered(READ_AT_ONCE as usize);
             while let Some((number, change)) = changes.next().await {
                 let Some(change) = change? else {
-                    *self.read.lock() = Instant::now();
+                    *self.read.lock() = began;
                     return Ok(());
                 };
                 self.apply(number, &change)?;
@@ -210,7 +214,7 @@ impl Journal {
                 };
             }
             drop(changes);
-            at_once = (at_once * 2).min(READ_AT_ONCE);
+            (at_once, began) = ((at_once * 2).min(READ_AT_ONCE), Instant::now());
         }
     }
 

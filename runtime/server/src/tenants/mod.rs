@@ -14,7 +14,7 @@ pub(crate) use token::{Fresh, KeptToken};
 use crate::config::{DataRoots, HostConfig, upload_units};
 use crate::guest_lines::Owner;
 use crate::state::Documents;
-use crate::token::TokenHash;
+use crate::token::{TokenFile, TokenHash};
 use frostline_engine::{Lanes, TenantLanes};
 use frostline_tensor::RunTerms;
 use frostline_wire::QuotaKey;
@@ -79,14 +79,22 @@ impl Tenant {
 #[derive(Clone)]
 pub(crate) struct Pass {
     pub(crate) tenant: Arc<Tenant>,
-    /// The id of its token; `None` for the configured tenant's.
-    token: Option<String>,
+    token: Admitted,
+}
+
+/// The token by which a tenant was let in.
+#[derive(Clone)]
+enum Admitted {
+    /// The configured tenant's.
+    Configured(TokenHash),
+    /// An added tenant's, by its id.
+    Added(String),
 }
 
 /// All tenants.
 pub(crate) struct Tenants {
     configured: Arc<Tenant>,
-    token: TokenHash,
+    token: Arc<TokenFile>,
     /// What is kept of those that were added.
     pub(crate) records: Documents<TenantRecord>,
     ready: Cache<String, (Arc<TenantRecord>, Arc<Tenant>)>,
@@ -95,9 +103,9 @@ pub(crate) struct Tenants {
 }
 
 impl Tenants {
-    /// The configured tenant, which shows the token of that hash, and those of `records`.
+    /// The configured tenant, which shows the token of that file, and those of `records`.
     pub(crate) fn new(
-        token: TokenHash,
+        token: Arc<TokenFile>,
         config: &HostConfig,
         records: Documents<TenantRecord>,
         lanes: Arc<Lanes>,
@@ -124,10 +132,10 @@ impl Tenants {
     /// # Errors
     /// [`Denied`].
     pub(crate) fn admit(&self, token: &str, now: u64) -> Result<Pass, Denied> {
-        if self.token.matches(token) {
+        if let Some(admitted) = self.token.admit(token) {
             return Ok(Pass {
                 tenant: Arc::clone(&self.configured),
-                token: None,
+                token: Admitted::Configured(admitted),
             });
         }
         let shown = Shown::parse(token).ok_or(Denied::Unknown)?;
@@ -135,7 +143,7 @@ impl Tenants {
         record.admit(&shown, now)?;
         Ok(Pass {
             tenant: self.ready(shown.tenant, record),
-            token: Some(shown.id.to_owned()),
+            token: Admitted::Added(shown.id.to_owned()),
         })
     }
 
@@ -144,9 +152,14 @@ impl Tenants {
     /// # Errors
     /// [`Denied`].
     pub(crate) fn stays(&self, pass: &Pass, now: u64) -> Result<(), Denied> {
-        let Some(id) = &pass.token else { return Ok(()) };
-        let record = self.records.get(&pass.tenant.name).ok_or(Denied::Unknown)?;
-        record.stays(id, now)
+        match &pass.token {
+            Admitted::Configured(admitted) if self.token.stays(admitted) => Ok(()),
+            Admitted::Configured(_) => Err(Denied::Unknown),
+            Admitted::Added(id) => {
+                let record = self.records.get(&pass.tenant.name).ok_or(Denied::Unknown)?;
+                record.stays(id, now)
+            }
+        }
     }
 
     /// What a tenant may use; `None` for one nobody knows.

@@ -10,8 +10,8 @@ use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use std::time::Duration;
-use tokio::io::AsyncReadExt;
-use tokio::net::TcpSocket;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
 
 /// Long enough that a test which waits for it is stuck.
@@ -190,4 +190,34 @@ async fn whoever_says_nothing_at_the_admins_socket_takes_no_place_there_for_long
     }
     let asked = tokio::time::timeout(STUCK, test.running()).await;
     assert_eq!(asked.expect("no place was given back"), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_comes_by_a_trusted_proxy_is_told_apart_by_what_it_says() {
+    let test = TestHost::with(|settings| settings.proxy_protocol_from = vec!["127.0.0.1".to_owned()]).await;
+    let address = test.client.base.trim_start_matches("http://").to_owned();
+    let ask = async |proxied: &str| {
+        let mut stream = TcpStream::connect(&address).await.unwrap();
+        let request =
+            "GET /v1/load HTTP/1.1\r\nhost: a\r\nauthorization: Bearer wrong\r\nconnection: close\r\n\r\n";
+        let sent = format!("{proxied}{request}");
+        // Of a connection that is closed at once nothing may be taken.
+        stream.write_all(sent.as_bytes()).await.ok();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.ok();
+        String::from_utf8(answer).unwrap()
+    };
+    let here = "PROXY TCP4 192.0.2.1 192.0.2.9 1 2\r\n";
+    // Bad tokens slow down the client that shows them, and no other behind the proxy.
+    for _ in 0..20 {
+        ask(here).await;
+    }
+    let slowed = ask(here).await;
+    assert!(
+        slowed.starts_with("HTTP/1.1 429") && slowed.contains("192.0.2.1"),
+        "{slowed}"
+    );
+    let other = ask("PROXY TCP4 192.0.2.2 192.0.2.9 1 2\r\n").await;
+    assert!(other.starts_with("HTTP/1.1 401"), "{other}");
+    assert_eq!(ask("").await, "", "without a header nobody is served");
 }

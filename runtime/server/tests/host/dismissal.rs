@@ -164,3 +164,19 @@ async fn an_upload_ends_with_its_token() {
     read.expect("the upload goes on").unwrap();
     assert_eq!(&status, b"HTTP/1.1 401");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_configured_tenant_runs_ends_when_the_token_in_its_file_is_replaced() {
+    let test = TestHost::limited(|_| (), patient).await;
+    let request = test.large();
+    let old = test.client.token.clone();
+    let unread = begun(&test, &old, &request).await;
+    let new = "a".repeat(64);
+    let file = test.host.as_ref().unwrap().token_file();
+    std::fs::write(file, &new).unwrap();
+    test.ended().await;
+    let (_, end) = rows(RowFormat::Object, &request, unread).await;
+    assert_eq!(end, End::Aborted);
+    refused(&test.client_of(&old), &request, ErrorClass::Unauthorized).await;
+    drop(begun(&test, &new, &request).await);
+}

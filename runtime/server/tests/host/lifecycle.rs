@@ -203,3 +203,11 @@ async fn a_host_does_not_start_over_a_data_folder_that_is_not_there() {
     let refused = Host::start(settings.check().unwrap()).await.err().unwrap();
     assert!(refused.to_string().contains("no folder"), "{refused}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_state_is_its_users_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let test = TestHost::start().await;
+    let state = std::fs::metadata(test.folder.path().join("state")).unwrap();
+    assert_eq!(state.permissions().mode() & 0o777, 0o700);
+}

@@ -30,7 +30,7 @@ impl Admin {
         service
             .operations
             .audit
-            .note(&self.to_string(), what, tenant, detail);
+            .admin(&self.to_string(), what, tenant, detail);
     }
 }
 

@@ -12,7 +12,7 @@ pub(super) use identity::Admin;
 
 use crate::refusal::Refusal;
 use crate::service::Service;
-use crate::token::AdminToken;
+use crate::token::TokenFile;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{delete, get, post, put};
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use uploads::{Guests, Models};
 
 /// All routes, for admins from afar.
-pub(crate) fn remote_admin_routes(service: Arc<Service>, token: Arc<AdminToken>) -> Router {
+pub(crate) fn remote_admin_routes(service: Arc<Service>, token: Arc<TokenFile>) -> Router {
     remote::behind_token(admin_routes(Arc::clone(&service)), service, token)
 }
 

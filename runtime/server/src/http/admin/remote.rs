@@ -5,7 +5,7 @@ use crate::http::envelope::{bearer, slowed_down};
 use crate::http::peer::Peer;
 use crate::refusal::Refusal;
 use crate::service::Service;
-use crate::token::AdminToken;
+use crate::token::TokenFile;
 use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
@@ -13,18 +13,18 @@ use axum::{Extension, Router};
 use std::sync::Arc;
 
 /// `routes`, behind the admin's token.
-pub(super) fn behind_token(routes: Router, service: Arc<Service>, token: Arc<AdminToken>) -> Router {
+pub(super) fn behind_token(routes: Router, service: Arc<Service>, token: Arc<TokenFile>) -> Router {
     routes.layer(from_fn_with_state((service, token), authorize))
 }
 
 async fn authorize(
-    State((service, token)): State<(Arc<Service>, Arc<AdminToken>)>,
+    State((service, token)): State<(Arc<Service>, Arc<TokenFile>)>,
     Extension(peer): Extension<Peer>,
     mut request: Request,
     next: Next,
 ) -> Result<Response, Refusal> {
     let given = bearer(request.headers()).ok_or(Refusal::Unauthorized)?;
-    if !token.matches(given) {
+    if token.admit(given).is_none() {
         peer.permit.unknown();
         slowed_down(&service, peer.address)?;
         return Err(Refusal::Unauthorized);

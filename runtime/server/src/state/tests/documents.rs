@@ -106,3 +106,22 @@ async fn a_change_whose_answer_was_lost_is_made_once() {
         assert_eq!(server.keys("log/").len(), 2, "{fault:?}");
     }
 }
+
+#[tokio::test]
+async fn what_is_not_there_is_removed_without_keeping_others_from_adding() {
+    let folder = tempfile::tempdir().unwrap();
+    let things = Things::at(folder.path()).await;
+    let other = Things::at(folder.path()).await;
+    let adding = things.journal.adding("things", "b").await.unwrap();
+    // Whoever waited for who adds would be told that it is contended.
+    assert_eq!(things.set("a", None).await.unwrap(), None);
+    drop(adding);
+    other.set("a", 1).await.unwrap();
+    things.set("a", None).await.unwrap();
+    other.journal.catch_up().await.unwrap();
+    assert_eq!(
+        other.get("a"),
+        None,
+        "what another host has just added is there to be removed"
+    );
+}

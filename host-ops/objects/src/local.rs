@@ -1,0 +1,321 @@
+//! A folder of this machine. The kernel resolves every path below the root (`openat2` with `RESOLVE_BENEATH`), so a link that is swapped
+//! between a check and an open leads nowhere: there is no check, only the open.
+
+use async_trait::async_trait;
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryFutureExt};
+use object_store::path::Path;
+use object_store::{
+    Attributes, CopyOptions, Error, Extensions, GetOptions, GetResult, GetResultPayload, ListResult,
+    MultipartUpload, ObjectMeta, ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload,
+    PutResult, Result,
+};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use std::fs::{File, Metadata};
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path as FilePath, PathBuf};
+use std::time::UNIX_EPOCH;
+use tokio::task::spawn_blocking;
+
+/// How often the kernel is asked again when somebody renames folders on the way meanwhile; whoever keeps doing so gets an error.
+const TRIES: usize = 8;
+
+/// Files that may be written under one key at once, those of writers that were killed included.
+const WRITERS: usize = 1000;
+
+/// Opens a folder to read its entries, or to write into it.
+pub(crate) const DIRECTORY: OFlags = OFlags::DIRECTORY;
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub(crate) struct LocalFolder {
+    /// Canonical.
+    root: PathBuf,
+}
+
+impl LocalFolder {
+    /// `root` is canonical.
+    pub(crate) fn new(root: PathBuf) -> Self {
+        Self { root }
+    }
+
+    /// Opens what lies at `path` below the root, once links are followed. `EXDEV` says that one of them leads out.
+    pub(crate) fn open(&self, path: impl AsRef<FilePath>, flags: OFlags) -> io::Result<OwnedFd> {
+        let path = path.as_ref();
+        match self.open_beneath(path, flags, ResolveFlags::empty()) {
+            // The kernel takes every absolute link for one that leads out. What it leads to is opened by its own path, without links.
+            Err(Errno::XDEV) => {
+                let real = self.root.join(path).canonicalize()?;
+                let inside = real.strip_prefix(&self.root).map_err(|_| Errno::XDEV)?;
+                Ok(self.open_beneath(inside, flags, ResolveFlags::NO_SYMLINKS)?)
+            }
+            opened => Ok(opened?),
+        }
+    }
+
+    fn open_beneath(
+        &self,
+        path: &FilePath,
+        flags: OFlags,
+        resolve: ResolveFlags,
+    ) -> rustix::io::Result<OwnedFd> {
+        let root = rustix::fs::open(
+            &self.root,
+            OFlags::PATH | DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
+        let path = if path.as_os_str().is_empty() {
+            FilePath::new(".")
+        } else {
+            path
+        };
+        let resolve = resolve | ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        let flags = flags | OFlags::CLOEXEC;
+        let open = || rustix::fs::openat2(&root, path, flags, Mode::empty(), resolve);
+        let mut tries = (0..TRIES).map(|_| open());
+        let settled = tries.find(|opened| !matches!(opened, Err(Errno::AGAIN | Errno::INTR)));
+        settled.unwrap_or(Err(Errno::AGAIN))
+    }
+
+    /// Opens a regular file to read it. A pipe is opened without waiting for its writer, and refused.
+    fn file(&self, location: &Path) -> io::Result<(File, Metadata)> {
+        check_name(location)?;
+        let file = File::from(self.open(location.as_ref(), OFlags::RDONLY | OFlags::NONBLOCK)?);
+        let metadata = file.metadata()?;
+        if metadata.is_dir() {
+            return Err(Errno::NOENT.into());
+        }
+        if !metadata.is_file() {
+            return Err(io::Error::other(
+                "it is a pipe, a socket or a device; only files are read",
+            ));
+        }
+        Ok((file, metadata))
+    }
+
+    /// The folder at `path`, made where it is missing.
+    fn folder(&self, path: &FilePath) -> io::Result<OwnedFd> {
+        match (self.open(path, DIRECTORY), path.parent(), path.file_name()) {
+            (Err(error), Some(parent), Some(name)) if error.kind() == io::ErrorKind::NotFound => {
+                let parent = self.folder(parent)?;
+                match rustix::fs::mkdirat(&parent, name, Mode::RWXU | Mode::RWXG | Mode::RWXO) {
+                    Err(error) if error != Errno::EXIST => return Err(error.into()),
+                    _ => rustix::fs::fsync(&parent)?,
+                }
+                self.open(path, DIRECTORY)
+            }
+            (opened, _, _) => opened,
+        }
+    }
+
+    /// Writes a file that appears whole or not at all, and says its version.
+    fn put(&self, location: &Path, payload: &PutPayload, mode: &PutMode) -> io::Result<String> {
+        let (parent, name) = self.place(location)?;
+        let folder = self.folder(parent)?;
+        let (mut file, staged) = stage(&folder, name)?;
+        let written = payload
+            .iter()
+            .try_for_each(|part| file.write_all(part))
+            .and_then(|()| file.sync_all())
+            .and_then(|()| publish(&folder, &staged, name, mode))
+            .and_then(|()| file.metadata());
+        if written.is_err() {
+            // The error is what is told.
+            rustix::fs::unlinkat(&folder, &staged, AtFlags::empty()).ok();
+        }
+        Ok(etag(&written?))
+    }
+
+    fn delete(&self, location: &Path) -> io::Result<()> {
+        let (parent, name) = self.place(location)?;
+        let folder = self.open(parent, DIRECTORY)?;
+        Ok(rustix::fs::unlinkat(&folder, name, AtFlags::empty())?)
+    }
+
+    /// The folder and the name of what is to be written. A link that leads out is refused, although it would itself be replaced.
+    fn place<'a>(&self, location: &'a Path) -> io::Result<(&'a FilePath, &'a str)> {
+        check_name(location)?;
+        match self.open(location.as_ref(), OFlags::PATH) {
+            Err(error) if leads_out(&error) => return Err(error),
+            _ => {}
+        }
+        let path = FilePath::new(location.as_ref());
+        let name = path.file_name().and_then(|name| name.to_str());
+        Ok((path.parent().unwrap_or(path), name.ok_or(Errno::INVAL)?))
+    }
+
+    async fn run<T: Send + 'static>(
+        &self,
+        location: &Path,
+        work: impl FnOnce(&Self, &Path) -> io::Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (folder, location) = (self.clone(), location.clone());
+        let done =
+            spawn_blocking(move || work(&folder, &location).map_err(|error| explained(&location, error)));
+        done.await?
+    }
+}
+
+/// A new file beside the one called `name`, and what it is called until it is whole.
+fn stage(folder: &OwnedFd, name: &str) -> io::Result<(File, String)> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mode = Mode::from_raw_mode(0o666);
+    for number in 1..=WRITERS {
+        let staged = format!("{name}#{number}");
+        match rustix::fs::openat(folder, &staged, flags, mode) {
+            Ok(file) => return Ok((file.into(), staged)),
+            Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(io::Error::other(format!(
+        "{WRITERS} unfinished files named {name}#<number> lie beside it; remove them"
+    )))
+}
+
+fn publish(folder: &OwnedFd, staged: &str, name: &str, mode: &PutMode) -> io::Result<()> {
+    if matches!(mode, PutMode::Create) {
+        rustix::fs::linkat(folder, staged, folder, name, AtFlags::empty())?;
+        rustix::fs::unlinkat(folder, staged, AtFlags::empty())?;
+    } else {
+        rustix::fs::renameat(folder, staged, folder, name)?;
+    }
+    Ok(rustix::fs::fsync(folder)?)
+}
+
+/// Whether a file is named like one that is still being written, such as `photo.jpg#1`; it is neither listed nor read.
+pub(crate) fn is_being_written(name: &str) -> bool {
+    name.split_once('#')
+        .is_some_and(|(_, number)| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+fn check_name(location: &Path) -> io::Result<()> {
+    match location.filename() {
+        Some(name) if is_being_written(name) => Err(io::Error::other(
+            "'#' and a number end the names of files that are being written; rename it",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a link leads out of the root, or to itself.
+pub(crate) fn leads_out(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::XDEV | Errno::LOOP))
+}
+
+fn explained(location: &Path, error: io::Error) -> Error {
+    let (path, kind) = (location.to_string(), error.kind());
+    let source = error.into();
+    match kind {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Error::NotFound { path, source },
+        io::ErrorKind::AlreadyExists => Error::AlreadyExists { path, source },
+        _ => Error::Generic {
+            store: "folder",
+            source,
+        },
+    }
+}
+
+fn meta(location: &Path, metadata: &Metadata) -> io::Result<ObjectMeta> {
+    Ok(ObjectMeta {
+        location: location.clone(),
+        last_modified: metadata.modified()?.into(),
+        size: metadata.len(),
+        e_tag: Some(etag(metadata)),
+        version: None,
+    })
+}
+
+/// A file's version: another file has another inode, a changed one another time or size.
+fn etag(metadata: &Metadata) -> String {
+    let modified = metadata.modified().ok();
+    let since = modified.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+    let micros = since.unwrap_or_default().as_micros();
+    format!("\"{:x}-{micros:x}-{:x}\"", metadata.ino(), metadata.len())
+}
+
+#[async_trait]
+impl ObjectStore for LocalFolder {
+    async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        if let PutMode::Update(_) = options.mode {
+            return Err(self.cannot("update"));
+        }
+        let write = move |folder: &Self, at: &Path| folder.put(at, &payload, &options.mode);
+        Ok(PutResult {
+            e_tag: Some(self.run(location, write).await?),
+            version: None,
+            extensions: Extensions::default(),
+        })
+    }
+
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        let open = |folder: &Self, at: &Path| {
+            let (file, metadata) = folder.file(at)?;
+            Ok((file, meta(at, &metadata)?))
+        };
+        let (file, meta) = self.run(location, open).await?;
+        options.check_preconditions(&meta)?;
+        let range = options.range.map(|range| range.as_range(meta.size));
+        let range = range.transpose().map_err(|error| Error::Generic {
+            store: "folder",
+            source: error.into(),
+        })?;
+        Ok(GetResult {
+            payload: GetResultPayload::File(file, location.as_ref().into()),
+            range: range.unwrap_or(0..meta.size),
+            meta,
+            attributes: Attributes::default(),
+            extensions: Extensions::default(),
+        })
+    }
+
+    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        let folder = self.clone();
+        let delete = move |location: Result<Path>| {
+            let folder = folder.clone();
+            async move {
+                let location = location?;
+                folder
+                    .run(&location, Self::delete)
+                    .map_ok(|()| location.clone())
+                    .await
+            }
+        };
+        locations.then(delete).boxed()
+    }
+
+    async fn put_multipart_opts(&self, _: &Path, _: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
+        Err(self.cannot("put_multipart"))
+    }
+
+    // `folder::page` lists it in the order of keys.
+    fn list(&self, _: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        futures::stream::iter([Err(self.cannot("list"))]).boxed()
+    }
+
+    async fn list_with_delimiter(&self, _: Option<&Path>) -> Result<ListResult> {
+        Err(self.cannot("list_with_delimiter"))
+    }
+
+    async fn copy_opts(&self, _: &Path, _: &Path, _: CopyOptions) -> Result<()> {
+        Err(self.cannot("copy"))
+    }
+}
+
+impl LocalFolder {
+    fn cannot(&self, operation: &str) -> Error {
+        Error::NotImplemented {
+            operation: operation.to_owned(),
+            implementer: self.to_string(),
+        }
+    }
+}
+
+impl std::fmt::Display for LocalFolder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the folder {}", self.root.display())
+    }
+}

@@ -1,0 +1,65 @@
+//! What is logged of strangers' requests: so many lines a second, and how many were left out. Else whoever can reach the port fills the disk.
+
+use parking_lot::Mutex;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Lines a second: enough to see who probes the host, and some 100 MB a day at most.
+const A_SECOND: u32 = 10;
+
+/// The longest text of a stranger's that is logged; routes and names are shorter.
+const LONGEST: usize = 200;
+
+/// Counts lines.
+#[derive(Default)]
+pub(super) struct Sampler(Mutex<Option<Second>>);
+
+struct Second {
+    began: Instant,
+    lines: u32,
+    left_out: u64,
+}
+
+impl Sampler {
+    /// Whether a line may be logged, and how many before it were not.
+    pub(super) fn take(&self) -> Option<u64> {
+        let now = Instant::now();
+        let mut state = self.0.lock();
+        let second = state.get_or_insert(Second {
+            began: now,
+            lines: 0,
+            left_out: 0,
+        });
+        if now.duration_since(second.began) >= Duration::from_secs(1) {
+            (second.began, second.lines) = (now, 0);
+        }
+        if second.lines >= A_SECOND {
+            second.left_out += 1;
+            return None;
+        }
+        second.lines += 1;
+        Some(std::mem::take(&mut second.left_out))
+    }
+}
+
+/// The beginning of a text, as much of it as is logged.
+pub(super) fn cut(text: &str) -> &str {
+    text.get(..text.floor_char_boundary(LONGEST)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_is_counted_not_logged() {
+        let sampler = Sampler::default();
+        let logged = (0..1000).filter_map(|_| sampler.take()).count();
+        assert_eq!(logged, A_SECOND as usize);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(sampler.take(), Some(1000 - u64::from(A_SECOND)));
+        assert_eq!(sampler.take(), Some(0));
+        assert_eq!(cut(&"ü".repeat(1000)).len(), LONGEST);
+        assert_eq!(cut("/v1/models"), "/v1/models");
+    }
+}
