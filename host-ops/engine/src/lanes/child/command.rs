@@ -41,6 +41,7 @@ pub(super) fn command(place: &ChildLanes, library: OsString) -> Command {
         .envs(kept)
         .envs(malloc())
         .env(crate::library::PATH_VARIABLE, library)
+        .current_dir("/")
         // Ctrl-C on the host's terminal is for the host, which lets running work finish.
         .process_group(0);
     command
