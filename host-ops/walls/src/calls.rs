@@ -157,7 +157,7 @@ fn allowed(files: Files<'_>) -> Result<BTreeMap<c_long, Vec<SeccompRule>>, secco
         ),
         (
             libc::SYS_fcntl,
-            [libc::F_DUPFD_CLOEXEC, libc::F_GETFD, libc::F_SETFD, libc::F_GETFL]
+            [libc::F_DUPFD_CLOEXEC, libc::F_GETFD, libc::F_SETFD, libc::F_GETFL, libc::F_SETFL]
                 .into_iter()
                 .map(|command| equal(1, command.unsigned_abs().into()))
                 .collect::<Result<_, _>>()?,

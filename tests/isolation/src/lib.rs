@@ -7,6 +7,7 @@ mod case;
 mod exchange;
 mod guests;
 mod images;
+mod lost_lane;
 mod memory;
 mod models;
 mod neighbour;
@@ -14,6 +15,7 @@ mod requests;
 mod scene;
 
 pub use case::{Case, Class, Expected, Seen};
+pub use lost_lane::{Tried, is_part, lost_lane, play, without_walls};
 pub use memory::{BUDGET, MemorySeen, Watch, memory_cases, row_cases};
 pub use neighbour::{Neighbour, distinct};
 pub use scene::Scene;

@@ -66,6 +66,14 @@ impl Scene {
         Self::unlimited(binary, command, &[]).await
     }
 
+    /// The same by a command that becomes `binary`.
+    ///
+    /// # Errors
+    /// As for [`Scene::start`].
+    pub async fn start_as(binary: &Path, command: Command, arguments: &[&str]) -> Result<Self> {
+        Self::unlimited(binary, command, arguments).await
+    }
+
     /// A host that `command` becomes, of the same `binary` as its admin.
     async fn unlimited(binary: &Path, mut command: Command, arguments: &[&str]) -> Result<Self> {
         let folder = tempfile::tempdir()?;
@@ -160,6 +168,27 @@ impl Scene {
             .find(|entry| entry.get("name").and_then(Value::as_str) == Some(tenant));
         let number = |key: &str| found.and_then(|entry| entry.get(key)?.as_u64()).unwrap_or(0);
         Ok(number("running") + number("queued") > 0)
+    }
+
+    /// The processes that the host started by this command of `frostline`.
+    pub(crate) fn children(&self, command: &str) -> Result<Vec<u32>> {
+        let mut found = Vec::new();
+        for task in fs::read_dir(format!("/proc/{}/task", self.host.id()))? {
+            let children = fs::read_to_string(task?.path().join("children"))?;
+            for child in children.split_whitespace() {
+                // One that has just ended has none.
+                let line = fs::read_to_string(format!("/proc/{child}/cmdline")).unwrap_or_default();
+                if line.split('\0').nth(1) == Some(command) {
+                    found.push(child.parse()?);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Where its state, its log and its tokens lie.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     /// The host's process.

@@ -1,8 +1,9 @@
 //! What tenants can do to a host and to each other: the isolation suite as a table, memory after a thousand hostile runs, a neighbour's
-//! speed beside each class of hostile tenant, how many tenants fit, and whether hosts on one state lose what admins write.
+//! speed beside each class of hostile tenant, what walls hold and cost, how many tenants fit, and whether hosts on one state lose what admins write.
 
 mod room;
 mod updates;
+mod walls;
 
 use crate::report::{Report, median};
 use crate::run::binary;
@@ -48,6 +49,7 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
         first_results(report, &neighbour).await?;
         beside(report, &scene, &neighbour, &ran).await?;
         drop(scene);
+        walls::run(report, &binary()?).await?;
         room::run(report).await
     })?;
     updates::run(report)

@@ -46,3 +46,20 @@ pub(super) fn command(place: &ChildLanes, library: OsString) -> Command {
         .process_group(0);
     command
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn a_lane_is_told_nothing_of_where_the_host_works_and_what_it_knows() {
+        let command = command(&ChildLanes::new("/bin/lane", ["lanes"]), "/lib/engine.so".into());
+        assert_eq!(command.get_current_dir(), Some(Path::new("/")));
+        let known = malloc().map(|(name, _)| name);
+        let known = [&known[..], &KEPT_VARIABLES, &[crate::library::PATH_VARIABLE]].concat();
+        for (name, _) in command.get_envs() {
+            assert!(known.iter().any(|known| name == *known), "{}", name.display());
+        }
+    }
+}
