@@ -4,7 +4,7 @@
 //! - [`Device`]: where sessions run; an absent one is an error, never a silent CPU run
 //! - [`Session`]: one network, run on owned tensors; [`Session::step`] trains on a [`ResidentState`]
 //! - [`Lanes`]: threads that own sessions and run stages of models for many callers at once, bounded
-//! - [`LanesPlace`], [`serve_lane`]: the same in child processes, which a network may crash alone
+//! - [`LanesPlace`], [`enter_lane`]: the same in child processes, which a network may crash alone
 //! - [`free_device_memory`]: what a GPU's driver says that there is
 //! - [`Interrupt`]: ends an operation of a session from another thread
 
@@ -30,8 +30,8 @@ pub use error::EngineError;
 pub use gauge::free_device_memory;
 pub use interrupt::{Interrupt, InterruptCause};
 pub use lanes::{
-    ChildLanes, LaneStats, Lanes, LanesConfig, LanesPlace, OnBegin, PreparedStages, StageSource, TenantLanes,
-    serve_lane,
+    ChildLanes, ConfinedLane, Isolation, LaneStats, Lanes, LanesConfig, LanesPlace, OnBegin, PreparedStages,
+    StageSource, TenantLanes, enter_lane,
 };
 pub use library::library_version;
 pub use resident::{ResidentSlot, ResidentState};

@@ -319,6 +319,19 @@ pub(crate) fn find_output<'a>(
     })
 }
 
+/// A network of one Relu, as ONNX.
+const SMALLEST: &[u8] = b"\x08\x08:3\x0a\x0c\x0a\x01x\x12\x01y\x22\x04Relu\x12\x01wZ\x0f\x0a\x01x\x12\x0a\x0a\x08\x08\x01\x12\x04\x0a\x02\x08\x01b\x0f\x0a\x01y\x12\x0a\x0a\x08\x08\x01\x12\x04\x0a\x02\x08\x01B\x02\x10\x11";
+
+/// Has ONNX Runtime look at the processor and whatever else it reads of the system once, which it does when it opens its first session on
+/// a CPU. No thread is left.
+pub(crate) fn warm_up() -> Result<(), EngineError> {
+    let options = SessionOptions {
+        arena: false,
+        ..SessionOptions::default()
+    };
+    Session::open(SMALLEST, &options).map(drop)
+}
+
 /// Whether sessions could be opened on `device`, without a model.
 pub(crate) fn check_device(device: Device) -> Result<(), EngineError> {
     let options = SessionOptions {

@@ -42,6 +42,7 @@ mod train;
 use arguments::{Arguments, Command};
 use clap::{CommandFactory, Parser};
 use failure::INTERRUPTED;
+use frostline_server::ConfinedLane;
 use std::process::ExitCode;
 use tokio_util::sync::CancellationToken;
 
@@ -51,12 +52,21 @@ fn main() -> ExitCode {
         Err(error) => return failure::not_understood(&error),
     };
     let json = arguments.json;
-    // Before anything else is started in a process that is to do only this.
-    if let Command::CompileGuest(flags) = &arguments.command {
-        return flags.compiler().run();
-    }
-    if let Command::Serve(_) = &arguments.command {
-        arenas::keep_few();
+    match &arguments.command {
+        // Before anything else is started in a process that is to do only this.
+        Command::CompileGuest(flags) => return flags.compiler().run(),
+        Command::Lanes => return lane(&arguments),
+        Command::Serve(_) => {
+            arenas::keep_few();
+            if let Err(error) = serve::harden() {
+                return failure::ended(
+                    &anyhow::Error::new(error).context("cannot hide this process"),
+                    false,
+                    json,
+                );
+            }
+        }
+        _ => {}
     }
     let traces = log::start(&arguments);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
@@ -82,6 +92,15 @@ fn main() -> ExitCode {
     }
 }
 
+/// The process of a lane. The host ends it, in its own time, so it listens to no signal.
+fn lane(arguments: &Arguments) -> ExitCode {
+    log::start(arguments);
+    match frostline_server::enter_lane().and_then(ConfinedLane::serve) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failure::ended(&error.into(), false, arguments.json),
+    }
+}
+
 async fn run(arguments: Arguments, stop: &CancellationToken) -> anyhow::Result<()> {
     let json = arguments.json;
     tracing::debug!(version = env!("CARGO_PKG_VERSION"), "started");
@@ -100,9 +119,7 @@ async fn run(arguments: Arguments, stop: &CancellationToken) -> anyhow::Result<(
         Command::Cache(command) => cache::run(&command, json),
         Command::Doctor(flags) => doctor::run(flags, json).await,
         Command::Admin(flags) => admin::run(flags, json).await,
-        Command::CompileGuest(_) => Ok(()),
-        // The first signal to end is the host's matter: it closes the lane when running work is done.
-        Command::Lanes => Ok(tokio::task::spawn_blocking(frostline_server::serve_lane).await??),
+        Command::CompileGuest(_) | Command::Lanes => Ok(()),
         Command::Completions { shell } => {
             clap_complete::generate(
                 shell,

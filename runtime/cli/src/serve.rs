@@ -1,28 +1,52 @@
 //! `frostline serve`.
 
 use crate::admin::ADMIN_SOCKET;
-use crate::arguments::{COMPILE_GUEST, Serve};
+use crate::arguments::{COMPILE_GUEST, REQUIRE_WALLS, Serve};
 use crate::host::data_url;
 use crate::output::print_json;
 use crate::program::this_program;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use frostline_server::{ChildLanes, Compiler, Host, HostSettings, LanesPlace, TlsFiles};
+use rustix::fs::Mode;
+use std::{io, iter};
 use tokio_util::sync::CancellationToken;
+
+/// Takes from this process what others of its user could read of it, and its files from other users. Before it starts a thread, and after it
+/// has become the program that it stays.
+pub(crate) fn harden() -> io::Result<()> {
+    frostline_walls::hide_process()?;
+    // For its own user alone, whatever folder it writes to.
+    rustix::process::umask(Mode::from_raw_mode(0o077));
+    Ok(())
+}
 
 pub(crate) async fn run(flags: Serve, json: bool, stop: &CancellationToken) -> Result<()> {
     let ephemeral = flags.ephemeral;
     let settings = settings(flags)?;
+    let (isolation, require_walls) = (settings.isolation, settings.require_walls);
     let lanes_in_child = settings.engine.lanes_in_child;
+    if require_walls && !lanes_in_child {
+        bail!(
+            "require_walls needs lanes in child processes: remove engine.lanes_in_child = false, or do not require walls"
+        );
+    }
     let mut config = settings.check()?;
     let program = this_program()?;
     if lanes_in_child {
-        config.lanes_place = LanesPlace::Child(ChildLanes::new(program.clone(), ["lanes"]));
+        config.lanes_place = LanesPlace::Child(ChildLanes {
+            isolation,
+            require_walls,
+            ..ChildLanes::new(program.clone(), ["lanes"])
+        });
     }
     let socket = config.admin_socket.take();
     config.admin_socket = Some(socket.unwrap_or_else(|| config.local.join(ADMIN_SOCKET)));
     config.compiler = Compiler::Child {
         program,
-        arguments: vec![COMPILE_GUEST.into()],
+        arguments: iter::once(COMPILE_GUEST)
+            .chain(require_walls.then_some(REQUIRE_WALLS))
+            .map(Into::into)
+            .collect(),
     };
     let token_file = config.token_file.clone();
     let admin_token_file = config.admin_token_file.clone();
@@ -90,5 +114,7 @@ fn settings(flags: Serve) -> Result<HostSettings> {
     let device_memory = flags.device_memory_budget;
     settings.engine.device_memory_budget = device_memory.or(settings.engine.device_memory_budget);
     settings.engine.lanes = flags.lanes.unwrap_or(settings.engine.lanes);
+    settings.isolation = flags.isolation.unwrap_or(settings.isolation);
+    settings.require_walls |= flags.require_walls;
     Ok(settings)
 }

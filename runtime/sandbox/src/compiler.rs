@@ -3,6 +3,7 @@ use crate::config::SandboxConfig;
 use crate::error::SandboxError;
 use crate::text::{MESSAGE, one_line};
 use crate::{engine, upload};
+use frostline_walls::Files;
 use rustix::process::{Resource, Rlimit, nice, setrlimit};
 use std::io::{self, Read, Write};
 use std::process::ExitCode;
@@ -18,6 +19,8 @@ pub struct ChildCompiler {
     pub cpu_seconds: u64,
     /// As in [`SandboxConfig::memory_reservation`]; compiled code depends on it.
     pub memory_reservation: u64,
+    /// Whether it must not compile without one of its walls (`frostline-walls`).
+    pub require_walls: bool,
 }
 
 /// First byte of the child's answer: machine code follows.
@@ -25,8 +28,6 @@ pub(super) const DONE: u8 = 0;
 /// First byte of the child's answer: why there is none follows.
 pub(super) const REFUSED: u8 = 1;
 
-/// Open files: the three standard ones, and a few the system's libraries open on their way.
-const OPEN_FILES: u64 = 16;
 /// How far lanes and guests that run go before a guest that is compiled.
 const NICENESS: i32 = 10;
 
@@ -36,6 +37,8 @@ impl ChildCompiler {
             memory_bytes: config.compiler_memory_bytes,
             cpu_seconds: config.compiler_cpu_seconds,
             memory_reservation: config.memory_reservation,
+            // Whoever names the program says so among its arguments.
+            require_walls: false,
         }
     }
 
@@ -58,11 +61,10 @@ impl ChildCompiler {
         }
     }
 
-    /// Takes from this process what compiling does not need.
+    /// Takes from this process what compiling does not need: it opens no file.
     fn confine(&self) -> io::Result<()> {
-        limit(Resource::Core, 0)?;
+        frostline_walls::close_inherited()?;
         limit(Resource::Fsize, 0)?;
-        limit(Resource::Nofile, OPEN_FILES)?;
         limit(Resource::As, self.memory_bytes)?;
         limit(Resource::Data, self.memory_bytes)?;
         let time = Rlimit {
@@ -72,7 +74,15 @@ impl ChildCompiler {
         };
         setrlimit(Resource::Cpu, time)?;
         nice(NICENESS)?;
-        Ok(())
+        match frostline_walls::enter(Files::None)
+            .map_err(io::Error::other)?
+            .first()
+        {
+            Some(missing) if self.require_walls => Err(io::Error::other(format!(
+                "walls are required, and {missing} is missing: permit it to the host, or do not require walls"
+            ))),
+            _ => Ok(()),
+        }
     }
 
     fn answer(&self) -> io::Result<()> {

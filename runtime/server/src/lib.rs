@@ -32,7 +32,7 @@ pub use config::{
     ConfigError, DataRoots, EngineSettings, ExtractionSettings, HostConfig, HostSettings, LimitSettings,
     Limits, MetricsListen, StateLocation, TlsFiles,
 };
-pub use frostline_engine::{ChildLanes, LanesPlace, serve_lane};
+pub use frostline_engine::{ChildLanes, ConfinedLane, Isolation, LanesPlace, enter_lane};
 pub use frostline_sandbox::Compiler;
 pub use host::{Examined, Host, RunningHost, StartError, examine};
 pub use state::StateError;

@@ -241,6 +241,11 @@ fn check(name: &str, arguments: &Arguments) -> Result<()> {
 }
 
 fn main() -> Result<()> {
+    let mut given = std::env::args_os().skip(1).peekable();
+    let first = given.peek().and_then(|first| first.to_str());
+    if first.is_some_and(frostline_isolation::is_part) {
+        return frostline_isolation::play(given);
+    }
     let arguments = Arguments::parse();
     let Some(name) = &arguments.name else {
         for (name, what, _) in BENCHMARKS {

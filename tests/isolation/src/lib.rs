@@ -10,6 +10,7 @@ mod exchange;
 mod floods;
 mod guests;
 mod images;
+mod lost_lane;
 mod memory;
 mod mixture;
 mod models;
@@ -19,6 +20,7 @@ mod scene;
 mod tap;
 
 pub use case::{Case, Class, Expected, Seen};
+pub use lost_lane::{Tried, is_part, lost_lane, play, without_walls};
 pub use memory::{BUDGET, MemorySeen, Watch, memory_cases, row_cases};
 pub use mixture::{Mixed, mixture};
 pub use neighbour::{Neighbour, distinct};

@@ -109,6 +109,14 @@ impl Scene {
         Self::unlimited(binary, command, &[]).await
     }
 
+    /// A host that `command` becomes, with `binary` for its admin's commands.
+    ///
+    /// # Errors
+    /// As for [`Scene::start`].
+    pub async fn start_as(binary: &Path, command: Command, arguments: &[&str]) -> Result<Self> {
+        Self::unlimited(binary, command, arguments).await
+    }
+
     /// Two hosts on one state, the second of them behind TLS, each with so much memory, and so many hostile tenants.
     ///
     /// # Errors
@@ -300,6 +308,25 @@ impl Scene {
             next += 1;
         }
         Ok(all)
+    }
+
+    /// The processes that the host started by this command of `frostline`.
+    pub(crate) fn children(&self, command: &str) -> Result<Vec<u32>> {
+        let mut found = children_of(self.process()?);
+        // One that has just ended has no command line.
+        let line = |child: &u32| fs::read_to_string(format!("/proc/{child}/cmdline")).unwrap_or_default();
+        found.retain(|child| line(child).split('\0').nth(1) == Some(command));
+        Ok(found)
+    }
+
+    /// Where its state, its log and its tokens lie.
+    pub(crate) fn folder(&self) -> &Path {
+        self.world.folder.path()
+    }
+
+    /// Where the host's admin listens.
+    pub(crate) fn socket(&self) -> Result<PathBuf> {
+        Ok(self.host()?.socket.clone())
     }
 
     /// Where the host listens, as whoever acts reaches it.

@@ -135,6 +135,67 @@ mod needs_unshare {
     }
 }
 
+mod needs_walls {
+    use super::*;
+    use frostline_isolation::{lost_lane, without_walls};
+    use std::path::Path;
+
+    const PLAYER: &str = env!("CARGO_BIN_EXE_frostline-played");
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_lost_lane_reaches_nothing() {
+        let binary = frostline_binary().expect("frostline is not built: run `cargo xtask test`");
+        let scene = Scene::start(&binary, &["--require-walls"]).await.unwrap();
+        let tried = lost_lane(Path::new(PLAYER), &scene, true).unwrap();
+        for attempt in &tried {
+            println!("{:<34} {:?}", attempt.what, attempt.denied);
+        }
+        let succeeded: Vec<_> = tried.iter().filter(|tried| tried.denied.is_none()).collect();
+        assert!(succeeded.is_empty(), "{succeeded:?}");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_host_says_which_walls_it_lacks_and_does_not_start_where_they_are_required() {
+        let binary = frostline_binary().expect("frostline is not built: run `cargo xtask test`");
+        let player = Path::new(PLAYER);
+        let scene = Scene::start_as(&binary, without_walls(player, &binary), &[])
+            .await
+            .unwrap();
+        let log = scene.log().unwrap();
+        assert!(
+            log.contains("Landlock, seccomp") && log.contains("--require-walls"),
+            "{log}"
+        );
+        Neighbour::start(&scene).await.unwrap();
+        let command = without_walls(player, &binary);
+        let refused = Scene::start_as(&binary, command, &["--require-walls"]).await;
+        let error = refused.err().unwrap();
+        assert!(
+            format!("{error:#}").contains("the host ended before it listened"),
+            "{error:#}"
+        );
+    }
+
+    /// What a process that nobody confined is refused all the same: only root may do that to a process that hides.
+    const HIDDEN: [&str; 6] = [
+        "read the host's environment",
+        "open the host's memory",
+        "read another lane's window",
+        "take the host's descriptor",
+        "trace the host",
+        "change the root",
+    ];
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_a_lost_lane_tries_succeeds_without_walls() {
+        let binary = frostline_binary().expect("frostline is not built: run `cargo xtask test`");
+        let scene = Scene::start(&binary, &[]).await.unwrap();
+        let mut tried = lost_lane(Path::new(PLAYER), &scene, false).unwrap();
+        tried.retain(|tried| tried.denied.is_some() && !HIDDEN.contains(&tried.what));
+        assert!(tried.is_empty(), "{tried:?}");
+    }
+}
+
 mod needs_proc {
     use super::*;
 

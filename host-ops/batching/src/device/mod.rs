@@ -129,6 +129,29 @@ impl<S: Clone + Eq + Hash> Device<S> {
         }
     }
 
+    /// A lane has another process for the run that it is about to begin, without sessions, that holds so many bytes. Whether the run can
+    /// begin: one that counted on a session is to be decided anew.
+    pub fn replaced(&mut self, lane: usize, held: u64) -> bool {
+        let own = self.lanes.get(lane).and_then(|of| {
+            let running = of.running()?;
+            of.session(running.stage).copied().filter(|_| running.cold)
+        });
+        self.lose_sessions(lane);
+        let Some(of) = self.lanes.get_mut(lane) else {
+            return false;
+        };
+        (of.held, of.empty) = (held, held);
+        let Some((open, Doing::Running(running))) = own.map(|open| (open, &mut of.doing)) else {
+            return false;
+        };
+        running.before = held;
+        of.sessions.push(open);
+        if let Some(known) = self.stages.get_mut(open.stage) {
+            known.lanes.push(lane);
+        }
+        true
+    }
+
     /// An idle lane holds so many bytes now.
     fn holds(&mut self, lane: usize, held: u64) {
         if let Some(lane) = self.lanes.get_mut(lane).filter(|lane| lane.running().is_none()) {

@@ -1,5 +1,6 @@
 use crate::Device;
 use frostline_batching::Memory;
+use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
@@ -156,7 +157,7 @@ pub enum LanesPlace {
 /// How lanes run in child processes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChildLanes {
-    /// A program that calls [`serve_lane`](crate::serve_lane), best by its full path.
+    /// A program that calls [`enter_lane`](crate::enter_lane), best by its full path.
     pub program: PathBuf,
     /// What makes it do so.
     pub arguments: Vec<OsString>,
@@ -168,6 +169,21 @@ pub struct ChildLanes {
     pub address_space: Option<u64>,
     /// Where stages are kept prepared, whose weights lanes share; `None` for a copy of them in each lane.
     pub prepared: Option<PreparedStages>,
+    /// What a lane keeps from one tenant to the next.
+    pub isolation: Isolation,
+    /// Whether a process must not work without one of its walls (`frostline-walls`); else it says which it lacks.
+    pub require_walls: bool,
+}
+
+/// What a lane keeps when its next run is another tenant's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Isolation {
+    /// Its process and sessions; memory of the last run is given back before.
+    #[default]
+    Shared,
+    /// Nothing: its process ends, and another one runs the next tenant's work.
+    Tenant,
 }
 
 /// Where stages are kept prepared.
@@ -186,6 +202,7 @@ impl ChildLanes {
     ///   networks take seconds with a batch of 128 on one thread.
     /// - 1 hour of quarantine: whoever tries again and again costs the host two restarts of a lane (0.1 s each) an hour.
     /// - Nothing prepared: that needs a folder.
+    /// - Processes that tenants share: another one for each switch costs 0.1 s and the sessions.
     /// - No bound on address space: CUDA reserves hundreds of gigabytes that it never uses. On a CPU, four times the
     ///   session bytes leave room for what networks compute.
     pub fn new(
@@ -199,6 +216,8 @@ impl ChildLanes {
             quarantine: Duration::from_secs(3600),
             address_space: None,
             prepared: None,
+            isolation: Isolation::Shared,
+            require_walls: false,
         }
     }
 }

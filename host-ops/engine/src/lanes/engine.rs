@@ -16,8 +16,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// And at last. Submissions wait meanwhile, within their own deadline.
 const LAST_PAUSE: Duration = Duration::from_secs(10);
 
-/// What a lane runs networks with. Memory that it keeps for the next run is given back before a run of another tenant: a kernel that
-/// leaves its output unwritten shows what lay there before.
+/// What a lane runs networks with. What it keeps for the next run is given up before a run of another tenant, as far as
+/// [`Isolation`](super::Isolation) says: a kernel that leaves its output unwritten shows what lay there before.
 pub(super) struct Engine {
     place: Place,
     /// Whose run was the last.
@@ -75,7 +75,9 @@ impl Engine {
             Ok(batch) => batch,
             Err(error) => return Ended::failed(error),
         };
-        self.change_tenant(shared, index, order);
+        if !self.change_tenant(shared, order) {
+            return Ended::NoRoom;
+        }
         match &mut self.place {
             Place::InProcess { sessions, .. } => {
                 order.close.iter().for_each(|stage| sessions.close(stage));
@@ -88,13 +90,19 @@ impl Engine {
         }
     }
 
-    fn change_tenant(&mut self, shared: &Shared, index: usize, order: &Order) {
-        let tenant = order.tenant();
-        if self.tenant.is_some() && self.tenant.as_deref() != tenant.as_deref() {
-            let held = self.rest();
-            shared.holds(index, held);
+    /// Whether the run can begin.
+    fn change_tenant(&mut self, shared: &Shared, order: &Order) -> bool {
+        let before = std::mem::replace(&mut self.tenant, order.tenant());
+        if before.is_none() || before == self.tenant {
+            return true;
         }
-        self.tenant = tenant;
+        match &mut self.place {
+            Place::InProcess { sessions, .. } => {
+                sessions.rest();
+                true
+            }
+            Place::Child(lane) => lane.change_tenant(shared),
+        }
     }
 
     /// Closes the sessions of `stages`; the bytes that are held then, if the system tells.

@@ -19,10 +19,10 @@ mod stats;
 mod threads;
 mod waits;
 
-pub use child::serve_lane;
 #[cfg(test)]
-pub(crate) use child::serve_lane_on;
-pub use config::{ChildLanes, LanesConfig, LanesPlace, OnBegin, PreparedStages};
+pub(crate) use child::usage;
+pub use child::{ConfinedLane, enter_lane};
+pub use config::{ChildLanes, Isolation, LanesConfig, LanesPlace, OnBegin, PreparedStages};
 pub use source::StageSource;
 pub use stats::LaneStats;
 

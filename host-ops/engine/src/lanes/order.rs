@@ -58,7 +58,7 @@ pub(super) enum LossBy {
     Run,
     /// It itself (`SIGABRT`), as native code does that is refused memory, and that checks what it believes.
     Itself,
-    /// Somebody who was not the host, such as a system without memory.
+    /// Somebody who was not the host, such as a system without memory, or who ends all its processes.
     Other,
 }
 
@@ -140,12 +140,16 @@ impl Ended {
 impl Loss {
     /// Of a process that ended with this status, by nothing that the host did.
     pub(super) fn of(status: ExitStatus) -> Self {
-        let by = match status.signal() {
-            Some(signal) if signal == Signal::KILL.as_raw() => LossBy::Other,
-            Some(signal) if signal == Signal::ABORT.as_raw() => LossBy::Itself,
+        let ended_by = status.signal().and_then(Signal::from_named_raw);
+        let by = match ended_by {
+            Some(Signal::KILL | Signal::TERM | Signal::INT) => LossBy::Other,
+            Some(Signal::ABORT) => LossBy::Itself,
             _ => LossBy::Run,
         };
-        let how = status.to_string();
+        let how = match ended_by {
+            Some(Signal::SYS) => format!("{status}: it asked the system for what no network needs"),
+            _ => status.to_string(),
+        };
         Self { how, by }
     }
 

@@ -206,6 +206,11 @@ impl Shared {
         self.work.notify_one();
     }
 
+    /// Lane `index` has another process, for the run that it is about to begin. Whether that can begin.
+    pub(super) fn replaced(&self, index: usize, process: u32, held: u64) -> bool {
+        self.state.lock().replaced(index, process, held)
+    }
+
     /// Makes what is reserved for lane `index` so many bytes.
     ///
     /// # Errors

@@ -267,6 +267,14 @@ impl State {
         self.device.started(index, held);
     }
 
+    /// Lane `index` has another process, for the run that it is about to begin. Whether that can begin.
+    pub(super) fn replaced(&mut self, index: usize, process: u32, held: u64) -> bool {
+        if let Some(lane) = self.lanes.get_mut(index) {
+            (lane.process, lane.held) = (Some(process), held);
+        }
+        self.device.replaced(index, held)
+    }
+
     /// Lane `index` closed sessions as it was told, and holds so many bytes if that can be seen.
     pub(super) fn closed(&mut self, index: usize, held: Option<u64>) {
         if let Some((lane, held)) = self.lanes.get_mut(index).zip(held) {

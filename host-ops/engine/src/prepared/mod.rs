@@ -11,7 +11,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use store::{Lent, NETWORK, WEIGHTS};
+pub(crate) use store::{LaneFolder, Lent, Loan, NETWORK, WEIGHTS};
 
 use crate::{EngineError, SessionOptions};
 use name::Naming;

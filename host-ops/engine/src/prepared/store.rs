@@ -18,8 +18,10 @@ pub(crate) const WEIGHTS: &str = "weights";
 /// And the keyed hash of both.
 const SEAL: &str = "seal";
 
-/// What begins the names of folders that are not finished.
+/// What begins the names of folders that a host leaves which is ended: those that are not finished, and those of lanes.
+const PASSING: char = '.';
 const UNFINISHED: &str = ".making-";
+const OF_LANE: &str = ".lane-";
 
 /// Folders of prepared stages, bounded by those used longest ago.
 pub(crate) struct Store {
@@ -29,7 +31,7 @@ pub(crate) struct Store {
     right: Mutex<HashMap<String, Arc<Marks>>>,
 }
 
-/// What a file cannot be altered without: the system alone sets the time of its last change.
+/// What a file is not written without. Its number of links and the time of that may change: lanes are lent links.
 #[derive(Debug, PartialEq, Eq)]
 struct Marks(Vec<(u64, u64, u64, i64, i64)>);
 
@@ -41,17 +43,65 @@ pub(crate) struct Lent {
 }
 
 impl Lent {
+    #[cfg(test)]
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+}
+
+/// The folder of one lane's process, in which it finds what it is lent. Nothing else of the host's files is open to it.
+pub(crate) struct LaneFolder {
+    folder: TempDir,
+    path: PathBuf,
+}
+
+/// A prepared stage in the folder of a lane, while this lives.
+pub(crate) struct Loan {
+    links: Vec<PathBuf>,
+    lent: Lent,
+}
+
+impl LaneFolder {
+    /// One beside the prepared stages in `stages`.
+    pub(crate) fn make(stages: &Path) -> io::Result<Self> {
+        let folder = tempfile::Builder::new().prefix(OF_LANE).tempdir_in(stages)?;
+        // The process has another working directory.
+        let path = folder.path().canonicalize()?;
+        Ok(Self { folder, path })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Puts links to what is lent there, under the same names.
+    pub(crate) fn lend(&self, lent: Lent) -> io::Result<Loan> {
+        let mut loan = Loan {
+            links: Vec::new(),
+            lent,
+        };
+        for file in [NETWORK, WEIGHTS] {
+            let link = self.folder.path().join(file);
+            if existing(fs::hard_link(loan.lent.path.join(file), &link))?.is_some() {
+                loan.links.push(link);
+            }
+        }
+        Ok(loan)
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        // A lane that still has them opened them for this run; with the lane goes its folder.
+        self.links.iter().for_each(|link| drop(fs::remove_file(link)));
     }
 }
 
 impl Store {
     pub(super) fn open(path: &Path, most_bytes: u64) -> io::Result<Self> {
         let folder = Folder::open(path)?;
-        // What a host left that was ended while it prepared a stage.
         for entry in fs::read_dir(path)?.flatten() {
-            if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
+            if entry.file_name().to_string_lossy().starts_with(PASSING) {
                 fs::remove_dir_all(entry.path())?;
             }
         }
@@ -152,7 +202,7 @@ impl Store {
         for entry in fs::read_dir(self.folder.path())? {
             let entry = entry?;
             let name = entry.file_name().to_string_lossy().into_owned();
-            if entry.file_type()?.is_dir() && !name.starts_with(UNFINISHED) {
+            if entry.file_type()?.is_dir() && !name.starts_with(PASSING) {
                 let used = fs::metadata(entry.path().join(SEAL)).and_then(|seal| seal.modified());
                 kept.push((used.unwrap_or(SystemTime::UNIX_EPOCH), size(&entry.path())?, name));
             }
@@ -189,8 +239,8 @@ fn marks(path: &Path) -> io::Result<Marks> {
                 file.dev(),
                 file.ino(),
                 file.len(),
-                file.ctime(),
-                file.ctime_nsec(),
+                file.mtime(),
+                file.mtime_nsec(),
             ));
         }
     }

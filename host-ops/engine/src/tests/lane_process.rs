@@ -8,7 +8,7 @@ use std::sync::Arc;
 #[test]
 #[ignore = "the process of a lane, which other tests start"]
 fn serves_a_lane() {
-    crate::serve_lane().unwrap();
+    crate::enter_lane().unwrap().serve().unwrap();
 }
 
 /// This program, also where there is no `/proc` to ask.
@@ -35,17 +35,17 @@ pub(super) fn place() -> LanesPlace {
 #[test]
 #[ignore = "the process of a lane on a device, which other tests start"]
 fn serves_a_lane_on_a_device() {
-    crate::lanes::serve_lane_on(Arc::new(OfThisProcess)).unwrap();
+    crate::enter_lane()
+        .unwrap()
+        .serve_on(Arc::new(OfThisProcess))
+        .unwrap();
 }
 
 struct OfThisProcess;
 
 impl Gauge for OfThisProcess {
     fn used(&self) -> Option<u64> {
-        let text = std::fs::read_to_string("/proc/self/status").ok()?;
-        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-        let kilobytes: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
-        Some(kilobytes << 10)
+        Some(crate::lanes::usage()?.peak)
     }
 }
 

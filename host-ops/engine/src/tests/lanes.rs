@@ -1,10 +1,11 @@
 // The gate stands for a slow network: a test holds it while it waits for what happens meanwhile.
 #![allow(clippy::await_holding_lock)]
-use super::lane_process;
+use super::lane_process::{self, program};
 use super::networks::relu;
 use super::session::ABSENT;
 use super::setup::{Source, batch, in_runs_of, large, one_lane, stage, start, wait_for};
-use crate::{Device, Lanes, LanesConfig, LanesPlace};
+use crate::{ChildLanes, Device, Isolation, Lanes, LanesConfig, LanesPlace};
+use frostline_batching::{Budget, Memory};
 use frostline_tensor::{Data, GraphExecutor, Normalisation, OpError, OpErrorCode, PixelSpec, Stage, Tensor};
 use futures::future::{join_all, poll_immediate};
 use std::sync::Arc;
@@ -92,6 +93,34 @@ async fn what_a_tenant_left_in_a_lane_is_gone_before_another_runs(place: LanesPl
             "{} values",
             values.len()
         );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lanes_that_isolate_tenants_run_each_in_a_process_of_its_own() {
+    let budget = Budget {
+        bytes: 2 << 30,
+        ..Budget::default()
+    };
+    for memory in [Memory::unbounded(), Memory::new(budget)] {
+        let (_, lanes) = start(LanesConfig {
+            memory,
+            ..one_lane(LanesPlace::Child(ChildLanes {
+                isolation: Isolation::Tenant,
+                ..program()
+            }))
+        });
+        let (mut tenant, mut processes) = ("first", lanes.stats().processes);
+        // All of one model, whose session the lane is thought to have.
+        for next in ["first", "first", "second", "second", "first", "second"] {
+            let made = lanes.for_tenant(next).submit(&stage("relu"), batch(3, 2.0)).await;
+            assert_eq!(made, Ok(batch(3, 2.0)));
+            let after = lanes.stats().processes;
+            assert_eq!(after == processes, next == tenant, "{tenant}, {next}");
+            (tenant, processes) = (next, after);
+        }
+        let stats = lanes.stats();
+        assert_eq!((stats.crashes, stats.jobs_failed, stats.out_of_memory), (0, 0, 0));
     }
 }
 

@@ -4,6 +4,7 @@ use super::guest::Authoring;
 use crate::host::Access;
 use clap::{Args, Subcommand};
 use frostline_job::parse_size as size;
+use frostline_server::Isolation;
 use std::path::PathBuf;
 
 /// Run a storage host
@@ -72,9 +73,23 @@ pub(crate) struct Serve {
     /// Engine worker threads
     #[arg(long)]
     pub(crate) lanes: Option<usize>,
+    /// What a lane keeps from one tenant to the next: shared keeps its process and clears memory, tenant starts another process [default: shared]
+    #[arg(long, value_name = "KIND", value_parser = isolation)]
+    pub(crate) isolation: Option<Isolation>,
+    /// Refuse to start where the kernel, or the container, lacks Landlock or seccomp, which confine lanes and the compiler of guests
+    #[arg(long)]
+    pub(crate) require_walls: bool,
     /// Remove the directory of --local, or of --state, at the end
     #[arg(long, hide = true)]
     pub(crate) ephemeral: bool,
+}
+
+fn isolation(text: &str) -> Result<Isolation, String> {
+    match text {
+        "shared" => Ok(Isolation::Shared),
+        "tenant" => Ok(Isolation::Tenant),
+        _ => Err("it must be shared or tenant".to_owned()),
+    }
 }
 
 #[derive(Debug, Subcommand)]

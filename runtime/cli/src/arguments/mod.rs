@@ -14,7 +14,7 @@ mod sweep;
 mod upload;
 
 pub(crate) use admin::{Admin, AdminCommand, GuestAdmin, ModelAdmin, Quota, Tenant};
-pub(crate) use compile::{COMPILE_GUEST, CompileGuest};
+pub(crate) use compile::{COMPILE_GUEST, CompileGuest, REQUIRE_WALLS};
 pub(crate) use doctor::Doctor;
 pub(crate) use extract::Extract;
 pub(crate) use features::CacheCommand;

@@ -48,6 +48,37 @@ pub(super) async fn engine(device: Option<Device>) -> Vec<Finding> {
     vec![library, gpu]
 }
 
+/// What confines the processes that a host starts here. `required` are all, or none.
+pub(super) fn walls(device: Device, required: bool) -> Finding {
+    let missing = frostline_walls::missing();
+    let (found, advice) = match (device, missing.as_slice()) {
+        (Device::Cpu, []) => {
+            return Finding::works(
+                "walls",
+                "Landlock and seccomp confine a host's lanes and compilers here",
+            );
+        }
+        (Device::Cpu, missing) => {
+            let missing: Vec<String> = missing.iter().map(ToString::to_string).collect();
+            (
+                format!(
+                    "a host's lanes and compilers are not confined by {}",
+                    missing.join(" and ")
+                ),
+                "use Linux 5.13 or later with Landlock among its security modules (lsm=), and let the container's profile permit both",
+            )
+        }
+        (Device::Cuda(_), _) => (
+            "lanes on a GPU have no walls".to_owned(),
+            "keep hosts with a GPU to tenants that trust each other (runtime/docs/security.md)",
+        ),
+    };
+    match required {
+        true => Finding::fails("walls", found, advice),
+        false => Finding::skipped("walls", found).and(advice),
+    }
+}
+
 fn free(device: Device) -> String {
     let free = free_device_memory(device).map(|free| format!(", {} free", bytes(free)));
     free.unwrap_or_default()

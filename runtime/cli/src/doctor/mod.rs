@@ -14,8 +14,9 @@ use std::path::Path;
 
 pub(crate) async fn run(flags: Doctor, json: bool) -> Result<()> {
     let mut findings = here::engine(flags.device).await;
-    if let Some(file) = &flags.config {
-        findings.extend(serving(file).await);
+    match &flags.config {
+        Some(file) => findings.extend(serving(file).await),
+        None => findings.push(here::walls(flags.device.unwrap_or_default(), false)),
     }
     let data = flags.data.as_deref().map(data_url).transpose()?;
     if flags.host.host.is_empty() {
@@ -46,10 +47,11 @@ pub(crate) async fn run(flags: Doctor, json: bool) -> Result<()> {
 async fn serving(file: &Path) -> Vec<Finding> {
     let read = || {
         let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
-        let config = HostSettings::from_toml(&text).and_then(HostSettings::check);
+        let settings = HostSettings::from_toml(&text);
+        let config = settings.and_then(|settings| Ok((settings.require_walls, settings.check()?)));
         config.with_context(|| file.display().to_string())
     };
-    let config = match read() {
+    let (require_walls, config) = match read() {
         Ok(config) => config,
         Err(error) => {
             let advice = "write it as runtime/server/docs/http.md has it, under Configuration";
@@ -60,6 +62,7 @@ async fn serving(file: &Path) -> Vec<Finding> {
         "config",
         format!("{} can be used", file.display()),
     )];
+    findings.push(here::walls(config.device, require_walls));
     let examined = examine(&config).await.into_iter();
     findings.extend(examined.map(|Examined { what, outcome }| match outcome {
         Ok(found) => Finding::works(what, found),

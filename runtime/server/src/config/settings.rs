@@ -2,6 +2,7 @@
 
 use super::error::ConfigError;
 use super::limits::Limits;
+use frostline_engine::Isolation;
 use frostline_wire::Quota;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -40,6 +41,11 @@ pub struct HostSettings {
     pub memory_budget: Option<u64>,
     /// Seconds that what runs may go on once the host is told to stop.
     pub drain: u64,
+    /// What a lane of `frostline serve` keeps from one tenant to the next: `shared` keeps its process and clears memory, `tenant` starts
+    /// another process.
+    pub isolation: Isolation,
+    /// Whether `frostline serve` refuses to start where the kernel lacks Landlock or seccomp.
+    pub require_walls: bool,
     /// Must be true to listen beyond loopback without `[tls]`.
     pub plain_http_beyond_loopback: bool,
     /// Addresses and networks (`10.0.0.0/8`) of proxies that say by the PROXY protocol, version 1 or 2, whose connections they pass on. From
@@ -76,6 +82,8 @@ impl Default for HostSettings {
             data: Vec::new(),
             memory_budget: None,
             drain: DRAIN,
+            isolation: Isolation::Shared,
+            require_walls: false,
             plain_http_beyond_loopback: false,
             proxy_protocol_from: Vec::new(),
             tls: None,

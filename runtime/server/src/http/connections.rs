@@ -12,6 +12,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -157,6 +158,14 @@ pub(crate) async fn serve_admin(
             continue;
         };
         let Ok(peer) = stream.peer_cred() else { continue };
+        if let Some(process) = peer.pid().filter(|process| is_own_child(*process)) {
+            tracing::error!(
+                process,
+                "a process that this host started asked for the admin's socket and was refused: one of its lanes or compilers may have been \
+                 taken over"
+            );
+            continue;
+        }
         let admin = Admin::User(peer.uid());
         let (router, stop) = (router.clone().layer(Extension(admin)), stop.clone());
         connections.spawn(async move {
@@ -180,6 +189,12 @@ pub(crate) async fn serve_admin(
             drop(permit);
         });
     }
+}
+
+/// Whether this process started the other: lanes and compilers run strangers' bytes, and have nothing to ask of an admin.
+fn is_own_child(process: i32) -> bool {
+    let ended = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    Pid::from_raw(process).is_some_and(|process| waitid(WaitId::Pid(process), ended).is_ok())
 }
 
 /// Ends when a client lets its turn go by for so long.

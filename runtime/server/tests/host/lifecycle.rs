@@ -3,6 +3,7 @@ use crate::support::TestHost;
 use frostline_server::{Host, HostSettings, StartError};
 use frostline_wire::{ErrorClass, ExtractionRequest, RowFormat};
 use http::{Method, StatusCode};
+use std::io::{Read, Write};
 use std::time::Duration;
 use tokio::net::TcpStream;
 
@@ -210,4 +211,34 @@ async fn the_state_is_its_users_alone() {
     let test = TestHost::start().await;
     let state = std::fs::metadata(test.folder.path().join("state")).unwrap();
     assert_eq!(state.permissions().mode() & 0o777, 0o700);
+}
+
+const SOCKET: &str = "FROSTLINE_TEST_SOCKET";
+
+#[test]
+#[ignore = "a process of a host's own, which `a_process_that_the_host_started_is_no_admin` starts"]
+fn asks_for_the_admins_socket() {
+    let socket = std::env::var_os(SOCKET).unwrap();
+    let mut stream = std::os::unix::net::UnixStream::connect(socket).unwrap();
+    // The host may have closed it already.
+    let _ = stream.write_all(b"GET /v1/tenants HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n");
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    assert_eq!(String::from_utf8_lossy(&answer), "");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_the_host_started_is_no_admin() {
+    let test = TestHost::start().await;
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+    child
+        .args(["--exact", "lifecycle::asks_for_the_admins_socket", "--ignored"])
+        .env(SOCKET, test.folder.path().join("admin.sock"));
+    let ended = tokio::task::spawn_blocking(move || child.output());
+    let ended = ended.await.unwrap().unwrap();
+    let told = String::from_utf8_lossy(&ended.stdout);
+    assert!(ended.status.success() && told.contains("1 passed"), "{told}");
+    // Whoever is no child of the host's is one.
+    test.admin(Method::GET, "/v1/tenants", &serde_json::Value::Null)
+        .await;
 }

@@ -1,8 +1,10 @@
 //! What tenants can do to a host and to each other: the isolation suite as a table, memory after a thousand hostile runs, a neighbour's
-//! speed beside each class of hostile tenant, all of them at once, how many tenants fit, and whether hosts on one state lose what admins write.
+//! speed beside each class of hostile tenant, all of them at once, what walls hold and cost, how many tenants fit, and whether hosts on
+//! one state lose what admins write.
 
 mod room;
 mod updates;
+mod walls;
 
 use crate::report::{Report, median};
 use crate::run::binary;
@@ -55,6 +57,7 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
         beside(report, &scene, &neighbour, &ran).await?;
         drop((neighbour, scene));
         together(report).await?;
+        walls::run(report, &binary()?).await?;
         room::run(report).await
     })?;
     updates::run(report)

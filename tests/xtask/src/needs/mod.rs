@@ -30,7 +30,7 @@ pub(crate) const STORES: &str = "needs_stores";
 pub(crate) const GPU: &str = "needs_gpu";
 
 /// All needs. Where modules lie in one another, all of theirs have to be met.
-pub(crate) const NEEDS: [Need; 10] = [
+pub(crate) const NEEDS: [Need; 11] = [
     Need {
         module: "needs_shared",
         marks: &["shared_file", "FROSTLINE_SHARED"],
@@ -77,6 +77,11 @@ pub(crate) const NEEDS: [Need; 10] = [
         brought_by: "a Linux with /proc",
     },
     Need {
+        module: "needs_walls",
+        marks: &["behind", "lost_lane", "without_walls"],
+        brought_by: "Linux 6.12 or later with Landlock and seccomp",
+    },
+    Need {
         module: GPU,
         marks: &[],
         brought_by: "a machine with an NVIDIA GPU, CUDA 13 and cuDNN 9",
@@ -95,6 +100,7 @@ pub(crate) fn unmet() -> Vec<&'static str> {
             "needs_unshare",
             runs("unshare", &["--mount", "true"]) || runs("unshare", &["--map-root-user", "--mount", "true"]),
         ),
+        ("needs_walls", frostline_walls::missing().is_empty()),
         ("needs_proc", Path::new("/proc/self/clear_refs").exists()),
     ];
     met.into_iter()

@@ -41,7 +41,25 @@ pub(super) fn command(place: &ChildLanes, library: OsString) -> Command {
         .envs(kept)
         .envs(malloc())
         .env(crate::library::PATH_VARIABLE, library)
+        .current_dir("/")
         // Ctrl-C on the host's terminal is for the host, which lets running work finish.
         .process_group(0);
     command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn a_lane_is_told_nothing_of_where_the_host_works_and_what_it_knows() {
+        let command = command(&ChildLanes::new("/bin/lane", ["lanes"]), "/lib/engine.so".into());
+        assert_eq!(command.get_current_dir(), Some(Path::new("/")));
+        let known = malloc().map(|(name, _)| name);
+        let known = [&known[..], &KEPT_VARIABLES, &[crate::library::PATH_VARIABLE]].concat();
+        for (name, _) in command.get_envs() {
+            assert!(known.iter().any(|known| name == *known), "{}", name.display());
+        }
+    }
 }

@@ -1,10 +1,10 @@
 //! A lane whose sessions live in a process of their own.
 
-use super::super::ChildLanes;
 use super::super::batch::{Batch, Output};
 use super::super::config::SMALLEST_RUN;
 use super::super::order::{Ended, Loss, Order};
 use super::super::shared::Shared;
+use super::super::{ChildLanes, Isolation};
 use super::process::{LaneProcess, Lost};
 use crate::EngineError;
 use frostline_tensor::Stage;
@@ -39,6 +39,31 @@ impl ChildLane {
         }
         self.process = None;
         shared.absent(self.index);
+        let id = self.start(shared)?;
+        shared.started(self.index, Some(id), self.empty);
+        Ok(())
+    }
+
+    /// What is given up before a run of another tenant. Whether that run can begin: not where it counted on what was given up.
+    pub(crate) fn change_tenant(&mut self, shared: &Shared) -> bool {
+        if self.place.isolation == Isolation::Shared {
+            let held = self.rest();
+            shared.holds(self.index, held);
+            return true;
+        }
+        self.process = None;
+        match self.start(shared) {
+            Ok(id) => shared.replaced(self.index, id, self.empty),
+            // The lane tries again, with patience.
+            Err(error) => {
+                tracing::warn!(lane = self.index, %error, "a lane has no process for its next tenant");
+                false
+            }
+        }
+    }
+
+    /// Starts a process, within the host's memory; its id.
+    fn start(&mut self, shared: &Shared) -> Result<u32, EngineError> {
         self.book(shared, self.empty)?;
         let mut process = LaneProcess::start(shared.config(), &self.place)?;
         let held = process
@@ -50,8 +75,7 @@ impl ChildLane {
         shared.book_beside(self.index, process.host);
         let id = process.id();
         self.process = Some(process);
-        shared.started(self.index, Some(id), self.empty);
-        Ok(())
+        Ok(id)
     }
 
     /// Reserves what the process holds, where the smallest run has room as well.

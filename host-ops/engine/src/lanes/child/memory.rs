@@ -4,7 +4,9 @@
 use super::super::batch::RunMemory;
 use super::command::{MAPPED_FROM, TRIMMED_BEYOND};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use std::fs;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::OnceLock;
 
 /// What malloc and threads may take of address space beyond what a run comes to touch: the stack of a thread that ONNX Runtime starts
 /// (8 MiB), the ends of blocks and heaps that are never written, and what the process needs to say how the run ended.
@@ -13,27 +15,50 @@ const SLACK: u64 = 16 << 20;
 /// A figure that may be off by more than this part of itself is none.
 const UNSURE: u64 = 16;
 
+/// More than the system has to say of a process.
+const STATUS_BYTES: usize = 16 << 10;
+
+/// What `/proc` says of this process, and where its peak is counted anew. Once the process is behind its walls neither can be opened.
+struct Accounts {
+    status: File,
+    clear: File,
+}
+
+/// `None` where there is no `/proc`.
+fn accounts() -> Option<&'static Accounts> {
+    static ACCOUNTS: OnceLock<Option<Accounts>> = OnceLock::new();
+    let open = || {
+        Some(Accounts {
+            status: File::open("/proc/self/status").ok()?,
+            clear: File::options().write(true).open("/proc/self/clear_refs").ok()?,
+        })
+    };
+    ACCOUNTS.get_or_init(open).as_ref()
+}
+
 /// Bytes that the system counts for this process.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Usage {
+pub(crate) struct Usage {
     /// Its own memory.
     pub(super) anonymous: u64,
     /// Pages of files and shared memory that it has mapped.
     pub(super) shared: u64,
     /// The most of both since [`fresh_usage`].
-    pub(super) peak: u64,
+    pub(crate) peak: u64,
     /// Address space that it may write to and shares with nobody: what [`bound`] counts.
     pub(super) data: u64,
 }
 
-/// Whether the system tells what is taken.
+/// Whether the system tells what is taken. To be asked first before the walls are entered.
 pub(super) fn is_measured() -> bool {
     fresh_usage().is_some()
 }
 
 /// `None` where there is no `/proc`.
-pub(super) fn usage() -> Option<Usage> {
-    let text = fs::read_to_string("/proc/self/status").ok()?;
+pub(crate) fn usage() -> Option<Usage> {
+    let mut text = [0; STATUS_BYTES];
+    let read = accounts()?.status.read_at(&mut text, 0).ok()?;
+    let text = std::str::from_utf8(text.get(..read)?).ok()?;
     let field = |name: &str| {
         let line = text
             .lines()
@@ -198,6 +223,6 @@ impl Meter {
 
 /// What is taken now, from where the peak counts anew.
 fn fresh_usage() -> Option<Usage> {
-    fs::write("/proc/self/clear_refs", "5").ok()?;
+    accounts()?.clear.write_all_at(b"5", 0).ok()?;
     usage()
 }

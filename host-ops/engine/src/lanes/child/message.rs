@@ -1,6 +1,7 @@
 use super::super::batch::{Opened, RunMemory, TensorSpec};
 use crate::Device;
 use frostline_tensor::{OpError, Stage};
+use frostline_walls::Wall;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -19,16 +20,12 @@ pub(super) enum Request {
     },
     /// The network that was wanted lies in the window.
     Network { bytes: usize },
-    /// The network that was wanted lies prepared in this folder.
-    Prepared { folder: PathBuf },
+    /// The network that was wanted lies prepared in the process's folder, until its session is open.
+    Prepared,
     /// There is no such network.
     NoNetwork,
-    /// Leave the network that lies in the window prepared in this folder, holding no more memory than so many bytes.
-    Prepare {
-        bytes: usize,
-        folder: PathBuf,
-        most: u64,
-    },
+    /// Leave the network that lies in the window prepared in the process's folder, holding no more memory than so many bytes.
+    Prepare { bytes: usize, most: u64 },
     /// No run follows for now: keep no memory for it.
     Rest,
     /// Close the session of `stage`, if there is one.
@@ -41,8 +38,8 @@ pub(super) enum Request {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Answer {
-    /// To [`Request::Start`]: it can work; whether the system tells what memory it takes.
-    Ready { measures: bool },
+    /// To [`Request::Start`]: it can work; whether the system tells what memory it takes, and which walls it lacks.
+    Ready { measures: bool, missing: Vec<Wall> },
     /// To [`Request::Start`]: it cannot.
     Unable { reason: String },
     /// There is no session for the stage; its network is wanted.
@@ -81,7 +78,12 @@ pub(super) struct Start {
     pub(super) gauged: bool,
     pub(super) arena_bytes: Option<u64>,
     pub(super) address_space: Option<u64>,
+    /// The one folder that it opens files in.
+    pub(super) folder: Option<PathBuf>,
+    /// Of a process that prepares a network there, and ends: it writes to its folder, which others only read.
     pub(super) limits: Option<Limits>,
+    /// Whether it must not work without one of its walls.
+    pub(super) require_walls: bool,
 }
 
 /// What a process may take that is thrown away.

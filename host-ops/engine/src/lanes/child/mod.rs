@@ -4,6 +4,7 @@
 mod bell;
 mod channel;
 mod command;
+mod entry;
 mod lane;
 mod memory;
 mod message;
@@ -16,7 +17,7 @@ mod serve;
 mod tests;
 pub(super) mod window;
 
+pub use entry::{ConfinedLane, enter_lane};
 pub(super) use lane::ChildLane;
-pub use serve::serve_lane;
 #[cfg(test)]
-pub(crate) use serve::serve_lane_on;
+pub(crate) use memory::usage;

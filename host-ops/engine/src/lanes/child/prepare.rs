@@ -49,11 +49,11 @@ pub(crate) fn prepare(
         files: bytes,
         cpu_seconds: seconds.saturating_mul(config.threads_per_lane as u64),
     };
-    let folder = folder.to_str().ok_or("the folder's path is no UTF-8")?;
-    let process = LaneProcess::start_within(config, place, Some(limits));
+    let folder = folder.canonicalize().map_err(|error| error.to_string())?;
+    let process = LaneProcess::start_in(config, place, Some(folder), Some(limits));
     let mut process = process.map_err(|error| error.to_string())?;
     let (limit, most) = (config.open_deadline, held(network.len()));
-    match process.prepare(network, folder, limit, most, interrupt) {
+    match process.prepare(network, limit, most, interrupt) {
         Ok(Answer::Prepared) => Ok(()),
         Ok(Answer::Failed { error, .. } | Answer::OutOfMemory { error, .. }) => Err(told(error)),
         Ok(_) => Err("the process that prepares it answered out of turn".to_owned()),

@@ -8,17 +8,21 @@ use super::super::{ChildLanes, LanesConfig};
 use super::bell::Bell;
 use super::channel::Channel;
 use super::command::command;
+use super::entry::names;
 use super::message::{Answer, Limits, Request, Seen, Start};
 use super::progress::Progress;
 use super::window::Window;
 use crate::interrupt::Target;
+use crate::prepared::{LaneFolder, Lent, Loan};
 use crate::{EngineError, Interrupt, InterruptCause};
 use frostline_tensor::{Cause, OpError, OpErrorCode, Stage};
+use frostline_walls::Wall;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::ffi::OsString;
 use std::io::{Error, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
@@ -33,6 +37,8 @@ pub(super) struct LaneProcess {
     window: Window,
     bell: Bell,
     grace: Duration,
+    /// The one folder that it reads files in, where stages are lent to it.
+    folder: Option<LaneFolder>,
     /// Bytes that it holds of the host's memory, where lanes go by a device's.
     pub(super) host: Option<u64>,
 }
@@ -52,13 +58,19 @@ impl From<Error> for Lost {
 impl LaneProcess {
     /// Starts the process and waits until it can work.
     pub(super) fn start(config: &LanesConfig, place: &ChildLanes) -> Result<Self, EngineError> {
-        Self::start_within(config, place, None)
+        let prepared = place.prepared.as_ref();
+        let folder = prepared.and_then(|stages| LaneFolder::make(&stages.folder).ok());
+        let path = folder.as_ref().map(|folder| folder.path().to_owned());
+        let mut process = Self::start_in(config, place, path, None)?;
+        process.folder = folder;
+        Ok(process)
     }
 
-    /// [`LaneProcess::start`] of one that never takes more than `limits`.
-    pub(super) fn start_within(
+    /// Starts one that opens files in `folder` alone; with `limits`, which it never goes beyond, it prepares a network there.
+    pub(super) fn start_in(
         config: &LanesConfig,
         place: &ChildLanes,
+        folder: Option<PathBuf>,
         limits: Option<Limits>,
     ) -> Result<Self, EngineError> {
         let failed = |reason: Cause| EngineError::Process {
@@ -67,9 +79,10 @@ impl LaneProcess {
         };
         let library = crate::library::library_path()?;
         let mut process = Self::spawn(place, library.into()).map_err(|error| failed(error.into()))?;
-        match process.greet(config, place, limits) {
-            Ok(Answer::Ready { measures }) => {
-                process.measures(measures);
+        let start = start(config, place, folder, limits);
+        match process.greet(start) {
+            Ok(Answer::Ready { measures, missing }) => {
+                say_what_is_missing(measures, &missing);
                 Ok(process)
             }
             Ok(Answer::Unable { reason }) => Err(failed(reason.into())),
@@ -91,26 +104,13 @@ impl LaneProcess {
             window,
             bell: Bell::new()?,
             grace: place.grace,
+            folder: None,
             host: None,
         })
     }
 
-    fn greet(
-        &mut self,
-        config: &LanesConfig,
-        place: &ChildLanes,
-        limits: Option<Limits>,
-    ) -> Result<Answer, Lost> {
-        self.channel.send(&Request::Start(Start {
-            device: config.device,
-            threads: config.threads_per_lane,
-            sessions: config.sessions_per_lane,
-            session_bytes: config.session_bytes_per_lane,
-            gauged: config.device_memory.is_some(),
-            arena_bytes: config.arena_bytes,
-            address_space: place.address_space,
-            limits,
-        }))?;
+    fn greet(&mut self, start: Start) -> Result<Answer, Lost> {
+        self.channel.send(&Request::Start(start))?;
         let mut progress = Progress {
             killed_at: Some(Instant::now() + START_LIMIT),
             ..Progress::default()
@@ -245,19 +245,6 @@ impl LaneProcess {
         Some(bytes?.saturating_add(self.window.bytes().unwrap_or(0)))
     }
 
-    /// Says once that nothing is known of what runs take.
-    fn measures(&self, measures: bool) {
-        static SAID: Once = Once::new();
-        if !measures {
-            SAID.call_once(|| {
-                tracing::warn!(
-                    "the memory of lanes cannot be measured or bounded, as there is no /proc; the host works, but promises nothing of it: mount \
-                     /proc where memory_budget is to hold"
-                );
-            });
-        }
-    }
-
     /// Gives the process the run. What fails here is not its fault, and it has heard nothing of the run.
     fn hand_over(&mut self, run: &BatchRun<'_>) -> Result<(), OpError> {
         let request = Request::Run {
@@ -281,24 +268,10 @@ impl LaneProcess {
         run: &BatchRun<'_>,
         progress: &mut Progress,
     ) -> Result<(), Lost> {
-        let answer = match source.given(run) {
-            Ok(Given::Prepared(lent)) => {
-                let folder = lent.path().to_owned();
-                progress.lent = Some(lent);
-                Request::Prepared { folder }
-            }
-            Ok(Given::Bytes(network)) => match self.window.write([&*network]) {
-                Ok(()) => Request::Network { bytes: network.len() },
-                Err(error) => {
-                    progress.refusal = Some(not_handed(run.stage, "network", &error));
-                    Request::NoNetwork
-                }
-            },
-            Err(refusal) => {
-                progress.refusal = Some(refusal);
-                Request::NoNetwork
-            }
-        };
+        let answer = self.given(source, run, progress).unwrap_or_else(|refusal| {
+            progress.refusal = Some(refusal);
+            Request::NoNetwork
+        });
         self.channel.send(&answer)?;
         // While it was prepared, the bell was that of another process.
         match run.interrupt.cause() {
@@ -307,11 +280,41 @@ impl LaneProcess {
         }
     }
 
-    /// Has the process leave `network` prepared in `folder`, within `limit` and `most` bytes of memory; its answer.
+    /// The network of `run`: lent in the process's folder, or laid into the window.
+    fn given(
+        &self,
+        source: &Networks,
+        run: &BatchRun<'_>,
+        progress: &mut Progress,
+    ) -> Result<Request, OpError> {
+        let network = match source.given(run)? {
+            Given::Bytes(network) => network,
+            Given::Prepared(lent) => match self.lend(lent) {
+                Ok(loan) => {
+                    progress.lent = Some(loan);
+                    return Ok(Request::Prepared);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "a prepared stage cannot be lent to a lane, which keeps a copy of its weights");
+                    source.bytes(run.stage)?
+                }
+            },
+        };
+        let written = self.window.write([&*network]);
+        written.map_err(|error| not_handed(run.stage, "network", &error))?;
+        Ok(Request::Network { bytes: network.len() })
+    }
+
+    fn lend(&self, lent: Lent) -> std::io::Result<Loan> {
+        let folder = self.folder.as_ref();
+        let folder = folder.ok_or_else(|| Error::other("it has no folder of its own"))?;
+        folder.lend(lent)
+    }
+
+    /// Has the process leave `network` prepared in its folder, within `limit` and `most` bytes of memory; its answer.
     pub(super) fn prepare(
         &mut self,
         network: &[u8],
-        folder: &str,
         limit: Duration,
         most: u64,
         interrupt: &Interrupt,
@@ -323,7 +326,6 @@ impl LaneProcess {
         self.window.write([network])?;
         self.channel.send(&Request::Prepare {
             bytes: network.len(),
-            folder: folder.into(),
             most,
         })?;
         let mut progress = Progress {
@@ -402,6 +404,45 @@ impl Drop for LaneProcess {
         drop(self.child.kill());
         drop(self.child.wait());
     }
+}
+
+fn start(config: &LanesConfig, place: &ChildLanes, folder: Option<PathBuf>, limits: Option<Limits>) -> Start {
+    Start {
+        device: config.device,
+        threads: config.threads_per_lane,
+        sessions: config.sessions_per_lane,
+        session_bytes: config.session_bytes_per_lane,
+        gauged: config.device_memory.is_some(),
+        arena_bytes: config.arena_bytes,
+        address_space: place.address_space,
+        folder,
+        limits,
+        require_walls: place.require_walls,
+    }
+}
+
+/// Says once that nothing is known of what runs take, and which walls are not there.
+fn say_what_is_missing(measures: bool, missing: &[Wall]) {
+    static SAID: Once = Once::new();
+    if measures && missing.is_empty() {
+        return;
+    }
+    SAID.call_once(|| {
+        if !measures {
+            tracing::warn!(
+                "the memory of lanes cannot be measured or bounded, as there is no /proc; the host works, but promises nothing of it: mount \
+                 /proc where memory_budget is to hold"
+            );
+        }
+        if !missing.is_empty() {
+            let missing = names(missing);
+            tracing::warn!(
+                missing,
+                "lanes run without these walls: a network that takes its lane over can do more than it should (runtime/docs/security.md); \
+                 --require-walls refuses that"
+            );
+        }
+    });
 }
 
 /// An error that came while `run` was interrupted comes from that.

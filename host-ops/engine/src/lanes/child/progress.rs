@@ -1,5 +1,5 @@
 use super::super::batch::{Opened, RunEnd, RunError, RunMemory};
-use crate::prepared::Lent;
+use crate::prepared::Loan;
 use frostline_tensor::OpError;
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ pub(super) struct Progress {
     /// Why it was not given.
     pub(super) refusal: Option<OpError>,
     /// What keeps it where it is until it is open.
-    pub(super) lent: Option<Lent>,
+    pub(super) lent: Option<Loan>,
     /// The session that was opened.
     pub(super) opened: Option<Opened>,
     /// Since when the time of the run counts.

@@ -7,23 +7,21 @@ use super::super::run::describe;
 use super::super::source::StageModel;
 use super::super::threads::text_of;
 use super::channel::{Channel, MESSAGE_BYTES};
+use super::entry::{ConfinedLane, out_of_turn};
 use super::memory::{self, Bound, Floor};
 use super::message::{Answer, Request, Seen, Start};
 use super::meter::RunMeter;
 use super::window::{KEPT_BYTES, TENSOR_BYTES, Window};
 use crate::gauge::{Driver, Gauge};
 use crate::prepared::WEIGHTS;
-use crate::{EngineError, Interrupt, InterruptCause, Session, library};
+use crate::{EngineError, Interrupt, InterruptCause, Session};
 use frostline_tensor::{OpError, OpErrorCode, Stage, Tensor};
 use parking_lot::Mutex;
-use rustix::process::{Resource, Rlimit, setrlimit};
 use std::cell::Cell;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{Error, ErrorKind, Result};
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -31,61 +29,39 @@ use std::time::Duration;
 /// Characters of an error's text that are passed on: none takes more than six bytes.
 const TEXT_CHARACTERS: usize = MESSAGE_BYTES / 8;
 
-/// Runs one lane for the process that started this one for [`LanesPlace::Child`](crate::LanesPlace::Child), until that
-/// ends or closes standard input.
-///
-/// Standard input is the channel of messages, standard output the shared memory for tensors; what anybody prints there
-/// later goes to standard error. The process reads no file but ONNX Runtime's library, leaves no core dump, and is ended
-/// with the thread that started it.
-///
-/// # Errors
-/// [`EngineError::Lane`] when standard input is no lane's channel. What goes wrong with a run is told to the other end.
-pub fn serve_lane() -> std::result::Result<(), EngineError> {
-    serve_lane_on(Arc::new(Driver))
-}
+impl ConfinedLane {
+    /// Runs the lane, until the process that started this one ends or closes standard input. What goes wrong with a run is told to the
+    /// other end.
+    ///
+    /// # Errors
+    /// [`EngineError::Lane`] when the other end makes no sense.
+    pub fn serve(self) -> std::result::Result<(), EngineError> {
+        self.serve_on(Arc::new(Driver))
+    }
 
-/// [`serve_lane`] on a device whose memory `gauge` tells.
-pub(crate) fn serve_lane_on(gauge: Arc<dyn Gauge>) -> std::result::Result<(), EngineError> {
-    let served = take_over().and_then(|(channel, window)| serve(channel, window, gauge));
-    match served {
-        Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(()),
-        served => served.map_err(|error| EngineError::Lane { reason: error.into() }),
+    /// [`ConfinedLane::serve`] on a device whose memory `gauge` tells.
+    pub(crate) fn serve_on(self, gauge: Arc<dyn Gauge>) -> std::result::Result<(), EngineError> {
+        match serve(self, gauge) {
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(()),
+            served => served.map_err(|error| EngineError::Lane { reason: error.into() }),
+        }
     }
 }
 
-/// Takes channel and window from where they were inherited, and leaves nothing there that a library could disturb.
-fn take_over() -> Result<(Channel, Window)> {
-    let channel = std::io::stdin().as_fd().try_clone_to_owned()?;
-    let window = std::io::stdout().as_fd().try_clone_to_owned()?;
-    rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
-    rustix::stdio::dup2_stdout(std::io::stderr())?;
-    #[cfg(target_os = "linux")]
-    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-    limit(Resource::Core, 0)?;
-    Ok((Channel::new(UnixStream::from(channel))?, Window::from_fd(window)))
-}
-
-fn limit(resource: Resource, value: u64) -> Result<()> {
-    let limit = Rlimit {
-        current: Some(value),
-        maximum: Some(value),
-    };
-    Ok(setrlimit(resource, limit)?)
-}
-
-fn serve(mut requests: Channel, window: Window, gauge: Arc<dyn Gauge>) -> Result<()> {
-    let Request::Start(start) = requests.receive()? else {
-        return Err(out_of_turn());
-    };
-    let answers = Answers(Arc::new(Mutex::new(requests.sender()?)));
-    if let Err(reason) = prepare(&start) {
-        return answers.send(&Answer::Unable { reason });
-    }
-    answers.send(&Answer::Ready {
-        measures: memory::is_measured(),
-    })?;
+fn serve(lane: ConfinedLane, gauge: Arc<dyn Gauge>) -> Result<()> {
+    let ConfinedLane {
+        mut requests,
+        answers,
+        window,
+        start,
+    } = lane;
     let gauge = Some(gauge).filter(|_| start.gauged);
-    let (runs, networks) = spawn_worker(start, answers, Arc::new(window), gauge)?;
+    let (runs, networks) = spawn_worker(
+        start,
+        Answers(Arc::new(Mutex::new(answers))),
+        Arc::new(window),
+        gauge,
+    )?;
     let mut current = Interrupt::new();
     loop {
         match requests.receive()? {
@@ -106,12 +82,11 @@ fn serve(mut requests: Channel, window: Window, gauge: Arc<dyn Gauge>) -> Result
             }
             Request::Rest => runs.send(Work::Rest).map_err(|_| out_of_turn())?,
             Request::Close { stage } => runs.send(Work::Close(stage)).map_err(|_| out_of_turn())?,
-            Request::Prepare { bytes, folder, most } => {
+            Request::Prepare { bytes, most } => {
                 current = Interrupt::new();
                 let interrupt = current.clone();
                 let wanted = Wanted {
                     bytes,
-                    folder,
                     most,
                     interrupt,
                 };
@@ -121,37 +96,14 @@ fn serve(mut requests: Channel, window: Window, gauge: Arc<dyn Gauge>) -> Result
                 let given = Some(Given::InWindow(bytes));
                 networks.send(given).map_err(|_| out_of_turn())?;
             }
-            Request::Prepared { folder } => {
-                let given = Some(Given::Prepared(folder));
-                networks.send(given).map_err(|_| out_of_turn())?;
+            Request::Prepared => {
+                networks.send(Some(Given::Prepared)).map_err(|_| out_of_turn())?;
             }
             Request::NoNetwork => networks.send(None).map_err(|_| out_of_turn())?,
             Request::End => current.trigger(InterruptCause::Cancelled),
             Request::Start(_) => return Err(out_of_turn()),
         }
     }
-}
-
-fn out_of_turn() -> Error {
-    Error::new(ErrorKind::InvalidData, "a message came out of turn")
-}
-
-fn prepare(start: &Start) -> std::result::Result<(), String> {
-    if let Some(bytes) = start.address_space {
-        limit(Resource::As, bytes).map_err(|error| format!("cannot bound its memory: {error}"))?;
-    }
-    if let Some(limits) = start.limits {
-        let bounds = [
-            (Resource::Data, limits.memory),
-            (Resource::Fsize, limits.files),
-            (Resource::Cpu, limits.cpu_seconds),
-        ];
-        for (resource, most) in bounds {
-            limit(resource, most).map_err(|error| format!("cannot bound what it takes: {error}"))?;
-        }
-    }
-    let ready = library::environment().and_then(|_| crate::session::check_device(start.device));
-    ready.map_err(|error| error.to_string())
 }
 
 /// A run as it was asked for; its batch lies in the window.
@@ -175,7 +127,6 @@ enum Work {
 /// A network that is to be prepared; it lies in the window.
 struct Wanted {
     bytes: usize,
-    folder: PathBuf,
     /// Bytes that the process may hold for it.
     most: u64,
     interrupt: Interrupt,
@@ -185,8 +136,8 @@ struct Wanted {
 enum Given {
     /// So many bytes in the window.
     InWindow(usize),
-    /// In this folder.
-    Prepared(PathBuf),
+    /// In the process's folder.
+    Prepared,
 }
 
 /// The thread that owns the sessions, so that this one is free to hear that a run must end.
@@ -201,6 +152,7 @@ fn spawn_worker(
     let source = Remote {
         answers: answers.clone(),
         window: Arc::clone(&window),
+        folder: start.folder.clone(),
         given: Mutex::new(given),
     };
     let body = move || {
@@ -288,9 +240,10 @@ impl Worker {
         let held = memory::usage().map_or(0, |usage| usage.anonymous);
         let _bound = memory::bound(Some(wanted.most.saturating_sub(held)));
         let network = self.source.window.read(wanted.bytes);
+        let folder = self.start.folder.as_deref().unwrap_or(Path::new("/"));
         let prepared = network.map_err(|error| error.to_string()).and_then(|network| {
             let options = self.sessions.options();
-            let prepared = Session::prepare(&network, &wanted.folder, options, &wanted.interrupt);
+            let prepared = Session::prepare(&network, folder, options, &wanted.interrupt);
             prepared.map_err(|error| error.to_string())
         });
         match prepared {
@@ -425,6 +378,8 @@ impl Answers {
 struct Remote {
     answers: Answers,
     window: Arc<Window>,
+    /// The one that files may be opened in.
+    folder: Option<PathBuf>,
     given: Mutex<Receiver<Option<Given>>>,
 }
 
@@ -432,16 +387,19 @@ impl Remote {
     fn find(&self, stage: &Stage) -> std::result::Result<StageModel, OpError> {
         let asked = self.answers.send(&Answer::Wanted);
         asked.map_err(|error| failed(stage, "ask for the network", &error).into_told())?;
-        match self.given.lock().recv().ok().flatten() {
-            None => Err(OpError::not_found(format!("{}: no network", describe(stage)))),
-            Some(Given::InWindow(bytes)) => {
+        let given = self.given.lock().recv().ok().flatten();
+        match (given, &self.folder) {
+            (Some(Given::InWindow(bytes)), _) => {
                 let network = self.window.read(bytes);
                 let network = network.map_err(|error| failed(stage, "take the network", &error).into_told());
                 network.map(|network| StageModel::Bytes(network.into()))
             }
-            Some(Given::Prepared(folder)) => {
+            (Some(Given::Prepared), Some(folder)) => {
                 memory::widen(fs::metadata(folder.join(WEIGHTS)).map_or(0, |weights| weights.len()));
-                Ok(StageModel::Prepared(folder))
+                Ok(StageModel::Prepared(folder.clone()))
+            }
+            (Some(Given::Prepared) | None, _) => {
+                Err(OpError::not_found(format!("{}: no network", describe(stage))))
             }
         }
     }

@@ -1,0 +1,199 @@
+//! seccomp: the system calls that are left. What is not listed ends the process, so that whoever took it over gets one attempt.
+//!
+//! Found by watching lanes and compilers at work (x86-64, glibc 2.36, ONNX Runtime 1.31.1), and from glibc's sources for other releases.
+
+use crate::{Files, WallError};
+use libc::c_long;
+use seccompiler::{
+    BpfProgram, Error, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch, apply_filter,
+};
+use std::collections::BTreeMap;
+
+/// Allowed whatever their arguments: memory, what is open already, threads, time, the process's own state.
+const ALLOWED: &[c_long] = &[
+    libc::SYS_brk,
+    libc::SYS_clock_getres,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_close,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_fstat,
+    libc::SYS_ftruncate,
+    libc::SYS_futex,
+    libc::SYS_getcpu,
+    libc::SYS_getcwd,
+    libc::SYS_getegid,
+    libc::SYS_geteuid,
+    libc::SYS_getgid,
+    libc::SYS_getpid,
+    libc::SYS_getrandom,
+    libc::SYS_getrusage,
+    libc::SYS_gettid,
+    libc::SYS_gettimeofday,
+    libc::SYS_getuid,
+    libc::SYS_lseek,
+    libc::SYS_madvise,
+    libc::SYS_mremap,
+    libc::SYS_munmap,
+    libc::SYS_nanosleep,
+    libc::SYS_newfstatat,
+    libc::SYS_pread64,
+    libc::SYS_pwrite64,
+    libc::SYS_read,
+    libc::SYS_readlinkat,
+    libc::SYS_readv,
+    libc::SYS_recvfrom,
+    libc::SYS_restart_syscall,
+    libc::SYS_rseq,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_sched_yield,
+    libc::SYS_sendto,
+    libc::SYS_set_robust_list,
+    libc::SYS_set_tid_address,
+    libc::SYS_sigaltstack,
+    libc::SYS_statx,
+    libc::SYS_sysinfo,
+    libc::SYS_uname,
+    libc::SYS_write,
+    libc::SYS_writev,
+];
+
+/// What libraries try and do without: refused, as a kernel does that lacks them. `clone3` takes its flags from memory, where no filter
+/// sees them; glibc then takes `clone`.
+const TRIED: &[c_long] = &[
+    libc::SYS_clone3,
+    libc::SYS_faccessat,
+    libc::SYS_faccessat2,
+    libc::SYS_fadvise64,
+    libc::SYS_get_mempolicy,
+    libc::SYS_ioctl,
+    libc::SYS_mbind,
+    libc::SYS_membarrier,
+    libc::SYS_perf_event_open,
+    libc::SYS_sched_setaffinity,
+    libc::SYS_set_mempolicy,
+];
+
+/// Those that only older processors' kernels have.
+#[cfg(target_arch = "x86_64")]
+const OLDER: (&[c_long], &[c_long]) = (
+    &[libc::SYS_lstat, libc::SYS_readlink, libc::SYS_stat],
+    &[libc::SYS_access, libc::SYS_arch_prctl],
+);
+#[cfg(not(target_arch = "x86_64"))]
+const OLDER: (&[c_long], &[c_long]) = (&[], &[]);
+
+/// `prctl` names a thread, and with newer releases of glibc a mapping.
+const PR_SET_VMA: u64 = 0x5356_4d41;
+
+/// Whether the kernel enforces it.
+pub(crate) fn confine(files: Files<'_>) -> Result<bool, WallError> {
+    let failed = |error: &dyn std::fmt::Display| WallError::new("seccomp", error);
+    let programs = programs(files).map_err(|error| failed(&error))?;
+    for program in &programs {
+        match apply_filter(program) {
+            Ok(()) => {}
+            // As a kernel without it says, and a sandbox that does not let its inmates have one.
+            Err(Error::Seccomp(_)) => return Ok(false),
+            Err(error) => return Err(failed(&error)),
+        }
+    }
+    Ok(true)
+}
+
+/// Of two filters the stricter one's word counts: the first refuses what is tried, the second ends the process at all else.
+fn programs(files: Files<'_>) -> Result<[BpfProgram; 2], seccompiler::BackendError> {
+    let (refused, stricter) = (
+        SeccompAction::Errno(libc::ENOSYS.unsigned_abs()),
+        SeccompAction::KillProcess,
+    );
+    let tried = TRIED.iter().chain(OLDER.1);
+    let tried: BTreeMap<_, _> = tried.map(|call| (*call, Vec::new())).collect();
+    let mut allowed = allowed(files)?;
+    allowed.extend(tried.clone());
+    let compile = |rules, otherwise, action| -> Result<BpfProgram, _> {
+        let architecture = TargetArch::try_from(std::env::consts::ARCH)?;
+        SeccompFilter::new(rules, otherwise, action, architecture)?.try_into()
+    };
+    Ok([
+        compile(tried, SeccompAction::Allow, refused)?,
+        compile(allowed, stricter, SeccompAction::Allow)?,
+    ])
+}
+
+fn allowed(files: Files<'_>) -> Result<BTreeMap<c_long, Vec<SeccompRule>>, seccompiler::BackendError> {
+    let executable = libc::PROT_EXEC.unsigned_abs().into();
+    let own = u64::from(std::process::id());
+    let thread = libc::CLONE_THREAD.unsigned_abs().into();
+    let namespaces = libc::CLONE_NEWNS
+        | libc::CLONE_NEWCGROUP
+        | libc::CLONE_NEWUTS
+        | libc::CLONE_NEWIPC
+        | libc::CLONE_NEWUSER
+        | libc::CLONE_NEWPID
+        | libc::CLONE_NEWNET;
+    let of_clone = thread | u64::from(namespaces.unsigned_abs());
+    let writes = (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC)
+        .unsigned_abs()
+        .into();
+    let mut rules: BTreeMap<c_long, Vec<SeccompRule>> = BTreeMap::from([
+        // Nothing becomes code that was not there before.
+        (libc::SYS_mmap, vec![masked(2, executable, 0)?]),
+        (libc::SYS_mprotect, vec![masked(2, executable, 0)?]),
+        // Threads: no process, and no namespace.
+        (libc::SYS_clone, vec![masked(0, of_clone, thread)?]),
+        // Of no process but this one.
+        (libc::SYS_prlimit64, vec![equal(0, 0)?, equal(0, own)?]),
+        // As `abort` does.
+        (libc::SYS_tgkill, vec![equal(0, own)?]),
+        (
+            libc::SYS_prctl,
+            vec![
+                equal(0, libc::PR_SET_NAME.unsigned_abs().into())?,
+                equal(0, PR_SET_VMA)?,
+            ],
+        ),
+        (
+            libc::SYS_fcntl,
+            [
+                libc::F_DUPFD_CLOEXEC,
+                libc::F_GETFD,
+                libc::F_SETFD,
+                libc::F_GETFL,
+                libc::F_SETFL,
+            ]
+            .into_iter()
+            .map(|command| equal(1, command.unsigned_abs().into()))
+            .collect::<Result<_, _>>()?,
+        ),
+        (libc::SYS_openat, vec![masked(2, writes, 0)?]),
+    ]);
+    if let Files::Write(_) = files {
+        let of_files = [libc::SYS_openat, libc::SYS_unlinkat];
+        rules.extend(of_files.map(|call| (call, Vec::new())));
+        #[cfg(target_arch = "x86_64")]
+        rules.insert(libc::SYS_unlink, Vec::new());
+    }
+    let always = ALLOWED.iter().chain(OLDER.0);
+    rules.extend(always.map(|call| (*call, Vec::new())));
+    Ok(rules)
+}
+
+fn masked(argument: u8, mask: u64, value: u64) -> Result<SeccompRule, seccompiler::BackendError> {
+    rule(argument, SeccompCmpOp::MaskedEq(mask), value)
+}
+
+fn equal(argument: u8, value: u64) -> Result<SeccompRule, seccompiler::BackendError> {
+    rule(argument, SeccompCmpOp::Eq, value)
+}
+
+fn rule(argument: u8, compare: SeccompCmpOp, value: u64) -> Result<SeccompRule, seccompiler::BackendError> {
+    // The kernel reads these arguments as 32 bits, whatever lies above.
+    let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, compare, value)?;
+    SeccompRule::new(vec![condition])
+}

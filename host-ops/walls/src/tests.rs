@@ -1,0 +1,51 @@
+//! What threads behind walls can open. (What a lost process is refused is tried by `tests/isolation`, in a process of its own.)
+
+use super::{Files, Wall, confine, missing};
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::path::Path;
+
+/// What a thread behind walls around `files` says of `tried`; `None` where the kernel has no Landlock, and nothing can be said.
+fn behind<T: Send>(files: Files<'_>, tried: impl FnOnce() -> T + Send) -> Option<T> {
+    let confined = || match confine(files).unwrap().contains(&Wall::Landlock) {
+        true => None,
+        false => Some(tried()),
+    };
+    std::thread::scope(|scope| scope.spawn(confined).join().unwrap())
+}
+
+fn refused<T>(tried: std::io::Result<T>) -> bool {
+    tried.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
+}
+
+mod needs_walls {
+    use super::*;
+
+    #[test]
+    fn neither_wall_is_missing() {
+        assert_eq!(missing(), []);
+    }
+
+    #[test]
+    fn only_files_of_the_own_folder_are_opened() {
+        let (own, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for folder in [&own, &other] {
+            fs::write(folder.path().join("file"), "text").unwrap();
+        }
+        let read = |folder: &Path| fs::read(folder.join("file"));
+        let write = |folder: &Path| File::create(folder.join("made")).map(drop);
+        let (own, other) = (own.path(), other.path());
+        let reader = behind(Files::Read(own), || {
+            (read(own), read(other), fs::read_dir(own).map(drop))
+        });
+        let (inside, outside, listed) = reader.unwrap();
+        assert_eq!(inside.unwrap(), b"text");
+        assert!(refused(outside) && refused(listed));
+        let writer = behind(Files::Write(own), || (write(own), read(other), write(other)));
+        let (inside, read_outside, written_outside) = writer.unwrap();
+        inside.unwrap();
+        assert!(refused(read_outside) && refused(written_outside));
+        let nobody = behind(Files::None, || read(own)).unwrap();
+        assert!(refused(nobody));
+    }
+}

@@ -1,0 +1,255 @@
+//! A lane whose process was taken over, played: one that enters its walls as every lane does, and then tries what a stranger would.
+
+use crate::Scene;
+use anyhow::{Context, Result, bail};
+use nix::sys::ptrace;
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Resource, Rlimit};
+use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The first argument of a process that plays a lost lane, and of one that becomes a program without walls.
+const LOST_LANE: &str = "lost-lane";
+const WITHOUT_WALLS: &str = "without-walls";
+
+/// What the process inherits that it should not.
+const INHERITED: i32 = 9;
+
+/// What ends a process at a system call that it may not make.
+const SIGSYS: i32 = 31;
+
+/// What there is to reach.
+#[derive(Debug, Serialize, Deserialize)]
+struct Target {
+    host: u32,
+    /// Another lane.
+    lane: u32,
+    address: SocketAddr,
+    token: PathBuf,
+    state: PathBuf,
+    socket: PathBuf,
+}
+
+type Attempt = (&'static str, fn(&Target) -> io::Result<()>);
+
+const ATTEMPTS: [Attempt; 20] = [
+    ("read the token", |on| fs::read(&on.token).map(drop)),
+    ("read the key of compiled guests", |on| {
+        fs::read(on.state.join("artefacts/key")).map(drop)
+    }),
+    ("list the state", |on| fs::read_dir(&on.state).map(drop)),
+    ("write to the state", |on| {
+        fs::write(on.state.join("forged"), "forged")
+    }),
+    ("write elsewhere", |_| tempfile::tempfile().map(drop)),
+    ("read the host's environment", |on| {
+        fs::read(format!("/proc/{}/environ", on.host)).map(drop)
+    }),
+    ("open the host's memory", |on| {
+        File::open(format!("/proc/{}/mem", on.host)).map(drop)
+    }),
+    ("read another lane's window", |on| window_of(on.lane)),
+    ("take the host's descriptor", |on| {
+        let host = rustix::process::pidfd_open(pid(on.host)?, PidfdFlags::empty())?;
+        Ok(rustix::process::pidfd_getfd(host, 0, PidfdGetfdFlags::empty()).map(drop)?)
+    }),
+    ("use an inherited descriptor", |_| {
+        nix::unistd::close(INHERITED).map_err(Into::into)
+    }),
+    ("connect to the admin's socket", |on| {
+        UnixStream::connect(&on.socket).map(drop)
+    }),
+    ("connect by TCP", |on| TcpStream::connect(on.address).map(drop)),
+    ("bind by UDP", |_| UdpSocket::bind("127.0.0.1:0").map(drop)),
+    (
+        "become another program",
+        |_| Err(Command::new("/bin/true").exec()),
+    ),
+    ("start a process", |_| Command::new("/bin/true").spawn().map(drop)),
+    ("signal the host", |on| {
+        Ok(rustix::process::test_kill_process(pid(on.host)?)?)
+    }),
+    ("trace the host", |on| {
+        let host = nix::unistd::Pid::from_raw(pid(on.host)?.as_raw_nonzero().get());
+        Ok(ptrace::seize(host, ptrace::Options::empty())?)
+    }),
+    ("limit the host", |on| {
+        let same = Rlimit {
+            current: None,
+            maximum: None,
+        };
+        Ok(rustix::process::prlimit(Some(pid(on.host)?), Resource::Cpu, same).map(drop)?)
+    }),
+    ("make memory to share", |_| {
+        Ok(rustix::fs::memfd_create("shared", rustix::fs::MemfdFlags::empty()).map(drop)?)
+    }),
+    ("change the root", |_| Ok(rustix::process::chroot("/")?)),
+];
+
+fn pid(process: u32) -> io::Result<Pid> {
+    let pid = i32::try_from(process).ok().and_then(Pid::from_raw);
+    pid.ok_or_else(|| io::ErrorKind::InvalidInput.into())
+}
+
+fn window_of(lane: u32) -> io::Result<()> {
+    for entry in fs::read_dir(format!("/proc/{lane}/fd"))? {
+        let path = entry?.path();
+        if fs::read_link(&path)?.to_string_lossy().contains("memfd") {
+            return File::open(path).map(drop);
+        }
+    }
+    Err(io::ErrorKind::NotFound.into())
+}
+
+/// What came of an attempt.
+#[derive(Debug)]
+pub struct Tried {
+    /// What was tried.
+    pub what: &'static str,
+    /// Why not, as the system says; `None` where it succeeded.
+    pub denied: Option<String>,
+}
+
+/// Has `player` (a program that calls [`play`] with its arguments) try everything on the host of `scene`: as a lane behind its walls, or as
+/// any process of the host's user.
+///
+/// # Errors
+/// When it cannot be played.
+pub fn lost_lane(player: &Path, scene: &Scene, walled: bool) -> Result<Vec<Tried>> {
+    let target = target(scene)?;
+    let folder = tempfile::tempdir()?;
+    let folder = folder.path().canonicalize()?;
+    let tries = ATTEMPTS.iter().map(|(what, _)| {
+        let denied = attempt(player, &target, walled.then_some(folder.as_path()), what)?;
+        Ok(Tried { what, denied })
+    });
+    tries.collect()
+}
+
+fn target(scene: &Scene) -> Result<Target> {
+    let lanes = scene.children("lanes")?;
+    Ok(Target {
+        host: scene.process()?,
+        lane: *lanes.first().context("the host has no lane")?,
+        address: scene.bare_address()?,
+        token: scene.folder().join("token"),
+        state: scene.folder().join("state"),
+        socket: scene.socket()?,
+    })
+}
+
+/// Plays the host's part to one process that makes one attempt.
+fn attempt(player: &Path, target: &Target, folder: Option<&Path>, what: &str) -> Result<Option<String>> {
+    let (mut ours, theirs) = UnixStream::pair()?;
+    // As whoever starts a host may leave a descriptor open.
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", &format!(r#"exec {INHERITED}</dev/null; exec "$0" "$@""#)])
+        .arg(player)
+        .args([LOST_LANE, what])
+        .arg(serde_json::to_string(target)?)
+        .args(folder.is_some().then_some("walled"))
+        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .stdout(Stdio::from(tempfile::tempfile()?))
+        .stderr(Stdio::piped());
+    let child = command.spawn()?;
+    // Its end is the child's alone.
+    drop(command);
+    if let Some(folder) = folder {
+        ours.write_all(&start(folder)?)?;
+    }
+    let ended = child.wait_with_output()?;
+    let said = String::from_utf8_lossy(&ended.stderr);
+    if ended.status.signal() == Some(SIGSYS) {
+        return Ok(Some("the system ended it".to_owned()));
+    }
+    if let Some((_, why)) = said.split_once("denied: ") {
+        return Ok(Some(why.trim().to_owned()));
+    }
+    match ended.status.success() {
+        true => Ok(None),
+        false => bail!("{what}: {} {said}", ended.status),
+    }
+}
+
+/// The first message of a host to a lane.
+fn start(folder: &Path) -> Result<Vec<u8>> {
+    let start = serde_json::json!({"start": {
+        "device": "Cpu", "threads": 1, "sessions": 1, "session_bytes": 1 << 20, "gauged": false, "arena_bytes": null,
+        "address_space": null, "folder": folder, "limits": null, "require_walls": true,
+    }});
+    let body = serde_json::to_vec(&start)?;
+    Ok([&u32::try_from(body.len())?.to_le_bytes()[..], &body].concat())
+}
+
+/// Plays a part by `arguments`: a lost lane, or a host on a kernel without walls.
+///
+/// # Errors
+/// When the arguments name no part, or it cannot be played.
+pub fn play(arguments: impl IntoIterator<Item = OsString>) -> Result<()> {
+    let mut arguments = arguments.into_iter();
+    let part = arguments.next().unwrap_or_default();
+    match part.to_str() {
+        Some(LOST_LANE) => play_lost_lane(arguments),
+        Some(WITHOUT_WALLS) => become_without_walls(arguments),
+        _ => bail!("there is no part {}", part.display()),
+    }
+}
+
+/// Whether `argument` names a part of [`play`].
+pub fn is_part(argument: &str) -> bool {
+    [LOST_LANE, WITHOUT_WALLS].contains(&argument)
+}
+
+fn play_lost_lane(arguments: impl Iterator<Item = OsString>) -> Result<()> {
+    let arguments: Vec<String> = arguments.filter_map(|one| one.into_string().ok()).collect();
+    let [what, target, walled @ ..] = arguments.as_slice() else {
+        bail!("it says not what to try");
+    };
+    let target: Target = serde_json::from_str(target)?;
+    let attempt = ATTEMPTS.iter().find(|(name, _)| name == what);
+    let (_, attempt) = attempt.context("there is no such attempt")?;
+    let _lane = match walled {
+        [] => None,
+        _ => Some(frostline_engine::enter_lane()?),
+    };
+    if let Err(error) = attempt(&target) {
+        // Standard error was inherited and is a pipe.
+        io::stderr().write_all(format!("denied: {error}").as_bytes())?;
+    }
+    Ok(())
+}
+
+/// A command that becomes `program` as on a kernel that has neither Landlock nor seccomp. `player` as for [`lost_lane`].
+pub fn without_walls(player: &Path, program: &Path) -> Command {
+    let mut command = Command::new(player);
+    command.arg(WITHOUT_WALLS).arg(program);
+    command
+}
+
+fn become_without_walls(mut arguments: impl Iterator<Item = OsString>) -> Result<()> {
+    use seccompiler::{SeccompAction, SeccompFilter, TargetArch, apply_filter};
+    let program = arguments.next().context("it says not what to become")?;
+    let absent = [
+        libc::SYS_landlock_create_ruleset,
+        libc::SYS_landlock_add_rule,
+        libc::SYS_landlock_restrict_self,
+        libc::SYS_seccomp,
+    ];
+    let filter = SeccompFilter::new(
+        absent.map(|call| (call, Vec::new())).into(),
+        SeccompAction::Allow,
+        SeccompAction::Errno(libc::ENOSYS.unsigned_abs()),
+        TargetArch::try_from(std::env::consts::ARCH)?,
+    )?;
+    let filter: seccompiler::BpfProgram = filter.try_into()?;
+    apply_filter(&filter)?;
+    Err(Command::new(program).args(arguments).exec().into())
+}
