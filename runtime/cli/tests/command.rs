@@ -9,6 +9,8 @@
 
 #[path = "command/doctor.rs"]
 mod doctor;
+#[path = "command/hostile.rs"]
+mod hostile;
 #[path = "command/images.rs"]
 mod images;
 #[path = "command/reports.rs"]

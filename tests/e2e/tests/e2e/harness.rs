@@ -7,6 +7,9 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+/// How long tokens are; shorter ones are not secret.
+const TOKENS: std::ops::Range<usize> = 16..256;
+
 /// A folder of its own for one test, with a small part of the bundled photos below `photos/`.
 pub(crate) struct Scratch {
     folder: tempfile::TempDir,
@@ -143,6 +146,47 @@ impl Scratch {
             arguments,
         )
         .unwrap()
+    }
+}
+
+/// Whatever a test does: no token stands in a file that is not a token's own, be it a log, a report, a state or a run's folder.
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // A test that has failed already says why.
+        if std::thread::panicking() {
+            return;
+        }
+        let mut files = Vec::new();
+        all_files(self.folder.path(), &mut files);
+        let read = |path: &PathBuf| Some((path.clone(), fs::read(path).ok()?));
+        let (tokens, others): (Vec<_>, Vec<_>) = files.iter().filter_map(read).partition(is_token);
+        for (of, token) in &tokens {
+            let token = String::from_utf8_lossy(token);
+            let told =
+                |(_, bytes): &&(PathBuf, Vec<u8>)| String::from_utf8_lossy(bytes).contains(token.trim());
+            let told: Vec<&PathBuf> = others.iter().filter(told).map(|(path, _)| path).collect();
+            assert!(told.is_empty(), "{} stands in {told:?}", of.display());
+        }
+    }
+}
+
+/// Whether a file holds a token and nothing else.
+fn is_token((path, bytes): &(PathBuf, Vec<u8>)) -> bool {
+    let text = String::from_utf8_lossy(bytes);
+    let named = path
+        .file_name()
+        .is_some_and(|name| name.to_string_lossy().contains("token"));
+    let long = (TOKENS.contains(&text.trim().len())) && !text.trim().contains(char::is_whitespace);
+    long && (named || text.starts_with("frost_"))
+}
+
+fn all_files(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => all_files(&entry.path(), files),
+            Ok(kind) if kind.is_file() => files.push(entry.path()),
+            _ => {}
+        }
     }
 }
 
