@@ -171,7 +171,10 @@ impl Scene {
     }
 
     /// The processes that the host started by this command of `frostline`.
-    pub(crate) fn children(&self, command: &str) -> Result<Vec<u32>> {
+    ///
+    /// # Errors
+    /// Where there is no `/proc`.
+    pub fn children(&self, command: &str) -> Result<Vec<u32>> {
         let mut found = Vec::new();
         for task in fs::read_dir(format!("/proc/{}/task", self.host.id()))? {
             let children = fs::read_to_string(task?.path().join("children"))?;
@@ -187,7 +190,7 @@ impl Scene {
     }
 
     /// Where its state, its log and its tokens lie.
-    pub(crate) fn folder(&self) -> &Path {
+    pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
