@@ -33,7 +33,7 @@ pub use lanes::{
     ChildLanes, ConfinedLane, Isolation, LaneStats, Lanes, LanesConfig, LanesPlace, OnBegin, PreparedStages,
     StageSource, TenantLanes, enter_lane,
 };
-pub use library::library_version;
+pub use library::{NO_TELEMETRY, library_version};
 pub use resident::{ResidentSlot, ResidentState};
 pub use session::{Session, SessionOptions};
 pub use slot::TensorSlot;

@@ -13,6 +13,10 @@ use std::sync::Arc;
 /// Names the library by file; wins over every search.
 pub(crate) const PATH_VARIABLE: &str = "ORT_DYLIB_PATH";
 
+/// The environment variable that keeps official builds of ONNX Runtime (1.29 and later) from starting a thread that keeps a database in the
+/// user's cache and sends it to their vendor. By the library's own switch it would have begun before it can be told.
+pub const NO_TELEMETRY: &str = "ORT_DISABLE_TELEMETRY";
+
 /// Where package managers and ONNX Runtime's own archives put shared libraries.
 const SYSTEM_FOLDERS: [&str; 8] = [
     "/usr/local/lib",

@@ -2,6 +2,7 @@
 //!
 //! - [`enter`]: Landlock, seccomp and limits, for the thread that calls it and all that it starts
 //! - [`missing`]: which walls the kernel does not have, or whoever runs this process does not allow
+//! - [`threads`]: tells a thread that was there before and is outside
 //! - [`close_inherited`]: leaves a child process its three standard streams
 //! - [`hide_process`]: keeps a process's memory, descriptors and environment from others of the same user
 //!
@@ -16,7 +17,7 @@ mod process;
 #[cfg(all(test, target_os = "linux"))]
 mod tests;
 
-pub use process::{close_inherited, hide_process};
+pub use process::{close_inherited, hide_process, threads};
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

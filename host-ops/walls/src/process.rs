@@ -34,6 +34,11 @@ pub fn hide_process() -> io::Result<()> {
     Ok(())
 }
 
+/// Threads of this process; `None` where there is no `/proc`.
+pub fn threads() -> Option<usize> {
+    Some(std::fs::read_dir("/proc/self/task").ok()?.count())
+}
+
 /// Closes what a child process inherited beside its standard streams. Only at its start: whoever opened a descriptor since loses it.
 ///
 /// # Errors

@@ -1,9 +1,11 @@
-//! How much memory a host keeps that it no longer needs.
+//! What can only be said to a host before its process starts: how much memory it keeps that it no longer needs, and that nobody is told of
+//! its work.
 //!
 //! Another allocator would need no second start, but keeps more: over 4,000 hostile runs (`isolation` of the benchmarks) a host grows by
 //! 5 MiB with glibc's two arenas, by 58 MiB with jemalloc and by 516 MiB with mimalloc.
 
 use crate::program::this_program;
+use frostline_engine::NO_TELEMETRY;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -22,11 +24,13 @@ const RETURNED: [(&str, &str); 2] = [
 const FEWEST: usize = 2;
 const MOST: usize = 8;
 
-/// Starts this program again with few arenas, unless how many there may be was said before: it can only be said before a process
-/// starts, and by default there are eight for each core, among which a host's short-lived threads scatter what they free. The process
-/// stays the same to whoever started it. Where that fails the host goes on as it is.
+/// Starts this program again with few arenas and without ONNX Runtime's telemetry, unless both were said before: they can only be said
+/// before a process starts. By default there are eight arenas for each core, among which a host's short-lived threads scatter what they
+/// free; and ONNX Runtime sends what it is used for to its vendor. The process stays the same to whoever started it. Where that fails the
+/// host goes on as it is.
 pub(crate) fn keep_few() {
-    if std::env::var_os(ARENAS).is_some() {
+    let arenas = std::env::var_os(ARENAS);
+    if arenas.is_some() && std::env::var_os(NO_TELEMETRY).is_some() {
         return;
     }
     let Ok(program) = this_program() else {
@@ -40,8 +44,9 @@ pub(crate) fn keep_few() {
     let error = Command::new(program)
         .arg0(name)
         .args(arguments)
-        .envs(RETURNED)
-        .env(ARENAS, (cores / 4).clamp(FEWEST, MOST).to_string())
+        .envs(RETURNED.into_iter().filter(|_| arenas.is_none()))
+        .env(ARENAS, arenas.unwrap_or_else(|| (cores / 4).clamp(FEWEST, MOST).to_string().into()))
+        .env(NO_TELEMETRY, "1")
         .exec();
-    tell!("warning: {ARENAS} cannot be set, so this host may keep more memory than it needs: {error}");
+    tell!("warning: {ARENAS} and {NO_TELEMETRY} cannot be set, so this host may keep more memory than it needs, and ONNX Runtime tell its vendor what it is used for: {error}");
 }

@@ -35,7 +35,12 @@ struct Target {
     token: PathBuf,
     state: PathBuf,
     socket: PathBuf,
+    /// A file in the folder of the lane.
+    lent: PathBuf,
 }
+
+/// What a lane may do: shows that it lives to be refused the rest.
+const ALLOWED: Attempt = ("read what it is lent", |on| fs::read(&on.lent).map(drop));
 
 type Attempt = (&'static str, fn(&Target) -> io::Result<()>);
 
@@ -123,9 +128,14 @@ pub struct Tried {
 /// # Errors
 /// When it cannot be played.
 pub fn lost_lane(player: &Path, scene: &Scene, walled: bool) -> Result<Vec<Tried>> {
-    let target = target(scene)?;
-    let folder = tempfile::tempdir()?;
-    let folder = folder.path().canonicalize()?;
+    let held = tempfile::tempdir()?;
+    let folder = held.path().canonicalize()?;
+    let target = target(scene, folder.join("lent"))?;
+    fs::write(&target.lent, "lent")?;
+    let (allowed, _) = ALLOWED;
+    if let Some(why) = attempt(player, &target, walled.then_some(folder.as_path()), allowed)? {
+        bail!("a lane that cannot {allowed} shows nothing: {why}");
+    }
     let tries = ATTEMPTS.iter().map(|(what, _)| {
         let denied = attempt(player, &target, walled.then_some(folder.as_path()), what)?;
         Ok(Tried { what, denied })
@@ -133,7 +143,7 @@ pub fn lost_lane(player: &Path, scene: &Scene, walled: bool) -> Result<Vec<Tried
     tries.collect()
 }
 
-fn target(scene: &Scene) -> Result<Target> {
+fn target(scene: &Scene, lent: PathBuf) -> Result<Target> {
     let lanes = scene.children("lanes")?;
     Ok(Target {
         host: scene.process()?,
@@ -142,6 +152,7 @@ fn target(scene: &Scene) -> Result<Target> {
         token: scene.folder().join("token"),
         state: scene.folder().join("state"),
         socket: scene.socket()?,
+        lent,
     })
 }
 
@@ -154,6 +165,8 @@ fn attempt(player: &Path, target: &Target, folder: Option<&Path>, what: &str) ->
         .args(["-c", &format!(r#"exec {INHERITED}</dev/null; exec "$0" "$@""#)])
         .arg(player)
         .args([LOST_LANE, what])
+        // As every lane is started.
+        .env(frostline_engine::NO_TELEMETRY, "1")
         .arg(serde_json::to_string(target)?)
         .args(folder.is_some().then_some("walled"))
         .stdin(Stdio::from(OwnedFd::from(theirs)))
@@ -214,7 +227,7 @@ fn play_lost_lane(arguments: impl Iterator<Item = OsString>) -> Result<()> {
         bail!("it says not what to try");
     };
     let target: Target = serde_json::from_str(target)?;
-    let attempt = ATTEMPTS.iter().find(|(name, _)| name == what);
+    let attempt = ATTEMPTS.iter().chain([&ALLOWED]).find(|(name, _)| name == what);
     let (_, attempt) = attempt.context("there is no such attempt")?;
     let _lane = match walled {
         [] => None,

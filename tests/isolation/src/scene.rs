@@ -311,7 +311,10 @@ impl Scene {
     }
 
     /// The processes that the host started by this command of `frostline`.
-    pub(crate) fn children(&self, command: &str) -> Result<Vec<u32>> {
+    ///
+    /// # Errors
+    /// Where there is no `/proc`.
+    pub fn children(&self, command: &str) -> Result<Vec<u32>> {
         let mut found = children_of(self.process()?);
         // One that has just ended has no command line.
         let line = |child: &u32| fs::read_to_string(format!("/proc/{child}/cmdline")).unwrap_or_default();
@@ -320,7 +323,7 @@ impl Scene {
     }
 
     /// Where its state, its log and its tokens lie.
-    pub(crate) fn folder(&self) -> &Path {
+    pub fn folder(&self) -> &Path {
         self.world.folder.path()
     }
 

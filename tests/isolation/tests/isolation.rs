@@ -176,6 +176,36 @@ mod needs_walls {
         );
     }
 
+    #[tokio::test(flavor = "multi_thread")]
+    async fn every_thread_of_a_lane_is_behind_its_walls() {
+        let binary = frostline_binary().expect("frostline is not built: run `cargo xtask test`");
+        let scene = Scene::start(&binary, &["--require-walls"]).await.unwrap();
+        let neighbour = Neighbour::start(&scene).await.unwrap();
+        let (_, stop) = watch::channel(true);
+        neighbour.work(stop).await.unwrap();
+        let lanes = scene.children("lanes").unwrap();
+        assert!(!lanes.is_empty());
+        for lane in lanes {
+            let tasks = std::fs::read_dir(format!("/proc/{lane}/task")).unwrap();
+            for task in tasks {
+                let status = std::fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+                assert!(status.contains("Seccomp:\t2") && status.contains("NoNewPrivs:\t1"), "{status}");
+            }
+        }
+        assert_private(&scene.folder().join("state"));
+    }
+
+    /// For the host's user alone, and all below it.
+    fn assert_private(path: &Path) {
+        let metadata = std::fs::symlink_metadata(path).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::mode(&metadata.permissions());
+        assert_eq!(mode & 0o077, 0, "{}: {mode:o}", path.display());
+        if metadata.is_dir() {
+            let entries = std::fs::read_dir(path).unwrap();
+            entries.for_each(|entry| assert_private(&entry.unwrap().path()));
+        }
+    }
+
     /// What a process that nobody confined is refused all the same: only root may do that to a process that hides.
     const HIDDEN: [&str; 6] = [
         "read the host's environment",

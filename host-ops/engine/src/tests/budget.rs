@@ -119,8 +119,10 @@ async fn a_stage_is_prepared_where_there_is_memory_for_that_and_else_runs_from_i
         let made = lanes.submit(&stage(model), batch(2, 1.0)).await;
         assert_eq!(made, Ok(batch(2, 1.0)));
         drop(others);
-        let entries = std::fs::read_dir(folder.path()).unwrap();
-        let prepared = entries.filter(|entry| entry.as_ref().unwrap().path().is_dir());
+        let entries = std::fs::read_dir(folder.path()).unwrap().map(Result::unwrap);
+        // Beside the folders of lanes.
+        let visible = |entry: &std::fs::DirEntry| !entry.file_name().to_string_lossy().starts_with('.');
+        let prepared = entries.filter(|entry| entry.path().is_dir() && visible(entry));
         assert_eq!(prepared.count(), folders, "{model}");
     }
     let stats = wait_for(&lanes, |stats| stats.running == 0);

@@ -44,6 +44,18 @@ async fn a_neighbour_is_served(sandbox: &Sandbox) {
 #[cfg(target_os = "linux")]
 #[test]
 fn the_compiler_limits_its_own_time_before_it_reads_a_guest() {
+    let limits = of_a_reading_compiler("limits");
+    let mut time = limits
+        .lines()
+        .find(|line| line.starts_with("Max cpu time"))
+        .unwrap()
+        .split_whitespace()
+        .skip(3);
+    assert_eq!((time.next(), time.next()), (Some("7"), Some("8")), "{limits}");
+}
+
+/// A file of `/proc` of a compiler that reads its guest.
+fn of_a_reading_compiler(file: &str) -> String {
     let mut compiler = Command::new(frostline_binary().expect("cargo xtask test builds the program"))
         .args(["compile-guest", "--memory-bytes=4294967296", "--cpu-seconds=7"])
         .arg("--memory-reservation=4194304")
@@ -54,16 +66,20 @@ fn the_compiler_limits_its_own_time_before_it_reads_a_guest() {
     // Far more than a pipe holds: once it is written, the compiler is reading.
     let guest = vec![0; 4 << 20];
     compiler.stdin.as_mut().unwrap().write_all(&guest).unwrap();
-    let limits = std::fs::read_to_string(format!("/proc/{}/limits", compiler.id())).unwrap();
-    let mut time = limits
-        .lines()
-        .find(|line| line.starts_with("Max cpu time"))
-        .unwrap()
-        .split_whitespace()
-        .skip(3);
-    assert_eq!((time.next(), time.next()), (Some("7"), Some("8")), "{limits}");
+    let text = std::fs::read_to_string(format!("/proc/{}/{file}", compiler.id())).unwrap();
     compiler.kill().unwrap();
     compiler.wait().unwrap();
+    text
+}
+
+mod needs_walls {
+    use super::*;
+
+    #[test]
+    fn the_compiler_is_behind_its_walls_before_it_reads_a_guest() {
+        let status = of_a_reading_compiler("status");
+        assert!(status.contains("Seccomp:\t2") && status.contains("NoNewPrivs:\t1"), "{status}");
+    }
 }
 
 #[tokio::test]

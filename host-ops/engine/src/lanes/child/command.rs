@@ -1,6 +1,7 @@
 //! How a lane's process is started: what it finds around it.
 
 use super::super::ChildLanes;
+use crate::library::{NO_TELEMETRY, PATH_VARIABLE};
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -40,7 +41,8 @@ pub(super) fn command(place: &ChildLanes, library: OsString) -> Command {
         .env_clear()
         .envs(kept)
         .envs(malloc())
-        .env(crate::library::PATH_VARIABLE, library)
+        .env(PATH_VARIABLE, library)
+        .env(NO_TELEMETRY, "1")
         .current_dir("/")
         // Ctrl-C on the host's terminal is for the host, which lets running work finish.
         .process_group(0);
@@ -57,7 +59,7 @@ mod tests {
         let command = command(&ChildLanes::new("/bin/lane", ["lanes"]), "/lib/engine.so".into());
         assert_eq!(command.get_current_dir(), Some(Path::new("/")));
         let known = malloc().map(|(name, _)| name);
-        let known = [&known[..], &KEPT_VARIABLES, &[crate::library::PATH_VARIABLE]].concat();
+        let known = [&known[..], &KEPT_VARIABLES, &[PATH_VARIABLE, NO_TELEMETRY]].concat();
         for (name, _) in command.get_envs() {
             assert!(known.iter().any(|known| name == *known), "{}", name.display());
         }

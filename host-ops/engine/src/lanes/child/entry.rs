@@ -91,15 +91,16 @@ fn prepare(start: &Start) -> std::result::Result<Vec<Wall>, String> {
     for (resource, most) in limits.into_iter().flatten().chain(space) {
         limit(resource, most).map_err(|error| format!("cannot bound what it takes: {error}"))?;
     }
+    let threads = frostline_walls::threads();
     let ready = library::environment().and_then(|_| session::check_device(start.device));
     ready.map_err(|error| error.to_string())?;
-    let missing = confine(start)?;
+    let missing = confine(start, threads)?;
     match missing.as_slice() {
         [_, ..] if start.require_walls => Err(format!(
-            "walls are required, and it has none of {}; {}",
+            "walls are required, and {} cannot be relied on here; {}",
             names(&missing),
             if start.device == Device::Cpu {
-                "use a kernel with them (5.13 or later), and let the container or service manager permit them, or do not require them"
+                "use Linux 5.13 or later, let the container or service manager permit them, use a library that starts no threads of its own, or do not require them"
             } else {
                 "lanes on a GPU have no walls: use the CPU, or do not require them"
             }
@@ -108,7 +109,7 @@ fn prepare(start: &Start) -> std::result::Result<Vec<Wall>, String> {
     }
 }
 
-fn confine(start: &Start) -> std::result::Result<Vec<Wall>, String> {
+fn confine(start: &Start, threads: Option<usize>) -> std::result::Result<Vec<Wall>, String> {
     if start.device != Device::Cpu {
         // CUDA opens devices and libraries whenever it likes, by calls that differ from driver to driver.
         return Ok(Wall::ALL.to_vec());
@@ -120,7 +121,10 @@ fn confine(start: &Start) -> std::result::Result<Vec<Wall>, String> {
         (Some(folder), None) => Files::Read(folder),
         (Some(folder), Some(_)) => Files::Write(folder),
     };
-    frostline_walls::enter(files).map_err(|error| error.to_string())
+    // A thread that the library started stays outside, with all of the process's memory within its reach.
+    let outside = frostline_walls::threads() != threads;
+    let missing = frostline_walls::enter(files).map_err(|error| error.to_string())?;
+    Ok(if outside { Wall::ALL.to_vec() } else { missing })
 }
 
 pub(super) fn names(walls: &[Wall]) -> String {
