@@ -8,13 +8,32 @@ pub(super) const CRASHES: u32 = 2;
 /// Models under suspicion, at most. A stranger who has more of them crash only gets the oldest forgotten.
 const CASES: usize = 1024;
 
+/// Tenants whose losses are counted, at most; the one with the oldest goes first.
+const TENANTS: usize = 1024;
+
+/// Of the time a model is put away: the first pause of a tenant, which doubles with each further loss, and its longest one. With an hour
+/// that is a second, and a quarter of an hour: some fourteen lanes an hour, however many models are sent.
+const FIRST_PAUSE: u32 = 3600;
+const LONGEST_PAUSE: u32 = 4;
+
 /// Which models crashed the engine, for whom, and how often. A model that two tenants share is judged for each alone, as
-/// it may be the data of one that makes it crash.
+/// it may be the data of one that makes it crash. Lanes that a tenant lost are counted over all its models, as the next may differ by one
+/// byte, and it pauses for longer after each.
 #[derive(Debug)]
 pub(super) struct Quarantine {
     time: Duration,
     /// The latest at the end.
     cases: VecDeque<Case>,
+    /// The latest at the end.
+    losses: VecDeque<Losses>,
+}
+
+/// Lanes that were lost to a tenant's models.
+#[derive(Debug)]
+struct Losses {
+    tenant: String,
+    count: u32,
+    at: Instant,
 }
 
 #[derive(Debug, Clone)]
@@ -42,12 +61,13 @@ impl Quarantine {
         Self {
             time,
             cases: VecDeque::new(),
+            losses: VecDeque::new(),
         }
     }
 
     /// Notes that the process crashed while it ran `model` for `tenant`, and `how` it ended.
     pub(super) fn note(&mut self, now: Instant, tenant: &str, model: &str, how: &str) {
-        self.forget(now);
+        self.count(now, tenant);
         let same = |case: &Case| case.tenant == tenant && case.model == model;
         let before = self.cases.iter().position(same);
         let before = before.and_then(|index| self.cases.remove(index));
@@ -61,6 +81,33 @@ impl Quarantine {
             how: how.to_owned(),
             at: now,
         });
+    }
+
+    /// Counts a lane that was lost to `tenant`, by whatever model.
+    pub(super) fn count(&mut self, now: Instant, tenant: &str) {
+        self.forget(now);
+        let before = self.losses.iter().position(|losses| losses.tenant == tenant);
+        let before = before.and_then(|index| self.losses.remove(index));
+        if self.losses.len() >= TENANTS {
+            self.losses.pop_front();
+        }
+        self.losses.push_back(Losses {
+            tenant: tenant.to_owned(),
+            count: before.map_or(0, |losses| losses.count).saturating_add(1),
+            at: now,
+        });
+    }
+
+    /// How long nothing is run for `tenant`.
+    pub(super) fn pause(&mut self, now: Instant, tenant: &str) -> Option<Duration> {
+        self.forget(now);
+        let losses = self.losses.iter().find(|losses| losses.tenant == tenant)?;
+        let doubled = losses.count.checked_sub(CRASHES)?;
+        let factor = 2_u32.saturating_pow(doubled);
+        let pause = (self.time / FIRST_PAUSE).saturating_mul(factor);
+        let pause = pause.min(self.time / LONGEST_PAUSE);
+        let left = pause.checked_sub(now.saturating_duration_since(losses.at))?;
+        (!left.is_zero()).then_some(left)
     }
 
     /// Whether `model` must not be run for `tenant`.
@@ -82,6 +129,8 @@ impl Quarantine {
         let time = self.time;
         self.cases
             .retain(|case| now.saturating_duration_since(case.at) < time);
+        self.losses
+            .retain(|losses| now.saturating_duration_since(losses.at) < time);
     }
 }
 
@@ -108,6 +157,25 @@ mod tests {
     }
 
     #[test]
+    fn a_tenant_pauses_longer_with_every_lane_whatever_model_it_was() {
+        let (mut quarantine, start) = (Quarantine::new(HOUR), Instant::now());
+        quarantine.note(start, "a", "0", "");
+        assert_eq!(quarantine.pause(start, "a"), None, "it may be chance");
+        let mut now = start;
+        let mut lost = 1;
+        while now < start + HOUR {
+            now += quarantine.pause(now, "a").unwrap_or_default();
+            quarantine.note(now, "a", &lost.to_string(), "");
+            lost += 1;
+            assert_eq!(quarantine.check(now, "a", &lost.to_string()), None);
+        }
+        assert_eq!(lost, 15, "an hour of models that differ by a byte");
+        assert_eq!(quarantine.pause(now, "a"), Some(HOUR / LONGEST_PAUSE));
+        assert_eq!(quarantine.pause(now, "b"), None);
+        assert_eq!(quarantine.pause(now + HOUR, "a"), None);
+    }
+
+    #[test]
     fn crashes_are_forgotten_in_time() {
         let (mut quarantine, start) = (Quarantine::new(HOUR), Instant::now());
         quarantine.note(start, "a", "m", "");
@@ -126,5 +194,9 @@ mod tests {
             quarantine.note(now, "a", &index.to_string(), "");
         }
         assert_eq!(quarantine.cases.len(), CASES);
+        for index in 0..2 * TENANTS {
+            quarantine.count(now, &index.to_string());
+        }
+        assert_eq!(quarantine.losses.len(), TENANTS);
     }
 }

@@ -60,12 +60,19 @@ pub(super) fn one_lane(place: LanesPlace) -> LanesConfig {
 
 /// The lanes on terms by which `rows` are one run.
 pub(super) fn in_runs_of(lanes: &Lanes, rows: usize) -> TenantLanes {
+    in_runs_for("", lanes, rows)
+}
+
+/// The same for `tenant`.
+pub(super) fn in_runs_for(tenant: &str, lanes: &Lanes, rows: usize) -> TenantLanes {
     let terms = Terms {
         fixed_batch: Some(rows),
         ..Terms::default()
     };
     let extraction = "".into();
-    lanes.for_tenant("").on_terms(1, RunTerms { extraction, terms })
+    lanes
+        .for_tenant(tenant)
+        .on_terms(1, RunTerms { extraction, terms })
 }
 
 pub(super) fn stage(model: &str) -> Stage {
