@@ -26,12 +26,17 @@ use tokio_util::task::TaskTracker;
 /// Requests at once that ask guests something outside of extractions: an honest one answers in microseconds, so a few are plenty.
 const ASKING: usize = 8;
 
+/// Models of strangers that are checked at once: one of a tenant's, so that the next tenant's waits for no queue of them.
+const ADMITTING: usize = 2;
+
 /// See the module.
 pub(crate) struct Scheduling {
     /// Extractions, and whoever measures beside them.
     pub(crate) extractions: Arc<Admission>,
     /// Who asks guests something outside of extractions.
     asking: Arc<Admission>,
+    /// Whose uploaded models are checked.
+    admitting: Arc<Admission>,
     measuring: Measuring,
     /// All memory that the host and its lanes may hold.
     pub(crate) memory: Memory,
@@ -50,6 +55,7 @@ impl Scheduling {
         Self {
             extractions: admission("extractions", config.running),
             asking: admission("descriptions", ASKING),
+            admitting: admission("uploaded models", ADMITTING),
             measuring: Measuring::new(admission("profiles", usize::MAX)),
             memory: Memory::new(config.limits.budget(config.memory_budget)),
             uploads: Arc::new(Semaphore::new(upload_units(config.limits.upload_bytes) as usize)),
@@ -80,6 +86,18 @@ impl Scheduling {
             ..allowed
         };
         self.asking.enter(tenant, allowed).await
+    }
+
+    /// Waits for the tenant's turn to have an uploaded model checked.
+    ///
+    /// # Errors
+    /// [`Refusal::Busy`] and [`Refusal::Stopping`].
+    pub(crate) async fn admit(&self, tenant: &str, queued: usize) -> Result<Permit, Refusal> {
+        if self.stopped() {
+            return Err(Refusal::Stopping);
+        }
+        let allowed = Standing { running: 1, queued };
+        self.admitting.enter(tenant, allowed).await
     }
 
     /// Waits for the tenant's turn to measure, `longest` at most; dropping the future gives it up.
