@@ -158,7 +158,10 @@ impl EngineError {
             Self::UnknownOutput { .. } => OpErrorCode::NotFound,
             Self::OutputType { .. } | Self::Device { .. } => OpErrorCode::UnsupportedOperation,
             Self::Interrupted {
-                cause: InterruptCause::Deadline { .. } | InterruptCause::OpenDeadline { .. },
+                cause:
+                    InterruptCause::Deadline { .. }
+                    | InterruptCause::OpenDeadline { .. }
+                    | InterruptCause::HeldUp { .. },
             } => OpErrorCode::Timeout,
             Self::LibraryMissing { .. }
             | Self::LibraryUnusable { .. }
@@ -216,12 +219,13 @@ impl EngineError {
 }
 
 impl EngineError {
-    /// Whether it says nothing of the network and its rows: the host ended, lost what it runs networks with, or lacked memory.
+    /// Whether it says nothing of the network and its rows: the host ended, lost what it runs networks with, or lacked
+    /// memory; or that others waited, who may not wait the next time.
     pub fn is_of_host(&self) -> bool {
         matches!(
             self,
             Self::Interrupted {
-                cause: InterruptCause::Shutdown
+                cause: InterruptCause::Shutdown | InterruptCause::HeldUp { .. }
             } | Self::Threads { .. }
                 | Self::Process { .. }
                 | Self::Memory { .. }

@@ -26,6 +26,14 @@ pub enum InterruptCause {
         /// The longest it may take.
         limit: Duration,
     },
+    /// A run kept another tenant waiting.
+    #[error(
+        "the run was ended after {limit:?}: another tenant was waiting for a lane; take an earlier cut, or a smaller fixed batch"
+    )]
+    HeldUp {
+        /// How long another may be kept waiting by one run.
+        limit: Duration,
+    },
     /// The engine is shutting down.
     #[error("the engine is shutting down")]
     Shutdown,

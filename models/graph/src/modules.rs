@@ -1,8 +1,10 @@
 //! Which modules of the network's source a node lies in, where its exporter noted it.
 
+use crate::Cut;
 use crate::analysis::Analysis;
 use crate::onnx::NodeProto;
-use std::collections::HashMap;
+use std::cell::OnceCell;
+use std::collections::{HashMap, HashSet};
 
 /// The note of torch's newer exporter: a Python list of the paths of the modules around a node, from the root, whose path is empty, to
 /// the operation itself.
@@ -11,13 +13,17 @@ const SCOPES: &str = "pkg.torch.onnx.name_scopes";
 /// Modules that are told of one node: networks nest them ten deep.
 const MOST: usize = 16;
 
+/// Bytes of a note that is read: sixteen paths of 200 bytes, with room to spare.
+const NOTE_BYTES: usize = 16 << 10;
+
 impl NodeProto {
     /// The paths of the modules the node lies in, the outermost first, the root left out: `layer4`, `layer4.0`, `layer4.0.conv1`. None
     /// where the exporter left no note of them.
     pub fn modules(&self) -> Vec<String> {
         let note = self.metadata_props.iter().find(|entry| entry.key == SCOPES);
         match note {
-            Some(note) => scopes(&note.value),
+            Some(note) if note.value.len() <= NOTE_BYTES => scopes(&note.value),
+            Some(_) => Vec::new(),
             None => path(&self.name),
         }
     }
@@ -72,24 +78,31 @@ fn path(name: &str) -> Vec<String> {
     paths
 }
 
-/// For each of `cuts` the modules whose output it is, the outermost first: it is made inside them, and read only outside.
-pub(crate) fn giving(analysis: &Analysis<'_>, cuts: &[&str]) -> Vec<Vec<String>> {
-    let mut modules: HashMap<&str, Vec<String>> = HashMap::new();
-    for &cut in cuts {
-        let producer = analysis.producer(cut);
-        modules.extend(producer.map(|(_, producer)| (cut, producer.modules())));
-    }
+/// Gives each cut the modules whose output it is, the outermost first: it is made inside them, and read only outside.
+pub(crate) fn name(analysis: &Analysis<'_>, cuts: &mut [Cut]) {
+    let names: HashSet<&str> = cuts.iter().map(|cut| cut.name.as_str()).collect();
+    let producer = |name| analysis.producer(name).map(|(_, node)| node.modules());
+    let mut modules: HashMap<&str, Vec<String>> = names
+        .into_iter()
+        .filter_map(|name| Some((name, producer(name)?)))
+        .collect();
     for reader in analysis.model.nodes() {
+        // A note is parsed once a node: a node of 512 inputs may carry a megabyte of it.
+        let inside = OnceCell::new();
         for input in analysis.data_inputs(reader) {
             if let Some(modules) = modules.get_mut(input).filter(|modules| !modules.is_empty()) {
-                let inside = reader.modules();
+                let inside = inside.get_or_init(|| reader.modules());
                 modules.retain(|module| !inside.contains(module));
             }
         }
     }
-    cuts.iter()
-        .map(|cut| modules.remove(cut).unwrap_or_default())
-        .collect()
+    let mut named: Vec<Vec<String>> = cuts
+        .iter()
+        .map(|cut| modules.remove(cut.name.as_str()).unwrap_or_default())
+        .collect();
+    for (cut, modules) in cuts.iter_mut().zip(&mut named) {
+        cut.modules = std::mem::take(modules);
+    }
 }
 
 #[cfg(test)]
@@ -106,6 +119,16 @@ mod tests {
             value: "['', 'layer4', 'layer4.1', 'layer4.1.relu', 'relu_16']".into(),
         });
         assert_eq!(noted.modules(), ["layer4", "layer4.1", "layer4.1.relu"]);
+    }
+
+    #[test]
+    fn a_note_that_is_too_long_is_not_read() {
+        let mut noted = node("Relu", &["x"], &["relu_16"]);
+        noted.metadata_props.push(StringStringEntry {
+            key: SCOPES.into(),
+            value: format!("['', 'layer4', '{}', 'relu_16']", "a".repeat(NOTE_BYTES)),
+        });
+        assert!(noted.modules().is_empty());
     }
 
     #[test]

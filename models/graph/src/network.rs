@@ -46,6 +46,11 @@ pub struct Cut {
 }
 
 impl Cut {
+    /// Bytes that its name and shape take in memory.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        size_of::<Self>() + self.name.len() + size_of_val(self.shape.dims())
+    }
+
     /// Whether it is the output of the module `path`.
     fn is_of(&self, path: &str) -> bool {
         self.modules.iter().any(|module| module == path)
@@ -212,33 +217,31 @@ impl Model {
     /// [`GraphError::Shape`] when a node does not fit its inputs at every batch size, [`GraphError::InputShape`] when the input or
     /// output is of a type or shape that cannot be followed.
     pub fn network(&self) -> Result<Network, GraphError> {
-        self.network_of(&Analysis::of(self)?)
+        let analysis = Analysis::of(self)?;
+        let mut network = self.network_of(&analysis)?;
+        modules::name(&analysis, &mut network.cuts);
+        Ok(network)
     }
 
-    /// [`Model::network`], from an analysis of this model.
+    /// [`Model::network`] from an analysis of this model, without the modules of its cuts.
     pub(crate) fn network_of(&self, analysis: &Analysis<'_>) -> Result<Network, GraphError> {
         let (input, output) = (self.input_name()?, self.output_name()?);
         let head = crate::head::find(analysis, output);
         let first = head.as_ref().and_then(Found::first);
         let shares = self.shares(analysis, output);
         let crossings = sweep::crossings(analysis, input, output);
-        let names: Vec<&str> = crossings.iter().map(|(_, name)| *name).collect();
-        let modules = modules::giving(analysis, &names);
-        let cuts = crossings
-            .into_iter()
-            .zip(modules)
-            .filter_map(|((index, name), modules)| {
-                let info = info(analysis, name)?;
-                Some(Cut {
-                    bytes_per_sample: info.bytes_per_sample(),
-                    name: info.name,
-                    dtype: info.dtype,
-                    shape: info.shape,
-                    compute_share: shares.get(index).copied().unwrap_or(1.0),
-                    before_head: first.is_some_and(|layer| index < layer.index),
-                    modules,
-                })
-            });
+        let cuts = crossings.into_iter().filter_map(|(index, name)| {
+            let info = info(analysis, name)?;
+            Some(Cut {
+                bytes_per_sample: info.bytes_per_sample(),
+                name: info.name,
+                dtype: info.dtype,
+                shape: info.shape,
+                compute_share: shares.get(index).copied().unwrap_or(1.0),
+                before_head: first.is_some_and(|layer| index < layer.index),
+                modules: Vec::new(),
+            })
+        });
         let cuts = cuts.collect();
         let end = |name: &str| {
             let unknown = || GraphError::InputShape {

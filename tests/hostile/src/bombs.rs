@@ -2,7 +2,7 @@
 
 use crate::HostileModel;
 use crate::parts::{hostile, network};
-use frostline_graph::build::{int, integers, node};
+use frostline_graph::build::{int, integers, ints, node};
 use frostline_graph::onnx::{NodeProto, TensorProto, data_type};
 
 pub(crate) fn all() -> Vec<HostileModel> {
@@ -43,6 +43,8 @@ pub(crate) fn all() -> Vec<HostileModel> {
         squared_batch(),
         many_values(),
         slow_start(),
+        endless_window(),
+        endless_products(),
     ]
 }
 
@@ -133,20 +135,20 @@ fn squared_batch() -> HostileModel {
     bomb("squared-batch", nodes, vec![], &["MatMul", "square of the batch"])
 }
 
-/// 5,000 values of 16 MB, each of which is allowed.
+/// 1,000 values of 16 MB, each of which is allowed.
 fn many_values() -> HostileModel {
     let mut nodes = vec![
         node("ReduceSum", &["x"], &["one"]),
         node("Expand", &["one", "large"], &["v0"]),
     ];
-    for index in 0..5000 {
+    for index in 0..1000 {
         nodes.push(node(
             "Neg",
             &[&format!("v{index}")],
             &[&format!("v{}", index + 1)],
         ));
     }
-    nodes.push(node("Identity", &["v5000"], &["bomb"]));
+    nodes.push(node("Identity", &["v1000"], &["bomb"]));
     bomb(
         "many-large-values",
         nodes,
@@ -168,5 +170,40 @@ fn slow_start() -> HostileModel {
         nodes,
         vec![integers("square", &[768, 768])],
         &["MatMul", "weights alone"],
+    )
+}
+
+/// A pool whose window is larger than most images, at two million places: 600 thousand million elements a row in values of 9 MB.
+fn endless_window() -> HostileModel {
+    let window = [ints("kernel_shape", &[512, 512]), ints("pads", &[511; 4])];
+    let nodes = vec![
+        node("ReduceSum", &["x"], &["one"]),
+        node("Expand", &["one", "image"], &["pixels"]),
+        node("MaxPool", &["pixels"], &["bomb"]).with(window),
+    ];
+    bomb(
+        "window-that-takes-minutes",
+        nodes,
+        vec![integers("image", &[1, 1, 1024, 1024])],
+        &["MaxPool", "the work of one row"],
+    )
+}
+
+/// Products of the samples, 1.7 million million multiply-adds a row in values of 16 MB.
+fn endless_products() -> HostileModel {
+    let mut nodes = vec![
+        node("ReduceSum", &["x"], &["one"]),
+        node("Expand", &["one", "square"], &["p0"]),
+    ];
+    for index in 0..200 {
+        let (from, to) = (format!("p{index}"), format!("p{}", index + 1));
+        nodes.push(node("MatMul", &[&from, "p0"], &[&to]));
+    }
+    nodes.push(node("Identity", &["p200"], &["bomb"]));
+    bomb(
+        "products-that-take-minutes",
+        nodes,
+        vec![integers("square", &[2048, 2048])],
+        &["MatMul", "the work of one row"],
     )
 }

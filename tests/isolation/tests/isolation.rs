@@ -189,7 +189,10 @@ mod needs_walls {
             let tasks = std::fs::read_dir(format!("/proc/{lane}/task")).unwrap();
             for task in tasks {
                 let status = std::fs::read_to_string(task.unwrap().path().join("status")).unwrap();
-                assert!(status.contains("Seccomp:\t2") && status.contains("NoNewPrivs:\t1"), "{status}");
+                assert!(
+                    status.contains("Seccomp:\t2") && status.contains("NoNewPrivs:\t1"),
+                    "{status}"
+                );
             }
         }
         assert_private(&scene.folder().join("state"));

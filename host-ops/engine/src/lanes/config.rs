@@ -49,6 +49,8 @@ pub struct LanesConfig {
     pub open_deadline: Duration,
     /// The longest one may run, once its session is open.
     pub run_deadline: Duration,
+    /// The longest one run may keep a tenant waiting that has nothing on a lane.
+    pub hold_up: Duration,
     /// Sessions a lane keeps; the one unused for longest goes first.
     pub sessions_per_lane: usize,
     /// Bytes of the models whose sessions a lane keeps, where its memory is not bounded. One larger model is still run, alone.
@@ -68,6 +70,8 @@ impl LanesConfig {
     ///   what waits longer is better refused and sent again. 1 GiB holds 100 such grants of f32 pixels (10 MB each).
     /// - 2 minutes in the queue and 2 minutes running: VGG19, the slowest of the usual networks, takes 0.36 s a sample
     ///   on one thread, 46 s for a batch of 128; twice that leaves room for a busy machine.
+    /// - 5 seconds beside somebody who waits: ten times what a run takes where its rows allow it. A row of the slowest of the usual networks takes
+    ///   0.36 s, and 5 leave room for a fixed batch of 13 of them.
     /// - 1 minute to open a session: 10,000 layers take 1.6 s, and half a gigabyte of weights from a slow store some
     ///   seconds more. What takes longer was made to take long.
     /// - 64 sessions a lane, and 2 GiB of models where its memory is not bounded: three of the largest usual networks (VGG19, 0.57 GB) with
@@ -90,6 +94,7 @@ impl LanesConfig {
             queue_deadline: Duration::from_secs(120),
             open_deadline: Duration::from_secs(60),
             run_deadline: Duration::from_secs(120),
+            hold_up: Duration::from_secs(5),
             sessions_per_lane: 64,
             session_bytes_per_lane: 2 << 30,
             on_begin: None,

@@ -25,6 +25,8 @@ pub(super) struct Running {
     pub(super) order: Arc<Order>,
     pub(super) since: Instant,
     pub(super) deadline: Deadline,
+    /// Since when its session is open.
+    pub(super) opened: Option<Instant>,
 }
 
 impl Lane {

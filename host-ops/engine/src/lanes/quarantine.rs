@@ -5,126 +5,133 @@ use std::time::{Duration, Instant};
 /// ended the process); a third would cost the neighbours on the lane a third restart and tell nothing new.
 pub(super) const CRASHES: u32 = 2;
 
-/// Crashes of a tenant, with whatever models, before it has to pause: one changed byte makes another model.
-const TENANT_CRASHES: u32 = 2 * CRASHES;
-
-/// The first pause of a tenant; each further crash doubles it.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-
-/// Models and tenants under suspicion, at most of each. Who has more models crash only gets the oldest forgotten, not its pause.
+/// Models under suspicion, at most. A stranger who has more of them crash only gets the oldest forgotten.
 const CASES: usize = 1024;
 
+/// Tenants whose losses are counted, at most; the one with the oldest goes first.
+const TENANTS: usize = 1024;
+
+/// Of the time a model is put away: the first pause of a tenant, which doubles with each further loss, and its longest one. With an hour
+/// that is a second, and a quarter of an hour: some fourteen lanes an hour, however many models are sent.
+const FIRST_PAUSE: u32 = 3600;
+const LONGEST_PAUSE: u32 = 4;
+
 /// Which models crashed the engine, for whom, and how often. A model that two tenants share is judged for each alone, as
-/// it may be the data of one that makes it crash.
+/// it may be the data of one that makes it crash. Lanes that a tenant lost are counted over all its models, as the next may differ by one
+/// byte, and it pauses for longer after each.
 #[derive(Debug)]
 pub(super) struct Quarantine {
     time: Duration,
     /// The latest at the end.
-    models: VecDeque<Case>,
-    /// As `models`, of all that a tenant ran.
-    tenants: VecDeque<Case>,
+    cases: VecDeque<Case>,
+    /// The latest at the end.
+    losses: VecDeque<Losses>,
+}
+
+/// Lanes that were lost to a tenant's models.
+#[derive(Debug)]
+struct Losses {
+    tenant: String,
+    count: u32,
+    at: Instant,
 }
 
 #[derive(Debug, Clone)]
 struct Case {
     tenant: String,
-    /// `None`: all of the tenant's.
-    model: Option<String>,
+    model: String,
     crashes: u32,
     how: String,
     at: Instant,
 }
 
-/// What is not run for now.
+/// A model that is not run any more, for now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Quarantined {
-    pub(super) of: Scope,
     pub(super) crashes: u32,
     /// How the process ended the last time.
     pub(super) how: String,
-    /// How long it is not run.
+    /// How long it will not be run.
     pub(super) left: Duration,
 }
 
-/// What a quarantine holds for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Scope {
-    /// One model of a tenant.
-    Model,
-    /// Whatever the tenant runs.
-    Tenant,
-}
-
 impl Quarantine {
-    /// Crashes are held against a model and its tenant for `time` after the latest.
+    /// Crashes are held against a model for `time` after the latest.
     pub(super) fn new(time: Duration) -> Self {
         Self {
             time,
-            models: VecDeque::new(),
-            tenants: VecDeque::new(),
+            cases: VecDeque::new(),
+            losses: VecDeque::new(),
         }
     }
 
-    /// Notes that the process crashed in a run for `tenant`, and `how` it ended. `model` is `None` where several rows ran together, any of
-    /// which may be at fault.
-    pub(super) fn note(&mut self, now: Instant, tenant: &str, model: Option<&str>, how: &str) {
-        self.forget(now);
-        if model.is_some() {
-            count(&mut self.models, now, tenant, model, how);
+    /// Notes that the process crashed while it ran `model` for `tenant`, and `how` it ended.
+    pub(super) fn note(&mut self, now: Instant, tenant: &str, model: &str, how: &str) {
+        self.count(now, tenant);
+        let same = |case: &Case| case.tenant == tenant && case.model == model;
+        let before = self.cases.iter().position(same);
+        let before = before.and_then(|index| self.cases.remove(index));
+        if self.cases.len() >= CASES {
+            self.cases.pop_front();
         }
-        count(&mut self.tenants, now, tenant, None, how);
+        self.cases.push_back(Case {
+            tenant: tenant.to_owned(),
+            model: model.to_owned(),
+            crashes: before.map_or(0, |case| case.crashes).saturating_add(1),
+            how: how.to_owned(),
+            at: now,
+        });
+    }
+
+    /// Counts a lane that was lost to `tenant`, by whatever model.
+    pub(super) fn count(&mut self, now: Instant, tenant: &str) {
+        self.forget(now);
+        let before = self.losses.iter().position(|losses| losses.tenant == tenant);
+        let before = before.and_then(|index| self.losses.remove(index));
+        if self.losses.len() >= TENANTS {
+            self.losses.pop_front();
+        }
+        self.losses.push_back(Losses {
+            tenant: tenant.to_owned(),
+            count: before.map_or(0, |losses| losses.count).saturating_add(1),
+            at: now,
+        });
+    }
+
+    /// How long nothing is run for `tenant`.
+    pub(super) fn pause(&mut self, now: Instant, tenant: &str) -> Option<Duration> {
+        self.forget(now);
+        let losses = self.losses.iter().find(|losses| losses.tenant == tenant)?;
+        let doubled = losses.count.checked_sub(CRASHES)?;
+        let factor = 2_u32.saturating_pow(doubled);
+        let pause = (self.time / FIRST_PAUSE).saturating_mul(factor);
+        let pause = pause.min(self.time / LONGEST_PAUSE);
+        let left = pause.checked_sub(now.saturating_duration_since(losses.at))?;
+        (!left.is_zero()).then_some(left)
     }
 
     /// Whether `model` must not be run for `tenant`.
     pub(super) fn check(&mut self, now: Instant, tenant: &str, model: &str) -> Option<Quarantined> {
         self.forget(now);
-        let time = self.time;
-        let held = |case: &Case, of, pause: Duration| {
-            let left = pause.saturating_sub(now.saturating_duration_since(case.at));
-            (!left.is_zero()).then(|| Quarantined {
-                of,
+        let case = self
+            .cases
+            .iter()
+            .find(|case| case.tenant == tenant && case.model == model);
+        case.filter(|case| case.crashes >= CRASHES)
+            .map(|case| Quarantined {
                 crashes: case.crashes,
                 how: case.how.clone(),
-                left,
+                left: self.time.saturating_sub(now.saturating_duration_since(case.at)),
             })
-        };
-        let same = |case: &&Case| case.tenant == tenant && case.model.as_deref() == Some(model);
-        let case = self
-            .models
-            .iter()
-            .find(same)
-            .filter(|case| case.crashes >= CRASHES);
-        let of_model = case.and_then(|case| held(case, Scope::Model, time));
-        of_model.or_else(|| {
-            let case = self.tenants.iter().find(|case| case.tenant == tenant)?;
-            let doublings = case.crashes.checked_sub(TENANT_CRASHES + 1)?;
-            let pause = FIRST_PAUSE.saturating_mul(1 << doublings.min(16)).min(time);
-            held(case, Scope::Tenant, pause)
-        })
     }
 
     fn forget(&mut self, now: Instant) {
         let time = self.time;
-        for cases in [&mut self.models, &mut self.tenants] {
-            cases.retain(|case| now.saturating_duration_since(case.at) < time);
-        }
+        self.cases
+            .retain(|case| now.saturating_duration_since(case.at) < time);
+        self.losses
+            .retain(|losses| now.saturating_duration_since(losses.at) < time);
     }
-}
-
-fn count(cases: &mut VecDeque<Case>, now: Instant, tenant: &str, model: Option<&str>, how: &str) {
-    let same = |case: &Case| case.tenant == tenant && case.model.as_deref() == model;
-    let before = cases.iter().position(same);
-    let before = before.and_then(|index| cases.remove(index));
-    if cases.len() >= CASES {
-        cases.pop_front();
-    }
-    cases.push_back(Case {
-        tenant: tenant.to_owned(),
-        model: model.map(str::to_owned),
-        crashes: before.map_or(0, |case| case.crashes).saturating_add(1),
-        how: how.to_owned(),
-        at: now,
-    });
 }
 
 #[cfg(test)]
@@ -136,11 +143,10 @@ mod tests {
     #[test]
     fn two_crashes_put_a_model_away_for_its_tenant_alone() {
         let (mut quarantine, now) = (Quarantine::new(HOUR), Instant::now());
-        quarantine.note(now, "a", Some("m"), "signal: 8");
+        quarantine.note(now, "a", "m", "signal: 8");
         assert_eq!(quarantine.check(now, "a", "m"), None);
-        quarantine.note(now, "a", Some("m"), "signal: 11");
+        quarantine.note(now, "a", "m", "signal: 11");
         let expected = Quarantined {
-            of: Scope::Model,
             crashes: 2,
             how: "signal: 11".to_owned(),
             left: HOUR,
@@ -151,14 +157,33 @@ mod tests {
     }
 
     #[test]
+    fn a_tenant_pauses_longer_with_every_lane_whatever_model_it_was() {
+        let (mut quarantine, start) = (Quarantine::new(HOUR), Instant::now());
+        quarantine.note(start, "a", "0", "");
+        assert_eq!(quarantine.pause(start, "a"), None, "it may be chance");
+        let mut now = start;
+        let mut lost = 1;
+        while now < start + HOUR {
+            now += quarantine.pause(now, "a").unwrap_or_default();
+            quarantine.note(now, "a", &lost.to_string(), "");
+            lost += 1;
+            assert_eq!(quarantine.check(now, "a", &lost.to_string()), None);
+        }
+        assert_eq!(lost, 15, "an hour of models that differ by a byte");
+        assert_eq!(quarantine.pause(now, "a"), Some(HOUR / LONGEST_PAUSE));
+        assert_eq!(quarantine.pause(now, "b"), None);
+        assert_eq!(quarantine.pause(now + HOUR, "a"), None);
+    }
+
+    #[test]
     fn crashes_are_forgotten_in_time() {
         let (mut quarantine, start) = (Quarantine::new(HOUR), Instant::now());
-        quarantine.note(start, "a", Some("m"), "");
-        quarantine.note(start + HOUR / 2, "a", Some("m"), "");
+        quarantine.note(start, "a", "m", "");
+        quarantine.note(start + HOUR / 2, "a", "m", "");
         let left = quarantine.check(start + HOUR, "a", "m").map(|case| case.left);
         assert_eq!(left, Some(HOUR / 2));
         assert_eq!(quarantine.check(start + HOUR * 3 / 2, "a", "m"), None);
-        quarantine.note(start + HOUR * 3 / 2, "a", Some("m"), "");
+        quarantine.note(start + HOUR * 3 / 2, "a", "m", "");
         assert_eq!(quarantine.check(start + HOUR * 3 / 2, "a", "m"), None);
     }
 
@@ -166,30 +191,12 @@ mod tests {
     fn strangers_cannot_make_it_grow() {
         let (mut quarantine, now) = (Quarantine::new(HOUR), Instant::now());
         for index in 0..2 * CASES {
-            quarantine.note(now, "a", Some(&index.to_string()), "");
+            quarantine.note(now, "a", &index.to_string(), "");
         }
-        assert_eq!(quarantine.models.len(), CASES);
-    }
-
-    #[test]
-    fn a_tenant_whose_models_go_on_crashing_pauses_longer_each_time_whatever_they_are_called() {
-        let (mut quarantine, mut now) = (Quarantine::new(HOUR), Instant::now());
-        let mut crashes = 0;
-        let end = now + HOUR;
-        while now < end {
-            let model = crashes.to_string();
-            match quarantine.check(now, "a", &model) {
-                Some(case) => {
-                    assert_eq!(case.of, Scope::Tenant);
-                    now += case.left;
-                }
-                None => {
-                    quarantine.note(now, "a", (crashes % 3 > 0).then_some(&model), "");
-                    crashes += 1;
-                }
-            }
+        assert_eq!(quarantine.cases.len(), CASES);
+        for index in 0..2 * TENANTS {
+            quarantine.count(now, &index.to_string());
         }
-        assert_eq!(crashes, 16, "four at once, then after 1, 2, 4 ... seconds");
-        assert_eq!(quarantine.check(now, "b", "1"), None);
+        assert_eq!(quarantine.losses.len(), TENANTS);
     }
 }

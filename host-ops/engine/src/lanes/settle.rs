@@ -7,7 +7,7 @@ use super::run::describe;
 use super::state::{Phase, State, Told, never_fits, refusal, shutting_down};
 use crate::InterruptCause;
 use frostline_batching::device::{End, Fate, Taken, Verdict};
-use frostline_tensor::{OpError, OpErrorCode};
+use frostline_tensor::{OpError, OpErrorCode, Stage};
 use std::time::Instant;
 
 /// How a run ended: for the device, and why rows have failed, all or those of some parts.
@@ -132,13 +132,19 @@ impl State {
         self.counts.out_of_memory += u64::from(end == End::Aborted);
         let mut put_away = None;
         // A client that leaves, or a host that ends, says nothing about the model.
+        // One that held others up was counted when it was told to end.
+        let counted = matches!(cause, Some(InterruptCause::HeldUp { .. }));
         if !matches!(cause, Some(InterruptCause::Cancelled | InterruptCause::Shutdown)) {
             self.counts.crashes += 1;
             let tenant = order.parts.first().map(|part| &*part.job.customer.tenant);
             tracing::error!(lane = index, tenant, stage, how, "a lane's process was lost");
-            if let (End::Lost, Some(tenant)) = (end, tenant) {
-                let model = (!order.is_joined()).then_some(order.stage.model.as_str());
-                self.quarantine.note(now, tenant, model, how);
+            let alone = order.parts.first().filter(|_| !order.is_joined() && !counted);
+            if let (End::Aborted, Some(part)) = (end, alone) {
+                self.quarantine.count(now, &part.job.customer.tenant);
+            }
+            if let (End::Lost, Some(part)) = (end, alone) {
+                let tenant = &part.job.customer.tenant;
+                self.quarantine.note(now, tenant, &order.stage.model, how);
                 put_away = self.quarantine.check(now, tenant, &order.stage.model);
                 self.counts.quarantines += u64::from(put_away.is_some());
             }
@@ -188,22 +194,24 @@ impl State {
         }
     }
 
-    /// Nothing that is in quarantine is run any more.
+    /// Once a model is put away, nothing of it is run any more for the tenant; and nothing at all while that pauses.
     fn refuse_put_away(&mut self, order: &Order, now: Instant) -> Told {
-        let Some(tenant) = order.tenant() else {
+        let Some(part) = order.parts.first().filter(|_| !order.is_joined()) else {
             return Told::new();
         };
-        let waiting = self.entries.iter();
-        let waiting = waiting.filter(|(_, entry)| *entry.job.customer.tenant == *tenant);
-        let cases: Vec<_> = waiting
-            .filter_map(|(id, entry)| {
-                let case = self.quarantine.check(now, &tenant, &entry.job.stage.model)?;
-                Some((*id, case))
-            })
-            .collect();
-        cases
-            .into_iter()
-            .filter_map(|(id, case)| self.fail(id, |stage| refusal(stage, &case)))
-            .collect()
+        let (tenant, model) = (&part.job.customer.tenant, &order.stage.model);
+        let put_away = self.quarantine.check(now, tenant, model).is_some();
+        let paused = self.quarantine.pause(now, tenant).is_some();
+        let same = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| entry.job.customer.tenant == *tenant)
+            .filter(|(_, entry)| paused || put_away && entry.job.stage.model == *model);
+        let same: Vec<(u64, Stage)> = same.map(|(id, entry)| (*id, entry.job.stage.clone())).collect();
+        let refuse = |(id, stage)| {
+            let refused = self.refused(now, tenant, &stage)?;
+            self.fail(id, |_| refused)
+        };
+        same.into_iter().filter_map(refuse).collect()
     }
 }

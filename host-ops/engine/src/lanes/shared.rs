@@ -98,7 +98,7 @@ impl Shared {
         let guess = self.networks.guess(&job.stage);
         let mut state = self.state.lock();
         let id = state.push(job, reply, guess, now, until)?;
-        self.wake_clock(&mut state, until);
+        self.wake_clock(&mut state, until.min(now + self.config.hold_up));
         drop(state);
         self.work.notify_one();
         Ok(id)
@@ -169,12 +169,12 @@ impl Shared {
 
     /// Lane `index` has the session it needs: from now on the time of the run counts.
     pub(super) fn opened(&self, index: usize) {
-        let limit = self.config.run_deadline;
-        let until = Instant::now() + limit;
+        let (now, limit) = (Instant::now(), self.config.run_deadline);
+        let until = now + limit;
         let late = InterruptCause::Deadline { limit };
         let mut state = self.state.lock();
-        state.set_deadline(index, Deadline { until, late });
-        self.wake_clock(&mut state, until);
+        state.opened(index, now, Deadline { until, late });
+        self.wake_clock(&mut state, until.min(now + self.config.hold_up));
     }
 
     fn to_open(&self, now: Instant) -> Deadline {

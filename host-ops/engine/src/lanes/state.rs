@@ -4,7 +4,7 @@
 use super::job::{Job, Outcome, Reply};
 use super::lane::{Lane, Running};
 use super::order::{Order, Part, Task};
-use super::quarantine::{Quarantine, Quarantined, Scope};
+use super::quarantine::{Quarantine, Quarantined};
 use super::run::{about, describe};
 use super::waits::Waits;
 use super::{LaneStats, LanesConfig, LanesPlace, OnBegin};
@@ -37,6 +37,8 @@ pub(super) struct State {
     pub(super) budget_key: &'static str,
     /// How long a submission waits for a lane.
     pub(super) patience: Duration,
+    /// How long a run may keep another tenant waiting.
+    hold_up: Duration,
     origin: Instant,
     next_id: u64,
     pub(super) counts: LaneStats,
@@ -103,6 +105,7 @@ impl State {
             on_device: config.device_memory.is_some(),
             budget_key: config.budget_key(),
             patience: config.queue_deadline,
+            hold_up: config.hold_up,
             origin: now,
             next_id: 0,
             counts: LaneStats::default(),
@@ -122,9 +125,9 @@ impl State {
             return Err(shutting_down());
         }
         let customer = &job.customer;
-        if let Some(case) = self.quarantine.check(now, &customer.tenant, &job.stage.model) {
+        if let Some(refused) = self.refused(now, &customer.tenant, &job.stage) {
             self.counts.jobs_failed += 1;
-            return Err(refusal(&job.stage, &case));
+            return Err(refused);
         }
         let work = Work {
             id: self.next_id,
@@ -143,6 +146,24 @@ impl State {
         self.next_id += 1;
         self.entries.insert(id, Entry { job, reply, until });
         Ok(id)
+    }
+
+    /// Why nothing of `stage` is run for `tenant` now.
+    pub(super) fn refused(&mut self, now: Instant, tenant: &str, stage: &Stage) -> Option<OpError> {
+        let case = self.quarantine.check(now, tenant, &stage.model);
+        if let Some(case) = case {
+            return Some(refusal(stage, &case));
+        }
+        let left = self.quarantine.pause(now, tenant)?;
+        Some(OpError::of_host(
+            OpErrorCode::RuntimeError,
+            format!(
+                "{}: models of yours crashed lanes or kept others waiting, so that nothing of yours is run for {} seconds; run them with ONNX Runtime on a \
+                 machine of your own to find the layer or the data at fault",
+                describe(stage),
+                left.as_secs() + 1
+            ),
+        ))
     }
 
     /// Nobody waits for a submission any more: takes it out, and ends the runs that were only for it.
@@ -217,6 +238,7 @@ impl State {
             order,
             since: now,
             deadline: deadline.clone(),
+            opened: None,
         });
     }
 
@@ -251,10 +273,11 @@ impl State {
         }
     }
 
-    /// What lane `index` runs has another deadline from now on.
-    pub(super) fn set_deadline(&mut self, index: usize, deadline: Deadline) {
+    /// Lane `index` has the session that its run needs: it has another deadline from now on.
+    pub(super) fn opened(&mut self, index: usize, now: Instant, deadline: Deadline) {
         if let Some(running) = self.lanes.get_mut(index).and_then(|lane| lane.running.as_mut()) {
             running.deadline = deadline;
+            running.opened = Some(now);
         }
     }
 
@@ -304,7 +327,7 @@ impl State {
         let late = late.filter(|running| running.order.interrupt.cause().is_none());
         waiting
             .map(|(_, entry)| entry.until)
-            .chain(late.map(|running| running.deadline.until))
+            .chain(late.map(|running| self.deadline(running).until))
             .min()
     }
 
@@ -323,17 +346,41 @@ impl State {
             .filter_map(|id| self.fail(id, |stage| waited_too_long(stage, patience)))
             .collect();
         let runs = self.lanes.iter().filter_map(|lane| lane.running.as_ref());
-        let late = runs.filter(|r| r.deadline.until <= now && r.order.interrupt.cause().is_none());
-        let late: Vec<_> = late
-            .map(|r| (Arc::clone(&r.order), r.deadline.late.clone()))
-            .collect();
-        for (order, cause) in late {
-            order.interrupt.trigger(cause.clone());
+        let running = runs.filter(|running| running.order.interrupt.cause().is_none());
+        let deadlines = running.map(|running| (Arc::clone(&running.order), self.deadline(running)));
+        let late: Vec<_> = deadlines.filter(|(_, deadline)| deadline.until <= now).collect();
+        for (order, Deadline { late, .. }) in late {
+            order.interrupt.trigger(late.clone());
             if let (false, Some(part)) = (order.is_joined(), order.parts.first()) {
-                told.extend(self.fail(part.id, |stage| about(stage, &EngineError::from(cause))));
+                if let InterruptCause::HeldUp { .. } = late {
+                    self.quarantine.count(now, &part.job.customer.tenant);
+                }
+                told.extend(self.fail(part.id, |stage| about(stage, &EngineError::from(late))));
             }
         }
         told
+    }
+
+    /// When a run is ended: earlier where it keeps a tenant waiting that has nothing on any lane.
+    fn deadline(&self, running: &Running) -> Deadline {
+        let of_its_own = |tenant: &str| {
+            let mut parts = running.order.parts.iter();
+            parts.any(|part| &*part.job.customer.tenant == tenant)
+        };
+        let runs = self.lanes.iter().filter_map(|lane| lane.running.as_ref());
+        let parts = runs.flat_map(|running| &running.order.parts);
+        let served: HashSet<&str> = parts.map(|part| &*part.job.customer.tenant).collect();
+        let waiting = self.entries.values().filter(|entry| {
+            let tenant = &*entry.job.customer.tenant;
+            !served.contains(tenant) && !of_its_own(tenant)
+        });
+        let waiting = waiting.filter_map(|entry| entry.until.checked_sub(self.patience));
+        let held_up = waiting.min().zip(running.opened).map(|(waits, opened)| Deadline {
+            until: waits.max(opened) + self.hold_up,
+            late: InterruptCause::HeldUp { limit: self.hold_up },
+        });
+        let earlier = held_up.filter(|held_up| held_up.until < running.deadline.until);
+        earlier.unwrap_or_else(|| running.deadline.clone())
     }
 
     /// Gives up all that there is; what the callers of what does not run are told.
@@ -388,28 +435,14 @@ pub(super) fn never_fits(stage: &Stage, needs: u64, most: u64, key: &str) -> OpE
 }
 
 pub(super) fn refusal(stage: &Stage, case: &Quarantined) -> OpError {
-    let Quarantined {
-        of,
-        crashes,
-        how,
-        left,
-    } = case;
-    let stage = describe(stage);
-    match of {
-        Scope::Model => OpError::runtime(format!(
-            "{stage}: this model crashed the engine {crashes} times (the last time: {how}) and is not run again for {} minutes; run it with \
-             ONNX Runtime on a machine of your own to find the layer or the data at fault",
-            left.as_secs().div_ceil(60)
-        )),
-        Scope::Tenant => OpError::of_host(
-            OpErrorCode::RuntimeError,
-            format!(
-                "{stage}: models of this tenant crashed the engine {crashes} times (the last time: {how}); none of them runs for {} s; remove \
-                 those that crash",
-                left.as_secs_f64().ceil()
-            ),
-        ),
-    }
+    let minutes = case.left.as_secs().div_ceil(60);
+    OpError::runtime(format!(
+        "{}: this model crashed the engine {} times (the last time: {}) and is not run again for {minutes} minutes; run \
+         it with ONNX Runtime on a machine of your own to find the layer or the data at fault",
+        describe(stage),
+        case.crashes,
+        case.how
+    ))
 }
 
 fn waited_too_long(stage: &Stage, limit: Duration) -> OpError {

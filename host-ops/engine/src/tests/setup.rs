@@ -26,7 +26,7 @@ impl StageSource for Source {
             "endless" => return Ok(slow(256, 4000).into()),
             "pixels" => return Ok(pixels().into()),
             "deep" => return Ok(deep(20_000).into()),
-            name if name.starts_with("divided") => return Ok(divided().into()),
+            "divided" => return Ok(divided().into()),
             "folded" => return Ok(folded().into()),
             "hungry" => return Ok(hungry().into()),
             "wide" => return Ok(wide().into()),
@@ -60,12 +60,19 @@ pub(super) fn one_lane(place: LanesPlace) -> LanesConfig {
 
 /// The lanes on terms by which `rows` are one run.
 pub(super) fn in_runs_of(lanes: &Lanes, rows: usize) -> TenantLanes {
+    in_runs_for("", lanes, rows)
+}
+
+/// The same for `tenant`.
+pub(super) fn in_runs_for(tenant: &str, lanes: &Lanes, rows: usize) -> TenantLanes {
     let terms = Terms {
         fixed_batch: Some(rows),
         ..Terms::default()
     };
     let extraction = "".into();
-    lanes.for_tenant("").on_terms(1, RunTerms { extraction, terms })
+    lanes
+        .for_tenant(tenant)
+        .on_terms(1, RunTerms { extraction, terms })
 }
 
 pub(super) fn stage(model: &str) -> Stage {

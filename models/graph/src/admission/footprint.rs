@@ -4,7 +4,7 @@ use super::{empty, growth};
 use crate::kinds::{Kind, Kinds};
 use crate::onnx::NodeProto;
 use crate::operators;
-use crate::values::{Line, Probes};
+use crate::values::{Line, Probes, SIZES};
 use crate::{GraphError, Model};
 use std::collections::{HashMap, HashSet};
 
@@ -63,26 +63,35 @@ impl Model {
 }
 
 /// The footprint of a stranger's model, within `limits`; no kernel of it is given an axis of size 0.
-pub(super) fn check(model: &Model, limits: &ModelLimits) -> Result<Footprint, GraphError> {
-    let mut constant_work = 0;
+pub(crate) fn check(model: &Model, limits: &ModelLimits) -> Result<Footprint, GraphError> {
+    let (mut before, mut row) = (0_u64, 0_u64);
     let footprint = walk(model, &mut |node, size, work| {
+        let (name, operator) = (|| shown(node.label()), || shown(&node.op_type));
         if size.of_one() > limits.value_bytes {
             return Err(Inadmissible::ValueSize {
-                node: shown(node.label()),
-                operator: shown(&node.op_type),
+                node: name(),
+                operator: operator(),
                 bytes: size.of_one(),
                 limit: limits.value_bytes,
             });
         }
-        constant_work = work.saturating_add(constant_work);
-        if constant_work <= limits.constant_work {
-            return Ok(());
+        before = before.saturating_add(work.before);
+        row = row.saturating_add(work.row);
+        if before > limits.constant_work {
+            return Err(Inadmissible::ConstantWork {
+                node: name(),
+                operator: operator(),
+                limit: limits.constant_work,
+            });
         }
-        Err(Inadmissible::ConstantWork {
-            node: shown(node.label()),
-            operator: shown(&node.op_type),
-            limit: limits.constant_work,
-        })
+        if row > limits.row_work {
+            return Err(Inadmissible::RowWork {
+                node: name(),
+                operator: operator(),
+                limit: limits.row_work,
+            });
+        }
+        Ok(())
     })?;
     for (what, size, limit) in [
         ("alive at once", footprint.alive, limits.alive_bytes),
@@ -96,10 +105,18 @@ pub(super) fn check(model: &Model, limits: &ModelLimits) -> Result<Footprint, Gr
     Ok(footprint)
 }
 
-/// Calls `each` with the size of every output, and the work it takes an engine to make it before the first run.
+/// What making a value takes, in multiply-adds.
+struct Work {
+    /// An engine, when it opens the model.
+    before: u64,
+    /// A run of one row.
+    row: u64,
+}
+
+/// Calls `each` with the size of every output, and the work of making it.
 fn walk(
     model: &Model,
-    each: &mut impl FnMut(&NodeProto, Size, u64) -> Result<(), Inadmissible>,
+    each: &mut impl FnMut(&NodeProto, Size, Work) -> Result<(), Inadmissible>,
 ) -> Result<Footprint, GraphError> {
     let mut probes = Probes::start(model)?;
     let mut memory = Memory::start(model, &probes)?;
@@ -114,7 +131,7 @@ fn walk(
         for name in node.output.iter().filter(|name| !name.is_empty()) {
             let elements = memory.elements_of(name, node, &probes)?;
             let size = memory.make(name, elements, &probes);
-            each(node, size, memory.work_before(name, node, &probes))?;
+            each(node, size, memory.work(name, elements, node, &probes))?;
         }
         memory.leave(index, node);
     }
@@ -196,13 +213,22 @@ impl<'a> Memory<'a> {
         bytes
     }
 
-    /// The multiply-adds of a value that derives from weights alone, which engines compute when they open the model.
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-    fn work_before(&self, name: &str, node: &NodeProto, probes: &Probes) -> u64 {
-        match self.kinds.get(name) {
-            Kind::Constant => crate::cost::work(node, probes) as u64,
-            _ => 0,
+    /// The work of a value: what derives from weights alone is computed when an engine opens the model, the rest in each run.
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss
+    )]
+    fn work(&self, name: &str, elements: Size, node: &NodeProto, probes: &Probes) -> Work {
+        if self.kinds.get(name) == Kind::Constant {
+            let before = crate::cost::work(node, probes) as u64;
+            return Work { before, row: 0 };
         }
+        // It grows with the value from one row to the batch that was looked at.
+        let batch = elements.per_sample.saturating_mul(SIZES.0 as u64);
+        let part = elements.of_one() as f64 / (elements.fixed.saturating_add(batch).max(1)) as f64;
+        let row = (crate::cost::time(node, probes) * part) as u64;
+        Work { before: 0, row }
     }
 
     /// Lets go of what node `index` was the last to read, and of what nobody reads. What derives from weights alone stays: engines

@@ -30,6 +30,13 @@ pub struct ModelLimits {
     /// Multiply-adds on weights alone, which an engine does when it opens the model: some seconds on one core. Exports that turn or scale
     /// their weights first touch each once or twice, 140 million in VGG.
     pub constant_work: u64,
+    /// What one row takes in multiply-adds, or what takes as long: a core does some 120 thousand million a second. VGG-19, the heaviest of the usual
+    /// networks, takes 36 thousand million at 224x224 pixels and 20 times that at 1024x1024; ten seconds a row keep everybody else waiting.
+    pub row_work: u64,
+    /// Places to cut at: the deepest of the usual networks has 44, ResNet-1001 some 500. Each is kept in memory for as long as the model is.
+    pub cuts: usize,
+    /// Bytes of what is kept of all cuts together: 44 of them take 5 KB.
+    pub cut_bytes: usize,
 }
 
 impl Default for ModelLimits {
@@ -47,6 +54,9 @@ impl Default for ModelLimits {
             alive_bytes: 1 << 30,
             all_bytes: 8 << 30,
             constant_work: 10_000_000_000,
+            row_work: 1_200_000_000_000,
+            cuts: 2048,
+            cut_bytes: 256 << 10,
         }
     }
 }

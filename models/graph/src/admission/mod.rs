@@ -1,7 +1,7 @@
 //! The check of a stranger's model before anything else looks at it.
 
 mod empty;
-mod footprint;
+pub(crate) mod footprint;
 mod growth;
 mod limits;
 mod refusal;
@@ -13,7 +13,7 @@ pub use footprint::{Footprint, Size};
 pub use limits::ModelLimits;
 pub use refusal::Inadmissible;
 
-use crate::{Cut, GraphError, Model};
+use crate::{Cut, GraphError, Model, Network};
 use bytes::Bytes;
 use prost::Message;
 
@@ -32,6 +32,35 @@ impl Model {
         let model = crate::contract::network_from(proto)?;
         footprint::check(&model, limits)?;
         Ok(model)
+    }
+}
+
+impl Network {
+    /// Whether what is kept of the cuts stays within `limits`.
+    ///
+    /// # Errors
+    /// [`GraphError::Inadmissible`].
+    pub fn check_cuts(&self, limits: &ModelLimits) -> Result<(), GraphError> {
+        let (count, limit) = (self.cuts.len(), limits.cuts);
+        if count > limit {
+            return Err(Inadmissible::Count {
+                place: "the model".into(),
+                what: "places to cut at",
+                count,
+                limit,
+            }
+            .into());
+        }
+        let bytes = self.cuts.iter().map(Cut::kept_bytes).sum();
+        match limits.cut_bytes {
+            limit if bytes > limit => Err(Inadmissible::CutBytes {
+                cuts: count,
+                bytes,
+                limit,
+            }
+            .into()),
+            _ => Ok(()),
+        }
     }
 }
 

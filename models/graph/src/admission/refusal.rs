@@ -211,6 +211,32 @@ pub enum Inadmissible {
         /// The limit.
         limit: u64,
     },
+    /// A row would keep a processor too long.
+    #[error(
+        "node `{node}` ({operator}) brings the work of one row to more than {limit} multiply-adds, or what takes as long; export the \
+         network for smaller images, or cut it before this node"
+    )]
+    RowWork {
+        /// The node.
+        node: String,
+        /// Its operator.
+        operator: String,
+        /// The limit.
+        limit: u64,
+    },
+    /// What is kept of its cuts is too large.
+    #[error(
+        "the names and shapes of the model's {cuts} cuts take {bytes} bytes; at most {limit} are kept of a model: export it with \
+         shorter names"
+    )]
+    CutBytes {
+        /// How many there are.
+        cuts: usize,
+        /// What they take.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
     /// All values together are too large.
     #[error(
         "the network's values take {bytes} bytes {what} for one sample; at most {limit} are taken: export it for smaller \

@@ -25,7 +25,9 @@ pub(super) const OPERATORS: &[Operator] = &[
         .weights(1..3)
         .numbers(true)
         .constant(Some(changes_nothing)),
-    normalization("LRN", 1).rows(on_first_axis),
+    normalization("LRN", 1)
+        .rows(on_first_axis)
+        .taps(|node| node.int("size").map_or(1.0, |size| size as f64)),
     normalization("LayerNormalization", 17)
         .rows(layer_normalization)
         .weights(1..3)

@@ -1,3 +1,4 @@
+use crate::onnx::NodeProto;
 use crate::values::{Context, Growth, Literal, RowView, Ruled, Samples, Sizes, Value, Why};
 use std::ops::Range;
 
@@ -12,6 +13,9 @@ pub(crate) type RowRule = fn(&RowView<'_>) -> Option<Samples>;
 
 /// Gives an operator's multiply-adds; for operators without any, the elements it reads or writes.
 pub(crate) type WorkRule = fn(&Sizes<'_>) -> f64;
+
+/// Gives how many elements an operator reads for each it writes.
+pub(crate) type TapsRule = fn(&NodeProto) -> f64;
 
 /// Checks that the shape of a node's result follows the batch in a straight line.
 pub(crate) type GrowthRule = fn(&Growth<'_>) -> Result<(), Why>;
@@ -34,6 +38,8 @@ pub(crate) struct Operator {
     /// Whether the row rule tells of every output, not only of the first.
     pub(crate) like_outputs: bool,
     pub(crate) work: WorkRule,
+    /// Elements it reads for each it writes, where that is more than what it is given: the places of a pool's window.
+    pub(crate) taps: TapsRule,
     pub(crate) effort: Effort,
     pub(crate) growth: GrowthRule,
     pub(crate) straight: StraightRule,
@@ -88,6 +94,7 @@ impl Operator {
             rows: |_| None,
             like_outputs: false,
             work: |sizes| sizes.touched(),
+            taps: |_| 1.0,
             effort: Effort::Computing,
             growth: |_| Ok(()),
             straight: |growth| growth.moving().is_empty(),
@@ -114,6 +121,6 @@ macro_rules! rows_say {
 
 rows_say! {
     versions: Option<(i64, i64)>, shape: ShapeRule, literal: LiteralRule, rows: RowRule, like_outputs: bool,
-    work: WorkRule, effort: Effort, growth: GrowthRule, straight: StraightRule, shrinks: bool, weights: Range<usize>,
+    work: WorkRule, taps: TapsRule, effort: Effort, growth: GrowthRule, straight: StraightRule, shrinks: bool, weights: Range<usize>,
     numbers: bool, constant: Option<ConstantRule>, rearranges: bool, reads_shape: bool, head: HeadPart
 }

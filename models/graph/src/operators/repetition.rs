@@ -20,6 +20,8 @@ pub(super) const OPERATORS: &[Operator] = &[
 const fn scaling(name: &'static str, since: i64) -> Operator {
     Operator::new(name, since, resize)
         .rows(axis_kept)
+        // Cubic interpolation, along two axes.
+        .taps(|_| 16.0)
         .growth(resize_growth)
 }
 

@@ -4,7 +4,7 @@ use super::normalization::on_first_axis;
 use super::operator::Effort::Pooling;
 use super::operator::HeadPart::{Layer, Tail};
 use super::operator::Operator;
-use crate::onnx::data_type;
+use crate::onnx::{NodeProto, data_type};
 use crate::values::{Context, Growth, Ruled, SLIDES, Unresolved, Value, Why, mismatch, signed};
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -32,11 +32,19 @@ pub(super) const OPERATORS: &[Operator] = &[
 const fn pool(name: &'static str, since: i64) -> Operator {
     Operator::new(name, since, pooled)
         .rows(on_first_axis)
+        .taps(window_places)
         .growth(|growth| growth.batch_first())
 }
 
 const fn global_pool(name: &'static str, since: i64) -> Operator {
     Operator::new(name, since, pooled_globally).rows(on_first_axis)
+}
+
+/// The places of a pool's window.
+#[allow(clippy::cast_precision_loss)]
+fn window_places(node: &NodeProto) -> f64 {
+    let kernel = node.ints("kernel_shape").unwrap_or_default();
+    kernel.iter().map(|&size| size as f64).product()
 }
 
 /// A window along one axis.

@@ -6,6 +6,7 @@ mod growth;
 mod heads;
 mod hostile;
 mod independence;
+mod limits;
 mod names;
 mod parameters;
 mod parts;

@@ -18,7 +18,7 @@ pub(crate) use dims::{
 };
 pub(crate) use growth::{Growth, Line, Pair, SLIDES, Why, lines, literal_differs, open_axes};
 pub(crate) use literal::{Literal, MOST_ELEMENTS, as_integer, as_number, strides};
-pub(crate) use probes::{Dim, Probes};
+pub(crate) use probes::{Dim, Probes, SIZES};
 pub(crate) use row_use::{RowUse, RowUses, Samples};
 pub(crate) use row_view::RowView;
 pub(crate) use sizes::Sizes;

@@ -52,6 +52,24 @@ impl Caller {
         })
     }
 
+    /// Whether `more` bytes of what is known of models may be kept in memory beside those of the tenant's.
+    ///
+    /// # Errors
+    /// [`StateError::Facts`].
+    pub(crate) fn may_keep(&self, more: u64) -> Result<(), StateError> {
+        let versions = self.models().names().into_iter().flat_map(|named| named.versions);
+        let kept: u64 = versions.map(|version| version.facts.kept_bytes()).sum();
+        let (wanted, limit) = (kept.saturating_add(more), self.config().limits.facts_bytes);
+        if wanted <= limit {
+            return Ok(());
+        }
+        Err(StateError::Facts {
+            tenant: self.tenant().name.clone(),
+            wanted,
+            limit,
+        })
+    }
+
     /// The host's memory of one kind, for the tenant.
     pub(crate) fn room(&self, kind: Kind) -> Room {
         Room::new(&self.scheduling().memory, &self.tenant().name, kind)

@@ -38,6 +38,8 @@ pub struct Limits {
     pub page: usize,
     /// Versions of one guest or model that are kept: enough for jobs that still run on an older one.
     pub versions: usize,
+    /// Bytes of what is known of one tenant's models, which every host on the state keeps in memory: a thousand models of 44 cuts take 5 MB.
+    pub facts_bytes: u64,
     /// Names of guests, and of models. The index of them is kept in memory.
     pub names: usize,
     /// Connections at once, of which those that have shown no token, one tenant, or one address may have half each. A trainer needs one or
@@ -111,6 +113,7 @@ impl Default for Limits {
             decode: DecodeLimits::default(),
             page: 10_000,
             versions: 8,
+            facts_bytes: 16 << 20,
             names: 1000,
             connections: 256,
             window: LARGEST_WINDOW,

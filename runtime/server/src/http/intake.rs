@@ -33,11 +33,19 @@ pub(super) struct Upload {
     pub(super) bytes: Bytes,
     pub(super) sha256: String,
     claim: Option<Claim>,
-    /// Held until the upload is stored or refused: room on disk, and memory.
-    _reserved: (Reserved, frostline_batching::Reserved),
+    /// Held until the upload is stored or refused, and nothing works on it any more.
+    reserved: Arc<Held>,
 }
 
+/// Room on disk, and memory.
+type Held = (Reserved, frostline_batching::Reserved);
+
 impl Upload {
+    /// What its bytes are accounted to: for whoever goes on working on them when its client is gone.
+    pub(super) fn reserved(&self) -> Arc<Held> {
+        Arc::clone(&self.reserved)
+    }
+
     /// It, as a shelf takes it.
     pub(super) fn content<F>(&self, facts: F) -> Content<F> {
         Content {
@@ -261,7 +269,7 @@ impl Arrival {
             bytes,
             sha256,
             claim: self.claim,
-            _reserved: (reserved, memory),
+            reserved: Arc::new((reserved, memory)),
         };
         let Some(wanted) = other else { return Ok(upload) };
         let refusal = Refusal::request(format!(

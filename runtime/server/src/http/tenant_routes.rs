@@ -1,13 +1,13 @@
 //! The short handlers under `/v1`: show, list, delete, describe.
 
 use super::receive::json;
-use super::references::{Reference, query, sha256, version};
+use super::references::{Reference, query, version};
 use crate::caller::Caller;
 use crate::extraction::GRANT;
 use crate::guest_lines::{ANSWER, since_1970};
 use crate::refusal::Refusal;
 use crate::scheduling::holding;
-use crate::state::{Found, ModelFacts, Named, Owned, StateError};
+use crate::state::{Found, ModelFacts, Named, StateError, Stored};
 use axum::Json;
 use axum::extract::{Path, Request};
 use axum::response::{IntoResponse, Response};
@@ -40,35 +40,69 @@ const PAGE: usize = 1000;
 /// Bytes that an object of a page takes: key and etag, and once more as JSON.
 const LISTED: u64 = 1024;
 
+/// Bytes that what is known of a model takes in a list of them for one of its own: copied, and as JSON in a buffer that doubles.
+const TEXT: u64 = 5;
+
 /// How long a listing waits for memory.
 const LISTING: Duration = Duration::from_secs(10);
 
-pub(super) async fn list_guests(caller: Caller) -> Json<Vec<GuestInfo>> {
+/// `?sha256=&after=&limit=`
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Page {
+    sha256: Option<String>,
+    after: Option<String>,
+    limit: Option<usize>,
+}
+
+impl Page {
+    /// The names that belong on it.
+    fn of<F>(&self, named: Vec<Named<F>>) -> Vec<Named<F>> {
+        let behind = |named: &Named<F>| self.after.as_ref().is_none_or(|after| named.name > *after);
+        let mut named: Vec<Named<F>> = named.into_iter().filter(behind).collect();
+        named.sort_by(|left, right| left.name.cmp(&right.name));
+        named.truncate(self.limit.unwrap_or(usize::MAX));
+        named
+    }
+}
+
+pub(super) async fn list_guests(caller: Caller, uri: Uri) -> Result<Response, Refusal> {
+    let guests = query::<Page>(&uri)?.of(caller.guests().names());
+    let memory = (guests.len() as u64).saturating_mul(LISTED);
+    let memory = caller.room(Kind::Request).wait(memory, LISTING).await?;
     let info = |named: Named<()>| {
         let newest = named.versions.last()?;
         Some(newest.info(&named.name, named.disabled))
     };
-    Json(caller.guests().names().into_iter().filter_map(info).collect())
+    let guests: Vec<GuestInfo> = guests.into_iter().filter_map(info).collect();
+    held(&guests, memory)
 }
 
 /// By name, `?sha256=` those with that version; a shared model hides behind one of the tenant's own.
-pub(super) async fn list_models(caller: Caller, uri: Uri) -> Result<Json<Vec<ModelInfo>>, Refusal> {
-    let wanted = sha256(&uri)?;
-    let listed = |models: Owned<'_, ModelFacts>, shared: bool| {
-        let info = |named: Named<ModelFacts>| {
-            let version = match &wanted {
-                Some(wanted) => named.versions.iter().rfind(|version| version.sha256 == *wanted),
-                None => named.versions.last(),
-            };
-            let info = version?.info(&named.name, shared);
-            Some((named.name, info))
+pub(super) async fn list_models(caller: Caller, uri: Uri) -> Result<Response, Refusal> {
+    let wanted: Page = query(&uri)?;
+    let own = caller.models().names().into_iter().map(|named| (named, false));
+    let shared = caller.shared_models().names().into_iter();
+    let shared = shared.map(|named| (named, true));
+    let version = |(named, shared): (Named<ModelFacts>, bool)| {
+        let version = match &wanted.sha256 {
+            Some(wanted) => named.versions.iter().rfind(|version| version.sha256 == *wanted),
+            None => named.versions.last(),
         };
-        models.names().into_iter().filter_map(info).collect::<Vec<_>>()
+        let version = Arc::clone(version?);
+        let behind = wanted.after.as_ref().is_none_or(|after| named.name > *after);
+        behind.then_some((named.name, (version, shared)))
     };
-    let shared = listed(caller.shared_models(), true).into_iter();
-    let own = listed(caller.models(), false);
-    let models: BTreeMap<String, ModelInfo> = shared.chain(own).collect();
-    Ok(Json(models.into_values().collect()))
+    let models: BTreeMap<_, _> = shared.chain(own).filter_map(version).collect();
+    let models = models.into_iter().take(wanted.limit.unwrap_or(usize::MAX));
+    let models: Vec<_> = models.collect();
+    let bytes = models
+        .iter()
+        .map(|(_, (version, _))| TEXT * version.facts.kept_bytes() + LISTED);
+    let memory = caller.room(Kind::Request).wait(bytes.sum(), LISTING).await?;
+    let info =
+        |(name, (version, shared)): &(String, (Arc<Stored<ModelFacts>>, bool))| version.info(name, *shared);
+    held(&models.iter().map(info).collect::<Vec<ModelInfo>>(), memory)
 }
 
 pub(super) async fn show_guest(

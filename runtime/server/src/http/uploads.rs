@@ -5,19 +5,24 @@ use super::intake::{Upload, digest, receive};
 use super::references::{checked_name, sha256, version};
 use crate::caller::Caller;
 use crate::refusal::Refusal;
+use crate::service::Service;
 use crate::state::{Alive, Facts, Found, ModelFacts, Stored};
 use axum::Json;
 use axum::extract::{Path, Request};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use frostline_graph::{Model, ModelLimits};
+use frostline_sandbox::Usage;
 use frostline_tensor::DType;
 use frostline_wire::{CutInfo, GuestInfo, ModelInfo, UPLOAD_COMPLETE, UPLOAD_OFFSET};
 use http::StatusCode;
 use http::header::CACHE_CONTROL;
 use http::request::Parts;
+use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::task::spawn_blocking;
+use tokio_util::sync::CancellationToken;
 
 /// 201 for a new version, 200 when these bytes are the newest already.
 pub(super) fn status(new: bool) -> StatusCode {
@@ -77,9 +82,15 @@ async fn store_model(
     name: &str,
     upload: &Upload,
 ) -> Result<(Arc<Stored<ModelFacts>>, bool), Refusal> {
-    let facts = admitted(caller.config().limits.model, upload).await?;
-    let _storing = caller.tenant().storing.lock().await;
-    let fits = |bytes| caller.may_store(bytes);
+    let tenant = caller.tenant();
+    let checked = Checked {
+        tenant: &tenant.name,
+        queued: tenant.allowed.permits().queued,
+    };
+    let facts = checked.facts(caller.service(), upload).await?;
+    let _storing = tenant.storing.lock().await;
+    let kept = facts.kept_bytes();
+    let fits = |bytes| caller.may_store(bytes).and_then(|()| caller.may_keep(kept));
     Ok(caller.models().put(name, upload.content(facts), fits).await?)
 }
 
@@ -133,16 +144,58 @@ async fn offset<F: Facts>(
     Ok((StatusCode::NO_CONTENT, headers).into_response())
 }
 
-/// What is to be known of a model that was uploaded, if it is one this host takes.
-pub(super) async fn admitted(limits: ModelLimits, upload: &Upload) -> Result<ModelFacts, Refusal> {
-    let bytes = upload.bytes.clone();
-    spawn_blocking(move || facts(bytes, &limits)).await?
+/// Whose upload is checked, and how many of theirs may wait for that.
+pub(super) struct Checked<'a> {
+    pub(super) tenant: &'a str,
+    pub(super) queued: usize,
 }
 
-/// Checks and reads the network; only cuts in f32 can travel.
-fn facts(bytes: Bytes, limits: &ModelLimits) -> Result<ModelFacts, Refusal> {
+impl Checked<'_> {
+    /// What is to be known of a model that was uploaded, if it is one this host takes. It is checked in turns between tenants, on the tenant's
+    /// account; a client that leaves gives its turn up, or ends the check at its next step, and what the upload holds is held until then.
+    pub(super) async fn facts(self, service: &Service, upload: &Upload) -> Result<ModelFacts, Refusal> {
+        let permit = service.scheduling.admit(self.tenant, self.queued).await?;
+        let (bytes, held) = (upload.bytes.clone(), (permit, upload.reserved()));
+        let (limits, asked) = (service.config.limits.model, CancellationToken::new());
+        let gone = asked.clone();
+        let _asking = asked.drop_guard();
+        let (metrics, tenant) = (Arc::clone(&service.operations.metrics), self.tenant.to_owned());
+        let check = move || {
+            let _held = held;
+            let before = thread_cpu();
+            let facts = facts(bytes, &limits, &gone);
+            let cpu = thread_cpu().saturating_sub(before);
+            metrics.used(
+                &tenant,
+                &Usage {
+                    cpu,
+                    ..Usage::default()
+                },
+            );
+            facts
+        };
+        spawn_blocking(check).await?
+    }
+}
+
+/// CPU time this thread has taken since it began.
+fn thread_cpu() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
+}
+
+/// Checks and reads the network, unless nobody waits for it any more; only cuts in f32 can travel.
+fn facts(bytes: Bytes, limits: &ModelLimits, gone: &CancellationToken) -> Result<ModelFacts, Refusal> {
+    let asked = || match gone.is_cancelled() {
+        true => Err(Refusal::Stopping),
+        false => Ok(()),
+    };
+    asked()?;
     let model = Model::admit(bytes, limits)?;
-    let (network, alive) = (model.network()?, model.footprint()?.alive);
+    asked()?;
+    let network = model.network()?;
+    network.check_cuts(limits)?;
+    asked()?;
+    let alive = model.footprint()?.alive;
     let cuts = network
         .cuts
         .iter()

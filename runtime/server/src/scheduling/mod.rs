@@ -30,6 +30,9 @@ const ASKING: usize = 8;
 /// folder of a million files, or shards to read through, keeps no other waiting.
 const LISTING: usize = 16;
 
+/// Models of strangers that are checked at once: one of a tenant's, so that the next tenant's waits for no queue of them.
+const ADMITTING: usize = 2;
+
 /// See the module.
 pub(crate) struct Scheduling {
     /// Extractions, and whoever measures beside them.
@@ -38,6 +41,8 @@ pub(crate) struct Scheduling {
     asking: Arc<Admission>,
     /// Who lists data.
     listing: Arc<Admission>,
+    /// Whose uploaded models are checked.
+    admitting: Arc<Admission>,
     measuring: Measuring,
     /// All memory that the host and its lanes may hold.
     pub(crate) memory: Memory,
@@ -57,6 +62,7 @@ impl Scheduling {
             extractions: admission("extractions", config.running),
             asking: admission("descriptions", ASKING),
             listing: admission("listings", LISTING),
+            admitting: admission("uploaded models", ADMITTING),
             measuring: Measuring::new(admission("profiles", usize::MAX)),
             memory: Memory::new(config.limits.budget(config.memory_budget)),
             uploads: Arc::new(Semaphore::new(upload_units(config.limits.upload_bytes) as usize)),
@@ -101,6 +107,15 @@ impl Scheduling {
             return Err(Refusal::Stopping);
         }
         admission.enter(tenant, Standing { running, ..allowed }).await
+    }
+
+    /// Waits for the tenant's turn to have an uploaded model checked.
+    ///
+    /// # Errors
+    /// [`Refusal::Busy`] and [`Refusal::Stopping`].
+    pub(crate) async fn admit(&self, tenant: &str, queued: usize) -> Result<Permit, Refusal> {
+        self.enter(&self.admitting, 1, tenant, Standing { running: 1, queued })
+            .await
     }
 
     /// Waits for the tenant's turn to measure, `longest` at most; dropping the future gives it up.

@@ -106,6 +106,19 @@ pub enum StateError {
         /// The limit.
         limit: u64,
     },
+    /// More kept of models than one tenant may have.
+    #[error(
+        "what this host keeps of {tenant}'s models, the names and shapes of their cuts, would take {wanted} bytes; at most {limit} are kept of \
+         a tenant's: delete a model first"
+    )]
+    Facts {
+        /// Whose they are.
+        tenant: String,
+        /// What it would take.
+        wanted: u64,
+        /// The limit.
+        limit: u64,
+    },
     /// More names than allowed.
     #[error("this host keeps at most {limit} {kind}; delete one first")]
     TooMany {
@@ -149,7 +162,7 @@ impl StateError {
 impl From<StateError> for Refusal {
     fn from(error: StateError) -> Self {
         match error {
-            StateError::TooMany { .. } => Self::request(error.to_string()),
+            StateError::TooMany { .. } | StateError::Facts { .. } => Self::request(error.to_string()),
             StateError::Full {
                 tenant,
                 wanted,

@@ -24,6 +24,16 @@ pub(crate) struct Alive {
     pub(crate) per_row: u64,
 }
 
+impl ModelFacts {
+    /// Bytes that they take in memory.
+    pub(crate) fn kept_bytes(&self) -> u64 {
+        let cuts = self.cuts.iter();
+        let cuts = cuts.map(|cut| size_of_val(cut) + cut.name.len() + size_of_val(&*cut.shape));
+        let ends = size_of::<Self>() + self.input.len() + size_of_val(&*self.input_shape);
+        (ends + cuts.sum::<usize>()) as u64
+    }
+}
+
 impl<F> Stored<F> {
     /// What is written down of its upload.
     pub(crate) fn audited(&self, name: &str) -> String {

@@ -30,6 +30,9 @@ use std::time::{Duration, Instant};
 /// The longest a process may take to be ready: it loads ONNX Runtime, and CUDA's libraries from a cold disk.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
+/// How long a run that holds up another tenant may take to end: a few layers of the usual networks.
+const HELD_UP_GRACE: Duration = Duration::from_secs(1);
+
 /// A process that runs one lane. Dropping it ends it.
 pub(super) struct LaneProcess {
     child: Child,
@@ -363,6 +366,8 @@ impl LaneProcess {
         let grace = match interrupt.cause() {
             // Nobody needs the sessions of a host that is shutting down.
             Some(InterruptCause::Shutdown) => Duration::ZERO,
+            // Somebody else waits for the lane.
+            Some(InterruptCause::HeldUp { .. }) => self.grace.min(HELD_UP_GRACE),
             _ => self.grace,
         };
         progress.killed_at = Some(Instant::now() + grace);

@@ -5,7 +5,7 @@ use super::tenants::unknown;
 use crate::http::intake::{Upload, receive};
 use crate::http::receive::json;
 use crate::http::references::{checked_name, query};
-use crate::http::uploads::{admitted, status};
+use crate::http::uploads::{Checked, status};
 use crate::refusal::Refusal;
 use crate::service::Service;
 use crate::state::{Facts, ModelFacts, Named, SHARED, Shelf, Stored};
@@ -141,7 +141,11 @@ async fn store(
     name: &str,
     upload: &Upload,
 ) -> Result<(Arc<Stored<ModelFacts>>, bool), Refusal> {
-    let facts = admitted(service.config.limits.model, upload).await?;
+    let checked = Checked {
+        tenant: SHARED,
+        queued: service.config.queued,
+    };
+    let facts = checked.facts(service, upload).await?;
     let shared = service.library.models.of(SHARED);
     Ok(shared.put(name, upload.content(facts), |_| Ok(())).await?)
 }
