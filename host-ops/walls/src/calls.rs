@@ -153,14 +153,23 @@ fn allowed(files: Files<'_>) -> Result<BTreeMap<c_long, Vec<SeccompRule>>, secco
         (libc::SYS_tgkill, vec![equal(0, own)?]),
         (
             libc::SYS_prctl,
-            vec![equal(0, libc::PR_SET_NAME.unsigned_abs().into())?, equal(0, PR_SET_VMA)?],
+            vec![
+                equal(0, libc::PR_SET_NAME.unsigned_abs().into())?,
+                equal(0, PR_SET_VMA)?,
+            ],
         ),
         (
             libc::SYS_fcntl,
-            [libc::F_DUPFD_CLOEXEC, libc::F_GETFD, libc::F_SETFD, libc::F_GETFL, libc::F_SETFL]
-                .into_iter()
-                .map(|command| equal(1, command.unsigned_abs().into()))
-                .collect::<Result<_, _>>()?,
+            [
+                libc::F_DUPFD_CLOEXEC,
+                libc::F_GETFD,
+                libc::F_SETFD,
+                libc::F_GETFL,
+                libc::F_SETFL,
+            ]
+            .into_iter()
+            .map(|command| equal(1, command.unsigned_abs().into()))
+            .collect::<Result<_, _>>()?,
         ),
         (libc::SYS_openat, vec![masked(2, writes, 0)?]),
     ]);

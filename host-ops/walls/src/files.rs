@@ -25,11 +25,7 @@ pub(crate) fn confine(files: Files<'_>) -> Result<bool, WallError> {
 }
 
 fn in_own_folder() -> BitFlags<AccessFs> {
-    AccessFs::ReadFile
-        | AccessFs::WriteFile
-        | AccessFs::MakeReg
-        | AccessFs::RemoveFile
-        | AccessFs::Truncate
+    AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::MakeReg | AccessFs::RemoveFile | AccessFs::Truncate
 }
 
 fn restrict(rule: Option<PathBeneath<PathFd>>) -> Result<RestrictionStatus, RulesetError> {

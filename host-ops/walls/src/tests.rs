@@ -1,5 +1,7 @@
 //! What threads behind walls can open. (What a lost process is refused is tried by `tests/isolation`, in a process of its own.)
 
+#![cfg(target_os = "linux")]
+
 use super::{Files, Wall, confine, missing};
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -35,7 +37,9 @@ mod needs_walls {
         let read = |folder: &Path| fs::read(folder.join("file"));
         let write = |folder: &Path| File::create(folder.join("made")).map(drop);
         let (own, other) = (own.path(), other.path());
-        let reader = behind(Files::Read(own), || (read(own), read(other), fs::read_dir(own).map(drop)));
+        let reader = behind(Files::Read(own), || {
+            (read(own), read(other), fs::read_dir(own).map(drop))
+        });
         let (inside, outside, listed) = reader.unwrap();
         assert_eq!(inside.unwrap(), b"text");
         assert!(refused(outside) && refused(listed));

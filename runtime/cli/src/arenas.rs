@@ -45,8 +45,13 @@ pub(crate) fn keep_few() {
         .arg0(name)
         .args(arguments)
         .envs(RETURNED.into_iter().filter(|_| arenas.is_none()))
-        .env(ARENAS, arenas.unwrap_or_else(|| (cores / 4).clamp(FEWEST, MOST).to_string().into()))
+        .env(
+            ARENAS,
+            arenas.unwrap_or_else(|| (cores / 4).clamp(FEWEST, MOST).to_string().into()),
+        )
         .env(NO_TELEMETRY, "1")
         .exec();
-    tell!("warning: {ARENAS} and {NO_TELEMETRY} cannot be set, so this host may keep more memory than it needs, and ONNX Runtime tell its vendor what it is used for: {error}");
+    tell!(
+        "warning: {ARENAS} and {NO_TELEMETRY} cannot be set, so this host may keep more memory than it needs, and ONNX Runtime tell its vendor what it is used for: {error}"
+    );
 }

@@ -59,7 +59,11 @@ fn main() -> ExitCode {
         Command::Serve(_) => {
             arenas::keep_few();
             if let Err(error) = serve::harden() {
-                return failure::ended(&anyhow::Error::new(error).context("cannot hide this process"), false, json);
+                return failure::ended(
+                    &anyhow::Error::new(error).context("cannot hide this process"),
+                    false,
+                    json,
+                );
             }
         }
         _ => {}

@@ -26,7 +26,9 @@ pub(crate) async fn run(flags: Serve, json: bool, stop: &CancellationToken) -> R
     let (isolation, require_walls) = (settings.isolation, settings.require_walls);
     let lanes_in_child = settings.engine.lanes_in_child;
     if require_walls && !lanes_in_child {
-        bail!("require_walls needs lanes in child processes: remove engine.lanes_in_child = false, or do not require walls");
+        bail!(
+            "require_walls needs lanes in child processes: remove engine.lanes_in_child = false, or do not require walls"
+        );
     }
     let mut config = settings.check()?;
     let program = this_program()?;

@@ -74,7 +74,10 @@ impl ChildCompiler {
         };
         setrlimit(Resource::Cpu, time)?;
         nice(NICENESS)?;
-        match frostline_walls::enter(Files::None).map_err(io::Error::other)?.first() {
+        match frostline_walls::enter(Files::None)
+            .map_err(io::Error::other)?
+            .first()
+        {
             Some(missing) if self.require_walls => Err(io::Error::other(format!(
                 "walls are required, and {missing} is missing: permit it to the host, or do not require walls"
             ))),

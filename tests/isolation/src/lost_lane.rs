@@ -50,7 +50,9 @@ const ATTEMPTS: [Attempt; 20] = [
         fs::read(on.state.join("artefacts/key")).map(drop)
     }),
     ("list the state", |on| fs::read_dir(&on.state).map(drop)),
-    ("write to the state", |on| fs::write(on.state.join("forged"), "forged")),
+    ("write to the state", |on| {
+        fs::write(on.state.join("forged"), "forged")
+    }),
     ("write elsewhere", |_| tempfile::tempfile().map(drop)),
     ("read the host's environment", |on| {
         fs::read(format!("/proc/{}/environ", on.host)).map(drop)
@@ -71,7 +73,10 @@ const ATTEMPTS: [Attempt; 20] = [
     }),
     ("connect by TCP", |on| TcpStream::connect(on.address).map(drop)),
     ("bind by UDP", |_| UdpSocket::bind("127.0.0.1:0").map(drop)),
-    ("become another program", |_| Err(Command::new("/bin/true").exec())),
+    (
+        "become another program",
+        |_| Err(Command::new("/bin/true").exec()),
+    ),
     ("start a process", |_| Command::new("/bin/true").spawn().map(drop)),
     ("signal the host", |on| {
         Ok(rustix::process::test_kill_process(pid(on.host)?)?)

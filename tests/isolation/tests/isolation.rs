@@ -142,12 +142,18 @@ mod needs_walls {
             .await
             .unwrap();
         let log = scene.log().unwrap();
-        assert!(log.contains("Landlock, seccomp") && log.contains("--require-walls"), "{log}");
+        assert!(
+            log.contains("Landlock, seccomp") && log.contains("--require-walls"),
+            "{log}"
+        );
         Neighbour::start(&scene).await.unwrap();
         let command = without_walls(player, &binary);
         let refused = Scene::start_as(&binary, command, &["--require-walls"]).await;
         let error = refused.err().unwrap();
-        assert!(format!("{error:#}").contains("the host ended before it listened"), "{error:#}");
+        assert!(
+            format!("{error:#}").contains("the host ended before it listened"),
+            "{error:#}"
+        );
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -163,7 +169,10 @@ mod needs_walls {
             let tasks = std::fs::read_dir(format!("/proc/{lane}/task")).unwrap();
             for task in tasks {
                 let status = std::fs::read_to_string(task.unwrap().path().join("status")).unwrap();
-                assert!(status.contains("Seccomp:\t2") && status.contains("NoNewPrivs:\t1"), "{status}");
+                assert!(
+                    status.contains("Seccomp:\t2") && status.contains("NoNewPrivs:\t1"),
+                    "{status}"
+                );
             }
         }
         assert_private(&scene.folder().join("state"));

@@ -113,10 +113,7 @@ async fn lanes_that_isolate_tenants_run_each_in_a_process_of_its_own() {
         let (mut tenant, mut processes) = ("first", lanes.stats().processes);
         // All of one model, whose session the lane is thought to have.
         for next in ["first", "first", "second", "second", "first", "second"] {
-            let made = lanes
-                .for_tenant(next)
-                .submit(&stage("relu"), batch(3, 2.0))
-                .await;
+            let made = lanes.for_tenant(next).submit(&stage("relu"), batch(3, 2.0)).await;
             assert_eq!(made, Ok(batch(3, 2.0)));
             let after = lanes.stats().processes;
             assert_eq!(after == processes, next == tenant, "{tenant}, {next}");

@@ -53,12 +53,18 @@ pub(super) fn walls(device: Device, required: bool) -> Finding {
     let missing = frostline_walls::missing();
     let (found, advice) = match (device, missing.as_slice()) {
         (Device::Cpu, []) => {
-            return Finding::works("walls", "Landlock and seccomp confine a host's lanes and compilers here");
+            return Finding::works(
+                "walls",
+                "Landlock and seccomp confine a host's lanes and compilers here",
+            );
         }
         (Device::Cpu, missing) => {
             let missing: Vec<String> = missing.iter().map(ToString::to_string).collect();
             (
-                format!("a host's lanes and compilers are not confined by {}", missing.join(" and ")),
+                format!(
+                    "a host's lanes and compilers are not confined by {}",
+                    missing.join(" and ")
+                ),
                 "use Linux 5.13 or later with Landlock among its security modules (lsm=), and let the container's profile permit both",
             )
         }

@@ -231,5 +231,6 @@ async fn a_process_that_the_host_started_is_no_admin() {
     let told = String::from_utf8_lossy(&ended.stdout);
     assert!(ended.status.success() && told.contains("1 passed"), "{told}");
     // Whoever is no child of the host's is one.
-    test.admin(Method::GET, "/v1/tenants", &serde_json::Value::Null).await;
+    test.admin(Method::GET, "/v1/tenants", &serde_json::Value::Null)
+        .await;
 }

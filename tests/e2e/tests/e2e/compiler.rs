@@ -78,7 +78,10 @@ mod needs_walls {
     #[test]
     fn the_compiler_is_behind_its_walls_before_it_reads_a_guest() {
         let status = of_a_reading_compiler("status");
-        assert!(status.contains("Seccomp:\t2") && status.contains("NoNewPrivs:\t1"), "{status}");
+        assert!(
+            status.contains("Seccomp:\t2") && status.contains("NoNewPrivs:\t1"),
+            "{status}"
+        );
     }
 }
 

@@ -406,12 +406,7 @@ impl Drop for LaneProcess {
     }
 }
 
-fn start(
-    config: &LanesConfig,
-    place: &ChildLanes,
-    folder: Option<PathBuf>,
-    limits: Option<Limits>,
-) -> Start {
+fn start(config: &LanesConfig, place: &ChildLanes, folder: Option<PathBuf>, limits: Option<Limits>) -> Start {
     Start {
         device: config.device,
         threads: config.threads_per_lane,

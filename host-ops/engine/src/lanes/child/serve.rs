@@ -21,7 +21,7 @@ use std::cell::Cell;
 use std::fs;
 use std::io::{Error, ErrorKind, Result};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -56,7 +56,12 @@ fn serve(lane: ConfinedLane, gauge: Arc<dyn Gauge>) -> Result<()> {
         start,
     } = lane;
     let gauge = Some(gauge).filter(|_| start.gauged);
-    let (runs, networks) = spawn_worker(start, Answers(Arc::new(Mutex::new(answers))), Arc::new(window), gauge)?;
+    let (runs, networks) = spawn_worker(
+        start,
+        Answers(Arc::new(Mutex::new(answers))),
+        Arc::new(window),
+        gauge,
+    )?;
     let mut current = Interrupt::new();
     loop {
         match requests.receive()? {
@@ -92,9 +97,7 @@ fn serve(lane: ConfinedLane, gauge: Arc<dyn Gauge>) -> Result<()> {
                 networks.send(given).map_err(|_| out_of_turn())?;
             }
             Request::Prepared => {
-                networks
-                    .send(Some(Given::Prepared))
-                    .map_err(|_| out_of_turn())?;
+                networks.send(Some(Given::Prepared)).map_err(|_| out_of_turn())?;
             }
             Request::NoNetwork => networks.send(None).map_err(|_| out_of_turn())?,
             Request::End => current.trigger(InterruptCause::Cancelled),
@@ -237,9 +240,10 @@ impl Worker {
         let held = memory::usage().map_or(0, |usage| usage.anonymous);
         let _bound = memory::bound(Some(wanted.most.saturating_sub(held)));
         let network = self.source.window.read(wanted.bytes);
-        let folder = self.start.folder.as_deref().unwrap_or(Path::new("/"));
         let prepared = network.map_err(|error| error.to_string()).and_then(|network| {
             let options = self.sessions.options();
+            let folder = self.start.folder.as_deref();
+            let folder = folder.ok_or("the process has no folder to prepare it in")?;
             let prepared = Session::prepare(&network, folder, options, &wanted.interrupt);
             prepared.map_err(|error| error.to_string())
         });
