@@ -14,7 +14,7 @@ mod calls;
 mod files;
 mod process;
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests;
 
 pub use process::{close_inherited, hide_process, threads};

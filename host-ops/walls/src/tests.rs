@@ -1,5 +1,7 @@
 //! What threads behind walls can open. (What a lost process is refused is tried by `tests/isolation`, in a process of its own.)
 
+#![cfg(target_os = "linux")]
+
 use super::{Files, Wall, confine, missing};
 use std::fs::{self, File};
 use std::io::ErrorKind;

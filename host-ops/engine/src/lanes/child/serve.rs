@@ -21,7 +21,7 @@ use std::cell::Cell;
 use std::fs;
 use std::io::{Error, ErrorKind, Result};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -240,9 +240,10 @@ impl Worker {
         let held = memory::usage().map_or(0, |usage| usage.anonymous);
         let _bound = memory::bound(Some(wanted.most.saturating_sub(held)));
         let network = self.source.window.read(wanted.bytes);
-        let folder = self.start.folder.as_deref().unwrap_or(Path::new("/"));
         let prepared = network.map_err(|error| error.to_string()).and_then(|network| {
             let options = self.sessions.options();
+            let folder = self.start.folder.as_deref();
+            let folder = folder.ok_or("the process has no folder to prepare it in")?;
             let prepared = Session::prepare(&network, folder, options, &wanted.interrupt);
             prepared.map_err(|error| error.to_string())
         });
