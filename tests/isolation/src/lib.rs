@@ -12,11 +12,13 @@ mod models;
 mod neighbour;
 mod requests;
 mod scene;
+mod slow;
 
 pub use case::{Case, Class, Expected, Seen};
 pub use memory::{BUDGET, MemorySeen, Watch, memory_cases, row_cases};
 pub use neighbour::{Neighbour, distinct};
 pub use scene::Scene;
+pub use slow::keep_lanes;
 
 /// All cases but those of guests that `cargo xtask guests` compiles.
 pub fn cases() -> Vec<Case> {

@@ -7,7 +7,7 @@ mod updates;
 use crate::report::{Report, median};
 use crate::run::binary;
 use anyhow::{Context, Result};
-use frostline_isolation::{Case, Class, Neighbour, Scene, cases, compiled_guests};
+use frostline_isolation::{Case, Class, Neighbour, Scene, cases, compiled_guests, keep_lanes};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
@@ -23,6 +23,9 @@ const SHORT: Duration = Duration::from_millis(150);
 /// How long the neighbour's speed is taken, and how often.
 const SPAN: Duration = Duration::from_secs(4);
 const TURNS: usize = 3;
+
+/// How long it works beside slow kernels: until the tenant whose they are has been told to wait a few times.
+const SLOW: Duration = Duration::from_secs(60);
 
 /// Guests and models that are new to the host.
 const NEWCOMERS: usize = 9;
@@ -47,6 +50,7 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
         memory(report, &scene, &ran).await?;
         first_results(report, &neighbour).await?;
         beside(report, &scene, &neighbour, &ran).await?;
+        slow_kernels(report, &scene, &neighbour).await?;
         drop(scene);
         room::run(report).await
     })?;
@@ -139,6 +143,17 @@ async fn first_results(report: &mut Report, neighbour: &Neighbour) -> Result<()>
         "a new guest and a new model, from upload to first result: {first:.2} s in the median of {NEWCOMERS}\n"
     );
     report.set("upload_to_first_result_seconds", first);
+    Ok(())
+}
+
+/// How long the neighbour waits for one image while all lanes run kernels of another tenant that take seconds each.
+async fn slow_kernels(report: &mut Report, scene: &Scene, neighbour: &Neighbour) -> Result<()> {
+    let longest = tokio::select! {
+        longest = neighbour.longest(SLOW) => longest?.as_secs_f64(),
+        kept = keep_lanes(scene) => return kept.context("the slow tenant ended"),
+    };
+    println!("the neighbour waits {longest:.1} s for an image at most beside slow kernels\n");
+    report.set("neighbour_wait_max_seconds", longest);
     Ok(())
 }
 
