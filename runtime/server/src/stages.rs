@@ -7,7 +7,7 @@ use frostline_batching::device::Guess;
 use frostline_batching::{Kind, Memory};
 use frostline_engine::StageSource;
 use frostline_graph::{Model, ModelLimits};
-use frostline_tensor::{OpError, OpErrorCode, Stage};
+use frostline_tensor::{DType, OpError, OpErrorCode, Shape, Stage};
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
@@ -55,6 +55,13 @@ impl StageSource for ModelStages {
             .and_then(|part| part.to_bytes());
         part.map(Bytes::from)
             .map_err(|error| OpError::invalid(format!("stage {} to {}: {error}", stage.from, stage.to)))
+    }
+
+    /// As the graph says: only cuts in f32 are known.
+    fn row(&self, stage: &Stage) -> Option<(DType, Shape)> {
+        let model = self.models.known(&stage.model)?;
+        let cut = model.facts.cuts.iter().find(|cut| cut.name == stage.to)?;
+        Some((DType::F32, Shape::new(cut.shape.clone())))
     }
 
     /// As of the whole model, which takes more than a part of it.

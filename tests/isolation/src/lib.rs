@@ -17,6 +17,7 @@ mod models;
 mod neighbour;
 mod requests;
 mod scene;
+mod slow;
 mod tap;
 
 pub use case::{Case, Class, Expected, Seen};
@@ -25,6 +26,7 @@ pub use memory::{BUDGET, MemorySeen, Watch, memory_cases, row_cases};
 pub use mixture::{Mixed, mixture};
 pub use neighbour::{Neighbour, distinct};
 pub use scene::Scene;
+pub use slow::keep_lanes;
 
 /// All cases but those of guests that `cargo xtask guests` compiles.
 pub fn cases() -> Vec<Case> {

@@ -111,6 +111,25 @@ impl Neighbour {
         Ok(images as f64 / started.elapsed().as_secs_f64())
     }
 
+    /// The longest that an extraction of one photo takes within some time.
+    ///
+    /// # Errors
+    /// As for [`Neighbour::work`].
+    pub async fn longest(&self, time: Duration) -> Result<Duration> {
+        let request = ExtractionRequest {
+            samples: self.request.samples.iter().take(1).cloned().collect(),
+            ..self.request.clone()
+        };
+        let (started, mut longest) = (Instant::now(), Duration::ZERO);
+        while started.elapsed() < time {
+            let asked = Instant::now();
+            let rows = self.extract(&request).await?;
+            ensure!(rows.len() == 1, "the neighbour got no activations");
+            longest = longest.max(asked.elapsed());
+        }
+        Ok(longest)
+    }
+
     /// From sending a guest and a model that nobody has seen, one `number` each, to the first activations that they give.
     ///
     /// # Errors

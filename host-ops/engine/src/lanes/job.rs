@@ -2,7 +2,7 @@
 
 use super::batch::Output;
 use super::run::{Customer, describe};
-use frostline_tensor::{OpError, OpErrorCode, ShapeError, Stage, Tensor};
+use frostline_tensor::{DType, OpError, OpErrorCode, Shape, ShapeError, Stage, Tensor};
 use parking_lot::Mutex;
 use std::ops::Range;
 use tokio::sync::oneshot;
@@ -17,6 +17,8 @@ pub(super) struct Job {
     pub(super) stage: Stage,
     pub(super) batch: Tensor,
     rows: usize,
+    /// What a row has to be that comes out, where that is known.
+    row: Option<(DType, Shape)>,
     /// Where its log lines belong.
     pub(super) span: Span,
     /// Rows that came out so far, each in its place.
@@ -26,7 +28,12 @@ pub(super) struct Job {
 impl Job {
     /// # Errors
     /// When `batch` has no rows to count, or no elements: kernels that are given nothing may leave their output unwritten.
-    pub(super) fn new(customer: Customer, stage: Stage, batch: Tensor) -> Result<Self, OpError> {
+    pub(super) fn new(
+        customer: Customer,
+        stage: Stage,
+        batch: Tensor,
+        row: Option<(DType, Shape)>,
+    ) -> Result<Self, OpError> {
         if batch.byte_len() == 0 {
             let (stage, batch) = (describe(&stage), batch.describe());
             return Err(OpError::invalid(format!(
@@ -35,6 +42,7 @@ impl Job {
         }
         Ok(Self {
             rows: batch.rows()?,
+            row,
             customer,
             stage,
             batch,
@@ -50,14 +58,22 @@ impl Job {
     /// Keeps rows `from` of `output` as the rows `to` of what comes out.
     ///
     /// # Errors
-    /// The host's when there is no memory for it; the network's when rows of two runs differ in shape or type.
+    /// The host's when there is no memory for it; the network's when rows are not what the model makes, or differ between two runs.
     pub(super) fn keep(
         &self,
         output: &Output<'_>,
         from: Range<usize>,
         to: Range<usize>,
     ) -> Result<(), OpError> {
-        let shape = output.shape().row()?.batched(self.rows);
+        let made = (output.dtype(), output.shape().row()?);
+        if let Some(row) = self.row.as_ref().filter(|row| **row != made) {
+            let stage = describe(&self.stage);
+            return Err(OpError::runtime(format!(
+                "{stage}: made rows of {}{}, and the model's are {}{}; upload it again",
+                made.0, made.1, row.0, row.1
+            )));
+        }
+        let shape = made.1.batched(self.rows);
         let mut kept = self.output.lock();
         let whole = match &mut *kept {
             Some(whole) => whole,

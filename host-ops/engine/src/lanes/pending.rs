@@ -20,7 +20,9 @@ pub(super) fn submit(
         precision: shared.config().device.precision(customer.terms.terms.precision),
         ..stage.clone()
     };
-    let pushed = Job::new(customer.clone(), stage, batch).and_then(|job| shared.push(job, reply));
+    let row = shared.source().row(&stage);
+    let job = Job::new(customer.clone(), stage, batch, row);
+    let pushed = job.and_then(|job| shared.push(job, reply));
     match pushed {
         Ok(id) => Box::pin(Pending {
             shared: Arc::clone(shared),

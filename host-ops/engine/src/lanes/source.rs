@@ -6,7 +6,7 @@ use crate::{Device, SessionOptions};
 use bytes::Bytes;
 use frostline_batching::Kind;
 use frostline_batching::device::Guess;
-use frostline_tensor::{OpError, Stage};
+use frostline_tensor::{DType, OpError, Shape, Stage};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +22,12 @@ pub trait StageSource: Send + Sync + 'static {
     /// # Errors
     /// [`OpError`] for a model or cut that does not exist; the submission ends with it.
     fn stage_model(&self, stage: &Stage) -> Result<Bytes, OpError>;
+
+    /// What a row of `stage`'s output is, where that is known. Asked as [`StageSource::guess`] is.
+    fn row(&self, stage: &Stage) -> Option<(DType, Shape)> {
+        let _ = stage;
+        None
+    }
 
     /// What `stage` may take of memory, before a lane has measured it. Asked with every submission, by its caller: it must not wait.
     fn guess(&self, stage: &Stage) -> Guess {
@@ -88,6 +94,11 @@ impl Networks {
     /// What `stage` may take before it was measured.
     pub(super) fn guess(&self, stage: &Stage) -> Guess {
         self.source.guess(stage)
+    }
+
+    /// What a row of `stage`'s output is.
+    pub(super) fn row(&self, stage: &Stage) -> Option<(DType, Shape)> {
+        self.source.row(stage)
     }
 
     /// The bytes of `stage`.

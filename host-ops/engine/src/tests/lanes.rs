@@ -429,3 +429,21 @@ mod needs_gpu {
         }
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_are_held_against_what_the_model_makes() {
+    for place in [LanesPlace::InProcess, lane_process::place()] {
+        let (_, lanes) = start(one_lane(place));
+        let error = lanes
+            .submit(&stage("misshapen"), batch(2, 1.0))
+            .await
+            .unwrap_err();
+        assert!(
+            error
+                .message
+                .contains("made rows of f32[4], and the model's are f32[5]"),
+            "{error}"
+        );
+        assert!(lanes.submit(&stage("relu"), batch(2, 1.0)).await.is_ok());
+    }
+}

@@ -5,7 +5,7 @@ use super::networks::{
 };
 use crate::{LaneStats, Lanes, LanesConfig, LanesPlace, StageSource, TenantLanes};
 use bytes::Bytes;
-use frostline_tensor::{OpError, Precision, RunTerms, Stage, Tensor, Terms};
+use frostline_tensor::{DType, OpError, Precision, RunTerms, Shape, Stage, Tensor, Terms};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -17,6 +17,10 @@ pub(super) struct Source {
 }
 
 impl StageSource for Source {
+    fn row(&self, stage: &Stage) -> Option<(DType, Shape)> {
+        (stage.model == "misshapen").then(|| (DType::F32, Shape::new([5])))
+    }
+
     fn stage_model(&self, stage: &Stage) -> Result<Bytes, OpError> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         match stage.model.as_str() {

@@ -64,6 +64,13 @@ static BY_NAME: LazyLock<HashMap<&str, &Operator>> = LazyLock::new(|| {
     all.map(|operator| (operator.name, operator)).collect()
 });
 
+/// The operators that a stranger may use.
+#[cfg(test)]
+pub(crate) fn admitted() -> impl Iterator<Item = &'static Operator> {
+    let all = FAMILIES.iter().copied().flatten();
+    all.filter(|operator| operator.versions.is_some())
+}
+
 /// What is known of a node's operator; `None` for other domains than ONNX's own and operators without a row.
 pub(crate) fn find(node: &NodeProto) -> Option<&'static Operator> {
     BY_NAME.get(node.standard_operator()?).copied()

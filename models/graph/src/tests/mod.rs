@@ -13,3 +13,4 @@ mod parts;
 mod random;
 mod skeletons;
 mod support;
+mod unwritten;

@@ -216,3 +216,16 @@ fn facts(bytes: Bytes, limits: &ModelLimits, gone: &CancellationToken) -> Result
         },
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_that_nobody_waits_for_is_not_checked() {
+        let gone = CancellationToken::new();
+        gone.cancel();
+        let checked = facts(Bytes::from_static(b"no model"), &ModelLimits::default(), &gone);
+        assert!(matches!(checked, Err(Refusal::Stopping)));
+    }
+}

@@ -265,3 +265,51 @@ async fn hostile_models_are_refused_and_nothing_is_stored() {
     let (status, _) = test.client.refused(Method::GET, "/v1/models/tiny", "").await;
     assert_eq!(status, StatusCode::NOT_FOUND);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_kept_of_a_tenants_models_is_bounded() {
+    // One takes about 500 bytes.
+    let test = TestHost::limited(|_| (), |config| config.limits.facts_bytes = 800).await;
+    let model = || network().to_bytes().unwrap();
+    let first = test.client.send(Method::PUT, "/v1/models/first", model()).await;
+    assert_eq!(first.status(), StatusCode::CREATED);
+    let (status, error) = test
+        .client
+        .refused(Method::PUT, "/v1/models/second", model())
+        .await;
+    assert_eq!(
+        (status, error.class),
+        (StatusCode::BAD_REQUEST, ErrorClass::Request)
+    );
+    assert!(error.message.contains("delete a model first"), "{error}");
+    let deleted = test.client.send(Method::DELETE, "/v1/models/first", "").await;
+    assert_eq!(deleted.status(), StatusCode::NO_CONTENT);
+    let second = test.client.send(Method::PUT, "/v1/models/second", model()).await;
+    assert_eq!(second.status(), StatusCode::CREATED);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_come_in_pages() {
+    let test = TestHost::start().await;
+    for name in ["b", "c", "a"] {
+        let path = format!("/v1/models/{name}");
+        let stored = test
+            .client
+            .send(Method::PUT, &path, network().to_bytes().unwrap())
+            .await;
+        assert_eq!(stored.status(), StatusCode::CREATED);
+    }
+    for (query, expected) in [
+        ("", vec!["a", "b", "c"]),
+        ("?limit=2", vec!["a", "b"]),
+        ("?limit=2&after=b", vec!["c"]),
+        ("?after=c", vec![]),
+    ] {
+        let path = format!("/v1/models{query}");
+        let (_, models) = test.client.get::<Vec<ModelInfo>>(&path).await;
+        let names: Vec<&str> = models.iter().map(|model| model.name.as_str()).collect();
+        assert_eq!(names, expected, "{query}");
+    }
+    let (_, guests) = test.client.get::<Vec<GuestInfo>>("/v1/guests?limit=1").await;
+    assert!(guests.is_empty());
+}

@@ -10,7 +10,8 @@ use crate::report::{Report, median};
 use crate::run::binary;
 use anyhow::{Context, Result};
 use frostline_isolation::{
-    Case, Class, Mixed, Neighbour, Scene, cases, compiled_guests, memory_cases, mixture, row_cases,
+    Case, Class, Mixed, Neighbour, Scene, cases, compiled_guests, keep_lanes, memory_cases, mixture,
+    row_cases,
 };
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -27,6 +28,9 @@ const SHORT: Duration = Duration::from_millis(150);
 /// How long the neighbour's speed is taken, and how often.
 const SPAN: Duration = Duration::from_secs(4);
 const TURNS: usize = 3;
+
+/// How long it works beside slow kernels: until the tenant whose they are has been told to wait a few times.
+const SLOW: Duration = Duration::from_secs(60);
 
 /// Guests and models that are new to the host.
 const NEWCOMERS: usize = 9;
@@ -55,6 +59,7 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
         memory(report, &scene, &ran).await?;
         first_results(report, &neighbour).await?;
         beside(report, &scene, &neighbour, &ran).await?;
+        slow_kernels(report, &scene, &neighbour).await?;
         drop((neighbour, scene));
         together(report).await?;
         walls::run(report, &binary()?).await?;
@@ -149,6 +154,17 @@ async fn first_results(report: &mut Report, neighbour: &Neighbour) -> Result<()>
         "a new guest and a new model, from upload to first result: {first:.2} s in the median of {NEWCOMERS}\n"
     );
     report.set("upload_to_first_result_seconds", first);
+    Ok(())
+}
+
+/// How long the neighbour waits for one image while all lanes run kernels of another tenant that take seconds each.
+async fn slow_kernels(report: &mut Report, scene: &Scene, neighbour: &Neighbour) -> Result<()> {
+    let longest = tokio::select! {
+        longest = neighbour.longest(SLOW) => longest?.as_secs_f64(),
+        kept = keep_lanes(scene) => return kept.context("the slow tenant ended"),
+    };
+    println!("the neighbour waits {longest:.1} s for an image at most beside slow kernels\n");
+    report.set("neighbour_wait_max_seconds", longest);
     Ok(())
 }
 

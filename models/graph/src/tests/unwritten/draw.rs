@@ -1,0 +1,220 @@
+//! Drawing shapes, numbers and attributes: the same for the same operator and number.
+
+use crate::build::{initializer, int, integers, node};
+use crate::onnx::{AttributeProto, NodeProto, TensorProto};
+use crate::operators::Operator;
+use frostline_tensor::Tensor;
+
+/// A node of one operator, and what it is given.
+#[derive(Debug)]
+pub(super) struct Case {
+    pub(super) operator: &'static str,
+    pub(super) opset: i64,
+    /// Dimensions of the network's input, the batch first.
+    pub(super) input: Vec<usize>,
+    pub(super) before: Vec<NodeProto>,
+    pub(super) weights: Vec<TensorProto>,
+    pub(super) inputs: Vec<String>,
+    pub(super) attributes: Vec<AttributeProto>,
+    pub(super) outputs: usize,
+    /// The output that is looked at.
+    pub(super) told: usize,
+    pub(super) seed: u64,
+}
+
+/// Element types that operators are drawn in.
+const TYPES: &[i64] = &[1, 1, 1, 11, 10, 6, 7, 2, 3, 9];
+
+/// Numbers that look random.
+pub(super) struct Draw {
+    state: u64,
+    pub(super) operator: &'static str,
+    pub(super) opset: i64,
+    /// The element type of values.
+    pub(super) dtype: i64,
+    input: Vec<usize>,
+    before: Vec<NodeProto>,
+    weights: Vec<TensorProto>,
+    pub(super) inputs: Vec<String>,
+    pub(super) attributes: Vec<AttributeProto>,
+    pub(super) outputs: usize,
+}
+
+impl Draw {
+    pub(super) fn new(operator: &Operator, number: u64) -> Self {
+        let (first, last) = operator.versions.unwrap_or_default();
+        let operator = operator.name;
+        let name = operator
+            .bytes()
+            .fold(number + 1, |seed, byte| seed.wrapping_mul(31) + u64::from(byte));
+        let mut draw = Self {
+            state: name,
+            operator,
+            opset: 17,
+            dtype: 1,
+            input: vec![],
+            before: vec![],
+            weights: vec![],
+            inputs: vec![],
+            attributes: vec![],
+            outputs: 1,
+        };
+        draw.dtype = draw.of(TYPES);
+        let opsets = [7, 9, 10, 11, 12, 13, 15, 17, 18, 19, 20, 21, 22, 23, 24].into_iter();
+        let opsets: Vec<i64> = opsets.filter(|opset| (first..=last).contains(opset)).collect();
+        draw.opset = draw.of(&opsets);
+        draw
+    }
+
+    /// SplitMix64 (Steele et al.).
+    fn next(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut bits = self.state;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        bits ^ (bits >> 31)
+    }
+
+    pub(super) fn below(&mut self, limit: usize) -> usize {
+        (self.next() % limit.max(1) as u64) as usize
+    }
+
+    pub(super) fn of<T: Copy>(&mut self, values: &[T]) -> T {
+        values[self.below(values.len())]
+    }
+
+    pub(super) fn flip(&mut self) -> bool {
+        self.below(2) == 0
+    }
+
+    /// 1, small odd ones, and those beside the widths of vector registers.
+    pub(super) fn size(&mut self) -> usize {
+        self.of(&[1, 1, 2, 3, 4, 5, 7, 8, 9, 17])
+    }
+
+    pub(super) fn sizes(&mut self, rank: usize) -> Vec<usize> {
+        (0..rank).map(|_| self.size()).collect()
+    }
+
+    /// So many whole numbers from `least` on.
+    pub(super) fn ints(&mut self, count: usize, least: i64, most: i64) -> Vec<i64> {
+        let span = usize::try_from(most - least + 1).unwrap();
+        (0..count).map(|_| least + self.below(span) as i64).collect()
+    }
+
+    /// Any axis of so many, counted from either end.
+    pub(super) fn axis(&mut self, rank: usize) -> i64 {
+        let axis = self.below(rank) as i64;
+        if self.flip() { axis } else { axis - rank as i64 }
+    }
+
+    /// A broadcast partner of `dims`: some axes are 1, and some in front are left out.
+    pub(super) fn partner(&mut self, dims: &[usize]) -> Vec<usize> {
+        let skipped = self.below(dims.len() + 1);
+        let one = |draw: &mut Self, &size: &usize| if draw.flip() { size } else { 1 };
+        dims[skipped..].iter().map(|size| one(self, size)).collect()
+    }
+
+    pub(super) fn with(&mut self, attribute: AttributeProto) {
+        self.attributes.push(attribute);
+    }
+
+    fn typed(&mut self, name: &str, dtype: i64) -> String {
+        if dtype == 1 {
+            return name.to_owned();
+        }
+        let cast = format!("{name}_as_{dtype}");
+        if !self.before.iter().any(|node| node.output[0] == cast) {
+            self.before
+                .push(node("Cast", &[name], &[&cast]).with([int("to", dtype)]));
+        }
+        cast
+    }
+
+    /// The network's input, of these dimensions, as the next input.
+    pub(super) fn data(&mut self, dims: &[usize]) {
+        self.data_as(dims, self.dtype);
+    }
+
+    pub(super) fn data_as(&mut self, dims: &[usize], dtype: i64) {
+        self.input = dims.to_vec();
+        let name = self.typed("x", dtype);
+        self.inputs.push(name);
+    }
+
+    /// A weight as the next input.
+    pub(super) fn weight(&mut self, dims: &[usize]) {
+        self.weight_as(dims, self.dtype);
+    }
+
+    pub(super) fn weight_as(&mut self, dims: &[usize], dtype: i64) {
+        let (name, seed) = (format!("w{}", self.weights.len()), self.next());
+        self.weights.push(initializer(&name, &numbers(seed, dims)));
+        let name = self.typed(&name, dtype);
+        self.inputs.push(name);
+    }
+
+    /// A list of whole numbers as the next input.
+    pub(super) fn list(&mut self, values: &[i64]) {
+        let name = format!("w{}", self.weights.len());
+        self.weights.push(integers(&name, values));
+        self.inputs.push(name);
+    }
+
+    /// Whole numbers of these dimensions as the next input.
+    pub(super) fn indices(&mut self, dims: &[usize], least: i64, most: i64) {
+        let values = self.ints(dims.iter().product(), least, most);
+        self.list(&values);
+        if let Some(weight) = self.weights.last_mut() {
+            weight.dims = dims.iter().map(|&dim| dim as i64).collect();
+        }
+    }
+
+    /// One f32 as the next input.
+    pub(super) fn number(&mut self, value: f32) {
+        let name = format!("w{}", self.weights.len());
+        let value = Tensor::f32(Vec::<usize>::new(), vec![value]).unwrap();
+        self.weights.push(initializer(&name, &value));
+        let name = self.typed(&name, self.dtype);
+        self.inputs.push(name);
+    }
+
+    /// A list of f32 as the next input.
+    pub(super) fn floats(&mut self, values: &[f32]) {
+        let name = format!("w{}", self.weights.len());
+        let value = Tensor::f32([values.len()], values.to_vec()).unwrap();
+        self.weights.push(initializer(&name, &value));
+        self.inputs.push(name);
+    }
+
+    /// The shape of the input in the place of it.
+    pub(super) fn shape_of_input(&mut self) {
+        self.before.push(node("Shape", &["x"], &["shape"]));
+        self.inputs = vec!["shape".into()];
+    }
+
+    pub(super) fn done(mut self) -> Case {
+        let told = self.below(self.outputs);
+        Case {
+            operator: self.operator,
+            opset: self.opset,
+            input: self.input,
+            before: self.before,
+            weights: self.weights,
+            inputs: self.inputs,
+            attributes: self.attributes,
+            outputs: self.outputs,
+            told,
+            seed: self.state,
+        }
+    }
+}
+
+/// Numbers from 1 to 6 with either sign: none that a division minds.
+pub(super) fn numbers(seed: u64, dims: &[usize]) -> Tensor {
+    let values = crate::initialise::Normal::new(seed, 1.0).draw(dims.iter().product());
+    let values = values
+        .iter()
+        .map(|value| value.signum() * (1.0 + value.abs().min(5.0)));
+    Tensor::f32(dims.to_vec(), values.collect()).unwrap()
+}

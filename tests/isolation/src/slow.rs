@@ -1,0 +1,89 @@
+//! A tenant whose every row keeps a lane for a minute, in kernels that look for no signal for seconds: products of whole numbers, for which
+//! ONNX Runtime has no fast kernel.
+
+use crate::neighbour::{photos, pin};
+use crate::scene::{HOSTILE, Scene, backbone};
+use anyhow::Result;
+use frostline_graph::Model;
+use frostline_graph::build::{batched, int, integers, ints, model, node, tensor};
+use frostline_graph::onnx::GraphProto;
+use frostline_tensor::Tensor;
+use frostline_trainer::Guest;
+use frostline_wire::{Encoding, ExtractionRequest, RowFormat, Split, Terms};
+use futures::future::join_all;
+
+/// What it calls what it sends.
+const NAME: &str = "slow";
+
+/// Products of a row, of some seconds each.
+const PRODUCTS: usize = 10;
+
+/// Extractions at once: more than there are lanes on most machines.
+const AT_ONCE: usize = 8;
+
+/// Sends models that differ by a byte, and has all lanes run them, until it is dropped.
+///
+/// # Errors
+/// When the host does not take the model.
+pub async fn keep_lanes(scene: &Scene) -> Result<()> {
+    let client = scene.client(HOSTILE)?;
+    let guest = client.push_guest(NAME, Guest::stock().bytes).await?;
+    let mut model = network()?;
+    for number in 0_u64.. {
+        model.set_metadata("number", &number.to_string());
+        let pushed = client.push_model(NAME, model.to_bytes()?.into()).await?;
+        let request = ExtractionRequest {
+            root: scene.root()?,
+            split: Split::Cut("slow".to_owned()),
+            guest: Some(pin(NAME, &guest.sha256)),
+            model: Some(pin(NAME, &pushed.sha256)),
+            parameters: String::new(),
+            encoding: Encoding::F32,
+            terms: Terms::default(),
+            view: None,
+            samples: photos(scene, 1),
+        };
+        let extract = async || {
+            // How it ends is the host's to say.
+            if let Ok(mut answer) = client
+                .extract(&request, RowFormat::F32(vec![1, 1, 1]), 1 << 20)
+                .await
+            {
+                while let Ok(Some(_)) = answer.next().await {}
+            }
+        };
+        join_all((0..AT_ONCE).map(|_| extract())).await;
+    }
+    Ok(())
+}
+
+fn network() -> Result<Model> {
+    let input = Model::from_bytes(backbone()?)?.network()?.input;
+    let one = Tensor::i64([1], vec![1])?;
+    let mut nodes = vec![
+        node("ReduceMean", &[&input.name], &["mean"]).with([ints("axes", &[1, 2, 3])]),
+        node("Expand", &["mean", "shape"], &["wide"]),
+        node("Cast", &["wide"], &["p0"]).with([int("to", 7)]),
+        node("ConstantOfShape", &["square"], &["ones"]).with([tensor("value", &one)]),
+    ];
+    for index in 0..PRODUCTS {
+        let (from, to) = (format!("p{index}"), format!("p{}", index + 1));
+        nodes.push(node("MatMul", &[&from, "ones"], &[&to]));
+    }
+    let last = format!("p{PRODUCTS}");
+    nodes.push(node("Cast", &[&last], &["sums"]).with([int("to", 1)]));
+    nodes.push(node("ReduceMean", &["sums"], &["slow"]).with([ints("axes", &[2, 3])]));
+    nodes.push(node("Relu", &["slow"], &["y"]));
+    let graph = GraphProto {
+        name: NAME.into(),
+        node: nodes,
+        initializer: vec![
+            integers("shape", &[1, 1, 2048, 2048]),
+            integers("square", &[2048, 2048]),
+        ],
+        input: vec![batched(&input.name, input.shape.dims())],
+        output: vec![batched("y", &[1, 1, 1])],
+        ..GraphProto::default()
+    };
+    Ok(Model::from_proto(model(17, graph))?)
+}
