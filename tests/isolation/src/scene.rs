@@ -1,6 +1,6 @@
 //! A host, its admin, and two tenants: one that misbehaves, within low limits, and its neighbour.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use frostline_client::{HostClient, Token};
 use frostline_e2e::{HostProcess, finish, repository};
@@ -72,6 +72,11 @@ impl Scene {
         let root = folder.path().join("data");
         fs::create_dir_all(&root)?;
         fs::write(folder.path().join("secret"), "nobody may read this")?;
+        std::os::unix::fs::symlink("../secret", root.join("linked"))?;
+        ensure!(
+            Command::new("mkfifo").arg(root.join("piped")).status()?.success(),
+            "mkfifo failed"
+        );
         crate::images::write(&root)?;
         copy_photos(&root)?;
         command.stderr(File::create(folder.path().join("log"))?);
