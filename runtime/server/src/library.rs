@@ -80,7 +80,12 @@ impl Library {
         } = uploads;
         let indexed = Arc::new(Cache::new(INDEXED));
         let kept = Arc::clone(&indexed);
-        memory.on_lack(move |_| kept.clear());
+        memory.on_lack(move |_| {
+            // What they hold is given back once no lock of the cache is held.
+            let dropped: Vec<_> = kept.iter().collect();
+            kept.clear();
+            drop(dropped);
+        });
         Self {
             guests,
             models,

@@ -116,6 +116,20 @@ const REQUESTS: &[(&str, &str, &str, &str, Ask)] = &[
         key(scene, "/etc/passwd")
     }),
     (
+        "linked-key",
+        "reads a link that leads out of its data",
+        "row",
+        "leads out",
+        |scene| key(scene, "linked"),
+    ),
+    (
+        "piped-key",
+        "reads a pipe that nobody writes to",
+        "row",
+        "pipe",
+        |scene| key(scene, "piped"),
+    ),
+    (
         "encoded-key",
         "reads above its data, percent-encoded",
         "row",

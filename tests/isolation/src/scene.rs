@@ -401,6 +401,9 @@ impl World {
         let root = self.folder.path().join("data").join(&name);
         fs::create_dir_all(&root)?;
         crate::images::write(&root)?;
+        std::os::unix::fs::symlink("../secret", root.join("linked"))?;
+        let piped = Command::new("mkfifo").arg(root.join("piped")).status()?;
+        ensure!(piped.success(), "mkfifo failed");
         let photos = copy_photos(&root, &name)?;
         let host = self.hosts.first().context("no host")?;
         let given = self.admin(host, &["tenant", "add", &name, "--data", text(&root)?])?;

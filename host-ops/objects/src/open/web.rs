@@ -82,6 +82,11 @@ impl HttpConnector for WebConnector {
             .connect_timeout(CONNECT)
             .timeout(REQUEST)
             .https_only(!self.plain)
+            // Sizes and ranges are those of the files.
+            .no_gzip()
+            .no_brotli()
+            .no_zstd()
+            .no_deflate()
             .redirect(Policy::custom(|attempt| match follows(&attempt) {
                 true => attempt.follow(),
                 false => {

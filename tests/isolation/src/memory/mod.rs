@@ -58,6 +58,12 @@ pub fn memory_cases() -> Vec<Case> {
             Act::Memory(|scene| Box::pin(objects::unread(scene))),
         ),
         case(
+            "subfolders",
+            "has 32 subfolders listed at once, each with a shard of 256 MiB",
+            Expected::new("listed", &["32 samples"]),
+            Act::Memory(|scene| Box::pin(objects::subfolders(scene))),
+        ),
+        case(
             "undecoded-objects",
             "has one object of 20 MiB that is no image decoded 128 times",
             Expected::new("rows", &["128 errors"]),
@@ -99,7 +105,7 @@ pub(crate) fn write(root: &Path) -> Result<()> {
     for name in LARGE {
         File::create(root.join(name))?.set_len(LARGE_BYTES)?;
     }
-    Ok(())
+    objects::write_shards(root)
 }
 
 /// Waits until the host holds nothing any more for the hostile tenant.

@@ -8,10 +8,14 @@ use crate::scene::{Scene, backbone};
 use anyhow::Result;
 use frostline_graph::Model;
 use frostline_trainer::Guest;
-use frostline_wire::{Encoding, ExtractionRequest, RequestedSample, RowFormat, Split, Terms};
+use frostline_wire::{Encoding, ExtractionRequest, Layout, RequestedSample, RowFormat, Split, Terms};
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 
 /// The image of [`frostline_hostile::hidden_frame`], which stands among the other images.
 const HIDDEN: &str = "hidden.jpg";
@@ -62,6 +66,53 @@ async fn activations(scene: &Scene, samples: Vec<RequestedSample>) -> Result<See
         }
     }
     Ok(Seen::new("rows", format!("{errors} errors")))
+}
+
+/// Subfolders with a shard each.
+const SUBFOLDERS: usize = 32;
+
+/// Bytes of the one photo of a shard, none of which lie on disk.
+const SHARD: u64 = 256 << 20;
+
+fn subfolder(number: usize) -> String {
+    format!("shards-{number:02}")
+}
+
+/// Writes archives of one large photo, each in a folder of its own.
+pub(super) fn write_shards(root: &Path) -> Result<()> {
+    for number in 0..SUBFOLDERS {
+        let folder = root.join(subfolder(number));
+        std::fs::create_dir(&folder)?;
+        let mut header = tar::Header::new_ustar();
+        header.set_path("photo.jpg")?;
+        header.set_size(SHARD);
+        header.set_cksum();
+        let mut file = File::create(folder.join("a.tar"))?;
+        file.write_all(header.as_bytes())?;
+        // The photo, and the two empty blocks that end an archive.
+        file.set_len(512 + SHARD + 1024)?;
+    }
+    Ok(())
+}
+
+/// Lists all of them at once, each as a root of its own.
+pub(super) async fn subfolders(scene: &Scene) -> Result<Seen> {
+    let mut listings = JoinSet::new();
+    for number in 0..SUBFOLDERS {
+        let (client, root) = (
+            scene.client(HOSTILE)?,
+            format!("{}/{}", scene.root()?, subfolder(number)),
+        );
+        listings.spawn(async move { client.objects(&root, Layout::Shards).await });
+    }
+    let mut samples = 0;
+    while let Some(listed) = listings.join_next().await {
+        match listed? {
+            Ok(listed) => samples += listed.len(),
+            Err(error) => return Ok(Seen::refused(&error)),
+        }
+    }
+    Ok(Seen::new("listed", format!("{samples} samples")))
 }
 
 /// Asks for one large object again and again, reads nothing, and leaves.
