@@ -138,9 +138,15 @@ mod needs_unshare {
 mod needs_proc {
     use super::*;
 
-    #[tokio::test(flavor = "multi_thread")]
-    async fn a_mixture_harms_nobody() {
-        none_is_harmed_by_a_mixture_of(&[cases(), memory_cases(), row_cases()].concat()).await;
+    mod needs_guests {
+        use super::*;
+
+        #[tokio::test(flavor = "multi_thread")]
+        async fn a_mixture_harms_nobody() {
+            let compiled = frostline_isolation::compiled_guests();
+            let all = [cases(), compiled, memory_cases(), row_cases()].concat();
+            none_is_harmed_by_a_mixture_of(&all).await;
+        }
     }
 
     #[tokio::test(flavor = "multi_thread")]
