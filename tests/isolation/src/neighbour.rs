@@ -8,7 +8,7 @@ use frostline_client::{ClientError, HostClient};
 use frostline_graph::Model;
 use frostline_trainer::Guest;
 use frostline_wire::{
-    Encoding, ExtractionRequest, Pin, RequestedSample, RowFormat, RowValue, SampleRef, Split, Terms,
+    Encoding, ExtractionRequest, Layout, Pin, RequestedSample, RowFormat, RowValue, SampleRef, Split, Terms,
 };
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -82,6 +82,21 @@ impl Neighbour {
             "the neighbour's own photos are broken"
         );
         Ok(neighbour)
+    }
+
+    /// Has whoever acts in the scene receive what is the neighbour's: what it looks like to the suite when a host leaks.
+    ///
+    /// # Errors
+    /// When the host does not serve the neighbour.
+    pub async fn leak(&self, scene: &Scene) -> Result<()> {
+        let client = scene.neighbour().client_at(scene.address()?)?;
+        let photos = client.objects(&self.request.root, Layout::Objects).await?;
+        client.read(&self.request.root, &photos).await?;
+        let mut answer = client
+            .extract(&self.request, self.format.clone(), 64 << 20)
+            .await?;
+        while answer.next().await?.is_some() {}
+        Ok(())
     }
 
     /// Extracts until `stop`, at least once from beginning to end, and gives the images it got each second.

@@ -234,11 +234,18 @@ impl Scene {
     /// # Errors
     /// When its token cannot be read.
     pub fn client(&self) -> Result<HostClient> {
+        self.client_at(self.address()?)
+    }
+
+    /// The same by another way.
+    pub(crate) fn client_at(&self, address: SocketAddr) -> Result<HostClient> {
         let tenant = self.tenant()?;
         let file = self.world.folder.path().join(format!("{}.token", tenant.name));
         fs::write(&file, &tenant.token)?;
-        let url = format!("http://{}", self.address()?);
-        Ok(HostClient::new(&url, Some(Token::read(&file)?))?)
+        Ok(HostClient::new(
+            &format!("http://{address}"),
+            Some(Token::read(&file)?),
+        )?)
     }
 
     /// Marks what nobody but whoever acts may see.

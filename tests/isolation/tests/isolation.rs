@@ -43,6 +43,22 @@ async fn all_contained(cases: &[Case]) {
     assert_eq!(running, Some(0), "nothing outlives its extraction");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leak_would_be_seen() {
+    let binary = frostline_binary().expect("frostline is not built: run `cargo xtask test`");
+    let scene = Scene::start(&binary, &[]).await.unwrap();
+    let neighbour = Neighbour::start(&scene).await.unwrap();
+    assert_eq!(scene.foreign().unwrap().len(), 0);
+    neighbour.leak(&scene).await.unwrap();
+    let seen = scene.foreign().unwrap();
+    for secret in ["Key", "Photo", "Activation"] {
+        let mut whose = seen.keys();
+        let found = whose.any(|what| what.starts_with(&format!("{secret} of neighbour seen by Tenant")));
+        assert!(found, "{secret}: {seen:#?}");
+    }
+    assert_eq!(seen.len(), 3, "{seen:#?}");
+}
+
 /// Everything at once for a while; the benchmark `isolation` does it for ten minutes, and measures the neighbour's speed.
 async fn none_is_harmed_by_a_mixture_of(cases: &[Case]) {
     let binary = frostline_binary().expect("frostline is not built: run `cargo xtask test`");
@@ -232,9 +248,15 @@ mod needs_walls {
 mod needs_proc {
     use super::*;
 
-    #[tokio::test(flavor = "multi_thread")]
-    async fn a_mixture_harms_nobody() {
-        none_is_harmed_by_a_mixture_of(&[cases(), memory_cases(), row_cases()].concat()).await;
+    mod needs_guests {
+        use super::*;
+
+        #[tokio::test(flavor = "multi_thread")]
+        async fn a_mixture_harms_nobody() {
+            let compiled = frostline_isolation::compiled_guests();
+            let all = [cases(), compiled, memory_cases(), row_cases()].concat();
+            none_is_harmed_by_a_mixture_of(&all).await;
+        }
     }
 
     #[tokio::test(flavor = "multi_thread")]

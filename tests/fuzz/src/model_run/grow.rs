@@ -254,10 +254,10 @@ fn grow(
     for kind in reads.chars() {
         let name = format!("{output}w{}", inputs.len());
         match kind {
-            '?' if genes.next() % 2 == 0 => break,
+            '?' if genes.next().is_multiple_of(2) => break,
             '?' => continue,
             // Mostly what was made last.
-            'v' if genes.next() % 4 > 0 => inputs.extend(values.last().cloned()),
+            'v' if !genes.next().is_multiple_of(4) => inputs.extend(values.last().cloned()),
             'v' => inputs.extend(genes.pick(values).cloned()),
             kind => {
                 weights.push(constant(genes, kind, &name)?);
