@@ -2,7 +2,7 @@
 //! ONNX Runtime has no fast kernel.
 
 use crate::neighbour::{photos, pin};
-use crate::scene::{HOSTILE, Scene, backbone};
+use crate::scene::{Scene, backbone};
 use anyhow::Result;
 use frostline_graph::Model;
 use frostline_graph::build::{batched, int, integers, ints, model, node, tensor};
@@ -26,7 +26,7 @@ const AT_ONCE: usize = 8;
 /// # Errors
 /// When the host does not take the model.
 pub async fn keep_lanes(scene: &Scene) -> Result<()> {
-    let client = scene.client(HOSTILE)?;
+    let client = scene.client()?;
     let guest = client.push_guest(NAME, Guest::stock().bytes).await?;
     let mut model = network()?;
     for number in 0_u64.. {

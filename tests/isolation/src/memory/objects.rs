@@ -100,7 +100,7 @@ pub(super) async fn subfolders(scene: &Scene) -> Result<Seen> {
     let mut listings = JoinSet::new();
     for number in 0..SUBFOLDERS {
         let (client, root) = (
-            scene.client(HOSTILE)?,
+            scene.client()?,
             format!("{}/{}", scene.root()?, subfolder(number)),
         );
         listings.spawn(async move { client.objects(&root, Layout::Shards).await });
