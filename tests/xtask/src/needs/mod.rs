@@ -30,7 +30,7 @@ pub(crate) const STORES: &str = "needs_stores";
 pub(crate) const GPU: &str = "needs_gpu";
 
 /// All needs. Where modules lie in one another, all of theirs have to be met.
-pub(crate) const NEEDS: [Need; 11] = [
+pub(crate) const NEEDS: [Need; 12] = [
     Need {
         module: "needs_shared",
         marks: &["shared_file", "FROSTLINE_SHARED"],
@@ -82,6 +82,11 @@ pub(crate) const NEEDS: [Need; 11] = [
         brought_by: "Linux 6.12 or later with Landlock and seccomp",
     },
     Need {
+        module: "needs_root",
+        marks: &["in_window"],
+        brought_by: "running the tests as root, who sees into processes that hide",
+    },
+    Need {
         module: GPU,
         marks: &[],
         brought_by: "a machine with an NVIDIA GPU, CUDA 13 and cuDNN 9",
@@ -100,6 +105,7 @@ pub(crate) fn unmet() -> Vec<&'static str> {
             "needs_unshare",
             runs("unshare", &["--mount", "true"]) || runs("unshare", &["--map-root-user", "--mount", "true"]),
         ),
+        ("needs_root", runs("sh", &["-c", "test $(id -u) = 0"])),
         ("needs_walls", frostline_walls::missing().is_empty()),
         ("needs_proc", Path::new("/proc/self/clear_refs").exists()),
     ];
