@@ -5,6 +5,8 @@ use frostline_client::{Deadlines, HostClient, Hosts, Token, Trust};
 use frostline_job::HostList;
 use frostline_job::flags::missing;
 use frostline_server::{Host, HostSettings, RunningHost};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -97,6 +99,8 @@ impl Connection {
     async fn embed(data: &str, device: &str) -> Result<Self> {
         let state = tempfile::Builder::new()
             .prefix("frostline-")
+            // Its token lies in it.
+            .permissions(Permissions::from_mode(0o700))
             .tempdir()
             .context("cannot create a temporary folder for the embedded host")?;
         let mut settings = HostSettings {

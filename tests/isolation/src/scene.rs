@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -388,7 +389,7 @@ impl World {
             .open(folder.join("log"))?;
         command.stderr(log);
         let place = folder.join("state").join(local);
-        fs::create_dir_all(&place)?;
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&place)?;
         let local = ["--local", text(&place)?];
         let arguments = [&local, arguments].concat();
         let process = HostProcess::start_as(command, folder, text(&folder.join("data"))?, &arguments)?;

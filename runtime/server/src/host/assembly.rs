@@ -50,14 +50,15 @@ pub(super) fn make_folders(config: &HostConfig) -> Result<(), StartError> {
         StateLocation::Directory(path) => Some(path),
         StateLocation::Store(_) => None,
     };
-    for path in state.into_iter().chain([&config.local]) {
+    let local = (state != Some(&config.local)).then_some(&config.local);
+    for path in state.into_iter().chain(local) {
         let opened = frostline_sealed::make_folder(path).map_err(|source| StartError::Directory {
             path: path.clone(),
             source,
         })?;
         if opened & 0o077 != 0 {
             let folder = path.display();
-            tracing::warn!(%folder, "other users may look into the host's folder; take that away with chmod go-rwx");
+            tracing::warn!(%folder, "other users can read the host's folder; run chmod go-rwx on it");
         }
     }
     Ok(())

@@ -300,7 +300,9 @@ fn numbers_come_from_a_local_table() {
     );
     assert!(errors[5] < before, "{before}, then {errors:?}");
     let evaluated = evaluate(&scratch, &["--labels", table]);
-    assert_eq!(evaluated["rmse"].as_f64(), Some(errors[5]));
+    // Other batches, so sums are rounded otherwise.
+    let rmse = evaluated["rmse"].as_f64().unwrap();
+    assert!((rmse - errors[5]).abs() < 1e-6, "{rmse}, {errors:?}");
 }
 
 #[test]
