@@ -69,7 +69,12 @@ fn example(operator: &str) -> Net {
             .ints("sizes", &[3, 2])
             .node(node("Split", &["h", "sizes"], &["y", "rest"]).with([int("axis", 3)]))
             .classified("y", 36),
-        "Squeeze" => net(&["axes"], vec![], 60).ints("axes", &[]),
+        "Squeeze" => Net::new(&IMAGE)
+            .probed(&IMAGE)
+            .ints("axes", &[1])
+            .op("Unsqueeze", &["h", "axes"], "wide")
+            .op("Squeeze", &["wide", "axes"], "y")
+            .classified("y", 60),
         "Tile" => net(&["times"], vec![], 120).ints("times", &[1, 2, 1, 1]),
         "Transpose" => net(&[], vec![ints("perm", &[0, 2, 3, 1])], 60),
         "Unsqueeze" => net(&["axes"], vec![], 60).ints("axes", &[1]),

@@ -168,7 +168,7 @@ impl Checked<'_> {
             metrics.used(
                 &tenant,
                 &Usage {
-                    cpu,
+                    compiling: cpu,
                     ..Usage::default()
                 },
             );

@@ -11,7 +11,7 @@ pub(super) type SecondsCounter = Counter<f64, AtomicU64>;
 
 // Help of what is shown of the host and by tenant.
 pub(super) const GUEST_CPU: &str = "CPU time of guest code";
-pub(super) const COMPILING: &str = "Time that the compiler of guests worked";
+pub(super) const COMPILING: &str = "Time spent compiling guests and checking models";
 
 /// What each tenant had of the host.
 #[derive(Default)]
