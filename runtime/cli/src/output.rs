@@ -57,6 +57,11 @@ pub(crate) fn is_watched() -> bool {
     stderr().0.is_terminal()
 }
 
+/// Whether standard output is a terminal.
+pub(crate) fn is_terminal() -> bool {
+    stdout().0.is_terminal()
+}
+
 /// Clears the terminal that standard output is, if it is one.
 pub(crate) fn clear() -> io::Result<()> {
     let Plain(mut stdout) = stdout();

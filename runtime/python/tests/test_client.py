@@ -105,8 +105,10 @@ class Hosts(bundled.Case):
             self.assertIn("error", answer)
 
     def test_ctrl_c_ends_a_wait(self):
+        # A shell starts what runs in the background with SIGINT ignored, and children inherit that.
         script = """
-import socket, sys, frostline
+import signal, socket, sys, frostline
+signal.signal(signal.SIGINT, signal.default_int_handler)
 server = socket.create_server(("127.0.0.1", 0))
 print("ready", flush=True)
 frostline.Client(f"http://127.0.0.1:{server.getsockname()[1]}", "token").load()

@@ -1,7 +1,7 @@
 //! `frostline admin top`, `drain` and `audit`.
 
 use super::console::confirm;
-use crate::output::{bytes, clear, print_each, print_json, print_table, stdout, time};
+use crate::output::{bytes, clear, is_terminal, print_each, print_json, print_table, stdout, time};
 use anyhow::Result;
 use frostline_client::AdminClient;
 use frostline_wire::{Activity, AuditEntry, MemoryActivity, MemoryLoad, TenantActivity};
@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 /// How often what goes on is looked at.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Shows what goes on until it is interrupted; rates are those since the last look.
+/// Shows current activity until it is interrupted, with rates since the previous refresh. A table that nobody watches is printed once.
 pub(super) async fn top(client: &AdminClient, once: bool, json: bool) -> Result<()> {
+    let once = once || !json && !is_terminal();
     let mut before: Activity = client.get("/v1/activity", &[]).await?;
     let mut seen = Instant::now();
     loop {

@@ -48,10 +48,10 @@ pub(crate) enum AdminCommand {
     /// The models of tenants, and those that all of them may use
     #[command(subcommand)]
     Model(ModelAdmin),
-    /// Show who uses the host now, again and again
+    /// Show who uses the host now, refreshing every second
     #[command(after_help = "Example:\n  frostline admin top --once --json")]
     Top {
-        /// Show it once and end
+        /// Print once and exit; the default if standard output is not a terminal and --json is not given
         #[arg(long)]
         once: bool,
     },

@@ -1,6 +1,6 @@
 //! What whoever runs a host sees of it, and does about it.
 
-use crate::harness::{Scratch, events};
+use crate::harness::{Scratch, events, frostline};
 use crate::place::Place;
 use crate::raw::Asker;
 use frostline_e2e::{HostProcess, finish};
@@ -53,6 +53,12 @@ fn who_does_what_is_seen_and_written_down() {
     let place = Place::new();
     let acme = place.add("acme");
     events(&place.train(&acme));
+    let socket = place.scratch.path("state/admin.sock");
+    let table = finish(frostline().args(["admin", "top", "--socket"]).arg(socket)).unwrap();
+    assert!(
+        table.code == Some(0) && table.stdout.contains("acme"),
+        "it ends where no terminal shows it: {table:?}"
+    );
     let top = place.answer(&["top", "--once"]);
     let tenant = &top["tenants"][0];
     assert_eq!(tenant["name"], "acme");
