@@ -115,6 +115,7 @@ impl Extraction {
         let outcome = tokio::select! {
             outcome = timeout_at(self.deadline, sending) => match outcome {
                 Ok(Ok(())) => Outcome::Done,
+                Ok(Err(_)) if pieces.is_closed() => Outcome::ClientGone,
                 Ok(Err(error)) => {
                     tracing::error!(%error, "an extraction failed after its answer had begun");
                     Outcome::Failed
