@@ -79,7 +79,8 @@ mod needs_guests {
         };
         let compiles = sandbox(frostline_sandbox::Compiler::InProcess);
         let used = Allowance::new(Limits::default());
-        compiles.prepare_within(honest.clone(), &used).await.unwrap();
+        let modest = compiles.for_tenant("modest");
+        modest.prepare_within(honest.clone(), &used).await.unwrap();
         assert!(used.usage().compiling > Duration::ZERO);
         let stuck = sandbox(frostline_sandbox::Compiler::Child {
             program: "/bin/sh".into(),
