@@ -1,6 +1,7 @@
 """Modules divided at a module: what hosts get, and what is left to train."""
 
 import copy
+import io
 import unittest
 import warnings
 
@@ -8,50 +9,93 @@ import torch
 
 import small
 from frostline.torch import _network as network
-from frostline.torch._divide import CannotDivide, suffix_of
+from frostline.torch._divide import CannotDivide, freeze_points, path_of, suffix_of
 
 EXAMPLE = torch.randn(2, 3, small.SIZE, small.SIZE)
 
 
-class Winding(small.Network):
-    """torch.fx cannot follow it, torch.export can."""
+class Branching(small.Network):
+    """Its code depends on shapes and values, which tracers cannot follow."""
 
     def forward(self, x):
         if x.shape[1] != 3:
-            raise ValueError("three channels are wanted")
-        return super().forward(x)
+            raise ValueError("three channels are required")
+        x = self.blocks(self.stem(x))
+        return self.head(x.mean((2, 3))) if x.isfinite().all() else None
 
 
-class Leaping(small.Network):
+class Bypassing(small.Network):
     """What follows the first block reads the images too."""
 
     def forward(self, x):
         return super().forward(x) + x.mean()
 
 
+class BypassingInTraining(small.Network):
+    def forward(self, x):
+        return super().forward(x) + (x.mean() if self.training else 0)
+
+
 class Dropping(small.Network):
-    """Training mode has operations that evaluation mode has not."""
+    """Stochastic depth as timm has it, with an in-place operation whose result nobody reads, and functional dropout."""
 
     def forward(self, x):
-        x = self.blocks(self.stem(x))
+        x = self.blocks(torch.nn.functional.dropout(self.stem(x), 0.1, self.training))
         if self.training:
-            x = x * torch.bernoulli(torch.full_like(x[:, :1, :1, :1], 0.5))
+            kept = x.new_empty((len(x), 1, 1, 1)).bernoulli_(0.5)
+            kept.div_(0.5)
+            x = x * kept
         return self.head(torch.nn.functional.dropout(x, 0.5, self.training).mean((2, 3)))
 
 
-class Stubborn(small.Network):
-    """torch.fx can follow it in evaluation mode alone."""
+class InPlace(small.Network):
+    def forward(self, x):
+        return self.head(self.blocks(torch.nn.functional.relu(self.stem(x), inplace=True)).mean((2, 3)))
+
+
+class Positions(small.Network):
+    """Parameters of its own: one that earlier layers read, one that later layers read."""
+
+    def __init__(self):
+        super().__init__()
+        self.positions = torch.nn.Parameter(torch.randn(1, 16, 11, 11))
+        self.scale = torch.nn.Parameter(torch.ones(8))
+
+    def forward(self, x):
+        return self.head(self.blocks(self.stem(x) + self.positions).mean((2, 3))) * self.scale
+
+
+class Table(torch.nn.Module):
+    """Returns a table that depends on the shape of its input alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(1, 16, 1, 1))
+
+    def forward(self, x):
+        return self.weight.expand(len(x), -1, -1, -1)
+
+
+class Tabled(small.Network):
+    """A table that is made before the cut, and read after it."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = Table()
 
     def forward(self, x):
         x = self.stem(x)
-        return super().forward(x) if self.training and x.sum() > 0 else self.head(self.blocks(x).mean((2, 3)))
+        table = self.table(x)
+        return self.head((self.blocks(x) + table).mean((2, 3)))
 
 
-class Asking(small.Network):
-    """Neither can follow this."""
+class WithLoss(small.Network):
+    """Takes labels, and returns a dictionary, as models of transformers do."""
 
-    def forward(self, x):
-        return super().forward(x) if x.sum().item() > 0 else super().forward(-x)
+    def forward(self, x, labels=None):
+        logits = super().forward(x)
+        loss = None if labels is None else torch.nn.functional.cross_entropy(logits, labels)
+        return {"loss": loss, "logits": logits}
 
 
 def divided(model, module="blocks.1", suffix=None):
@@ -100,30 +144,79 @@ class Dividing(unittest.TestCase):
             self.assertFalse(torch.equal(each(rows), each(rows)))
         self.assertEqual(sorted(suffix.state_dict()), sorted(name for name in model.state_dict() if name.startswith(("blocks.2", "head"))))
 
-    def test_a_mode_that_cannot_be_followed_is_told(self):
-        with self.assertWarnsRegex(UserWarning, "evaluation mode: .* training mode"):
-            divided(Stubborn())
-
     def test_every_module_that_gives_one_tensor_is_a_cut(self):
         for module in ("stem.0", "blocks"):
             divided(small.network(), module)
 
-    def test_what_fx_cannot_follow_is_exported(self):
-        model = Winding().eval()
-        with self.assertWarnsRegex(UserWarning, "evaluation mode"):
-            suffix, _, _ = divided(model)
-        self.assert_shared(suffix, model)
+    def test_code_that_no_tracer_follows_is_divided(self):
+        for model in (Branching(), InPlace(), Tabled()):
+            suffix, _, _ = divided(model.train())
+            names = [name for name, _ in suffix.named_parameters()]
+            self.assertEqual("table.weight" in names, isinstance(model, Tabled))
+            self.assertTrue(model.training)
+
+    def test_parameters_that_only_earlier_layers_read_are_not_trained(self):
+        model = Positions()
+        suffix, _, _ = divided(model)
+        names = dict(suffix.named_parameters())
+        self.assertNotIn("positions", names)
+        self.assertIs(names["scale"], model.scale)
+        self.assertNotIn("positions", suffix.state_dict())
+        self.assertTrue(all(parameter.requires_grad for parameter in model.parameters()))
+
+    def test_arguments_and_outputs_are_the_models(self):
+        model = WithLoss()
+        suffix, _, _ = divided(model)
+        images, labels = torch.randn(5, 3, small.SIZE, small.SIZE), torch.arange(5)
+        expected = model.eval()(images, labels=labels)
+        rows = model.blocks[1](model.blocks[0](model.stem(images)))
+        output = suffix.eval()(rows, labels=labels)
+        torch.testing.assert_close(output, expected)
+        output["loss"].backward()
+        self.assertIsNotNone(model.head.weight.grad)
+
+    def test_verifying_leaves_the_model_as_it_was(self):
+        model = Dropping().train()
+        before = {name: value.clone() for name, value in model.state_dict().items()}
+        divided(model)
+        torch.testing.assert_close(dict(model.state_dict()), before, rtol=0, atol=0)
+        self.assertTrue(all(parameter.grad is None for parameter in model.parameters()))
+
+    def test_a_suffix_is_copied_and_saved(self):
+        suffix, _, _ = divided(Positions())
+        rows, file = torch.randn(3, 16, 11, 11), io.BytesIO()
+        torch.save(suffix.eval(), file)
+        file.seek(0)
+        for other in (copy.deepcopy(suffix), torch.load(file, weights_only=False)):
+            self.assertTrue(torch.equal(other(rows), suffix(rows)))
+            self.assertIsNot(other.head.weight, suffix.head.weight)
+        suffix.head = torch.nn.Linear(16, 2)
+        suffix.scale = torch.nn.Parameter(torch.ones(2))
+        self.assertEqual(suffix(rows).shape, (3, 2))
 
     def test_what_cannot_be_divided_says_why(self):
         for model, module, why in (
-            (Leaping(), "blocks.1", "reads the model's input 'x' too"),
-            (Asking(), "blocks.1", "neither by torch.fx .* nor by torch.export .* suffix="),
-            (small.network(), "blocks.7", "calls no module 'blocks.7'"),
+            (Bypassing(), "blocks.1", "'blocks.1' also reads values that do not pass through it"),
+            (BypassingInTraining(), "blocks.1", "in training mode"),
+            (small.network(), "blocks.1.norm", "freeze='blocks.1' is the nearest place"),
+            (small.network(), "blocks.7", "no module 'blocks.7'; it has .*blocks.1"),
+            (small.network(), torch.nn.ReLU(), "not a module inside the model"),
         ):
             with self.assertRaisesRegex(CannotDivide, why):
                 suffix_of(model.eval(), module, EXAMPLE)
         with self.assertRaisesRegex(ValueError, "it has stem, .*blocks.1.norm"):
             divided(small.network(), "blocks.7", torch.nn.Identity())
+
+    def test_places_are_listed(self):
+        model = small.network()
+        points = freeze_points(model, small.SIZE)
+        names = [point.module for point in points]
+        self.assertLess(names.index("stem"), names.index("blocks.0"))
+        self.assertNotIn("blocks.0.norm", names)
+        block = points[names.index("blocks.1")]
+        self.assertEqual((block.shape, block.bytes), ((16, 11, 11), 16 * 11 * 11 * 4))
+        self.assertTrue(0 < points[0].compute < block.compute < 1)
+        self.assertEqual(path_of(model, model.blocks[1]), "blocks.1")
 
     def test_a_suffix_by_hand_is_held_against_the_model(self):
         model = small.network()
@@ -139,6 +232,13 @@ class Dividing(unittest.TestCase):
         divided(model, "blocks.1", Suffix(2))
         with self.assertRaisesRegex(ValueError, "off by"):
             divided(model, "blocks.1", Suffix(1))
+
+        class Tuple(Suffix):
+            def forward(self, x):
+                return (super().forward(x),)
+
+        with self.assertRaisesRegex(ValueError, "form"):
+            divided(model, "blocks.1", Tuple(2))
 
     def test_middles_join_splits_to_the_freeze_cut(self):
         _, exported, cut = divided(small.network())

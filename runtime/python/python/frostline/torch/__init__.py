@@ -6,6 +6,7 @@
 """
 
 from frostline.torch._activations import Activations, mean
+from frostline.torch._divide import CannotDivide, FreezePoint, freeze_points
 from frostline.torch._pushdown import pushdown
 
-__all__ = ["Activations", "mean", "pushdown"]
+__all__ = ["Activations", "CannotDivide", "FreezePoint", "freeze_points", "mean", "pushdown"]

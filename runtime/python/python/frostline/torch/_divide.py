@@ -1,146 +1,464 @@
-"""A module divided at one of its modules: what follows it, with the same Parameters."""
+"""Divides a model at one of its modules: the suffix is what follows that module's output, with the model's own Parameters.
 
+Nothing is traced. The suffix runs the model's own code with three changes: modules that finish before the cut return placeholders instead of
+computing, the module at the cut returns the activations, and the images are a placeholder too. So control flow, random and in-place operations,
+both modes, keyword arguments such as `labels=` and output classes are the model's. Placeholders are NaN: a value that bypasses the cut makes
+the output NaN, and the division is refused.
+"""
+
+import copy
+import dataclasses
+import difflib
 import warnings
+import zlib
 
 import torch
-import torch.fx
+from torch.utils import _pytree as pytree
 
-from frostline.torch._network import Evaluating
-
-# Layers whose training mode is another computation.
-MODES = (torch.nn.modules.batchnorm._BatchNorm, torch.nn.modules.dropout._DropoutNd)
+TOLERANCE = 1e-3
+"""Largest difference of a divided model, relative to the largest value: kernels round differently, wrong cuts are off by all of it."""
+MEMBERS = ("_parameters", "_buffers", "_modules")
 
 
 class CannotDivide(ValueError):
-    """Why a module cannot be divided at a place; `suffix=` takes one that was divided by hand."""
+    """Why a model cannot be divided at a module; `suffix=` takes one that was divided by hand."""
 
 
 def suffix_of(model, module, example):
-    """What of `model` follows the output of the module of this path, as a module with one input. It holds the model's own modules, so Parameters,
-    buffers and names are the same, and `train()` and `eval()` mean what they do there.
+    """The module that maps the output of `module` (a path) to the output of `model`. Parameters, buffers and their names are the model's;
+    `train()` and `eval()` mean what they mean in the model.
 
-    By torch.fx, in both modes; where that cannot follow the model's code, by torch.export, as the model computes in evaluation mode.
+    `example`: two input samples, with which the division is verified in both modes, gradients included. Raises `CannotDivide`.
     """
+    path = path_of(model, module)
+    calls = Calls(model, example)
+    suffix = calls.suffix(path)
     try:
-        graph = _traced(model, False)
-    except Exception as error:  # whatever the model's own code raises of values that are none yet
-        return _exported_suffix(model, module, example, error)
-    evaluation = _cut(model, graph, module)
-    try:
-        training = _cut(model, _traced(model, True), module)
-    except Exception as error:
-        _warn("torch.fx cannot follow its training mode", error)
-        return evaluation
-    return evaluation if training.code == evaluation.code else _BothModes(training, evaluation)
-
-
-def _traced(model, mode):
-    """The graph of the model as it computes where all of its modules are in this mode."""
-    before = [(part, part.training) for part in model.modules()]
-    try:
-        for part, _ in before:
-            part.training = mode
-        return torch.fx.symbolic_trace(model).graph
-    finally:
-        for part, training in before:
-            part.training = training
-
-
-class _BothModes(torch.nn.Module):
-    """One of two divided modules of the same model, by the mode that this one is in: stochastic depth and functional dropout are operations of the
-    one that the other has not, or has otherwise.
-    """
-
-    def __init__(self, training, evaluation):
-        super().__init__()
-        # As methods of this module, which has the modules of both under the names that they call.
-        self._forwards = {True: type(training).forward, False: type(evaluation).forward}
-        for part in (training, evaluation):
-            _merge(self, part)
-
-    def forward(self, activations):
-        return self._forwards[self.training](self, activations)
-
-
-def _merge(into, part):
-    """Gives `into` what `part` has; what both have is the model's own, or a folder of such."""
-    for name, value in (*part._parameters.items(), *part._buffers.items()):
-        if name not in into._parameters and name not in into._buffers:
-            (into._parameters if name in part._parameters else into._buffers)[name] = value
-    for name, child in part._modules.items():
-        there = into._modules.setdefault(name, child)
-        if there is not child:
-            _merge(there, child)
-
-
-def _exported_suffix(model, module, example, traced):
-    try:
-        with Evaluating(model):
-            exported = torch.export.export(model, (example,), dynamic_shapes=({0: torch.export.Dim("batch")},))
-        whole = exported.module()
-    except Exception as error:
-        raise CannotDivide(
-            f"the model can be divided neither by torch.fx ({_line(traced)}) nor by torch.export ({_line(error)}); "
-            "give what follows the freeze cut as suffix=, a module that shares the model's Parameters"
-        ) from error
-    suffix = _cut(whole, whole.graph, module)
-    own = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers(remove_duplicate=False))
-    for name in [*dict(suffix.named_parameters(remove_duplicate=False)), *dict(suffix.named_buffers(remove_duplicate=False))]:
-        if name in own:
-            owner, _, last = name.rpartition(".")
-            setattr(suffix.get_submodule(owner), last, own[name])
-    if any(isinstance(part, MODES) for part in model.modules()):
-        _warn("it was divided by torch.export, as torch.fx cannot", traced)
+        used = verify(model, suffix, path, example)
+    except BypassError as error:
+        parents = [path.rsplit(".", up)[0] for up in range(1, path.count(".") + 1)]
+        legal = next((parent for parent in parents if is_legal(calls, parent, example)), None)
+        raise CannotDivide(f"{error}; " + (f"freeze={legal!r} is the nearest place" if legal else "frostline.torch.freeze_points lists the places")) from None
+    suffix.drop_unused(used)
     return suffix
 
 
-def _warn(what, error):
-    warnings.warn(
-        f"the model is trained in evaluation mode: {what} ({_line(error)}), so its suffix drops nothing and uses the stored statistics of its "
-        "normalisation; suffix= takes one that does not",
-        stacklevel=5,
-    )
+@dataclasses.dataclass(frozen=True)
+class FreezePoint:
+    """A module at which a model can be divided."""
+
+    module: str
+    shape: tuple[int, ...]
+    """Of the activations of one sample."""
+    bytes: int
+    """That one sample's activations take as float32."""
+    compute: float
+    """The share of the model's multiplications that the frozen layers take, 0 to 1."""
 
 
-def _line(error):
-    return f"{type(error).__name__}: {error}".split("\n")[0][:200]
+def freeze_points(model, size=224):
+    """The modules at which `model` can be divided, in the order in which they finish, as a list of `FreezePoint`.
+
+    `size`: height and width of the images.
+    """
+    from torch.utils.flop_counter import FlopCounterMode
+
+    def flops(module, *arguments):
+        with FlopCounterMode(display=False) as counter, torch.no_grad(), Evaluating(module):
+            module(*arguments)
+        return counter.get_total_flops()
+
+    example = torch.randn(2, 3, size, size, device=next(model.parameters(), torch.empty(0)).device)
+    calls, total, points = Calls(model, example), max(flops(model, example), 1), []
+    for path in dict.fromkeys(path for path, _ in calls.runs[0] if path):
+        suffix = is_legal(calls, path, example)
+        if suffix:
+            shape = suffix.row_shape
+            compute = 1 - flops(suffix, torch.zeros(2, *shape, device=example.device)) / total
+            points.append(FreezePoint(path, shape, 4 * torch.Size(shape).numel(), round(compute, 4)))
+    return points
 
 
-def _paths(node):
-    """The paths of the modules that a traced node lies in."""
-    return [path for path, _ in (node.meta.get("nn_module_stack") or {}).values()]
+def path_of(model, module):
+    """The path of a module, which is given itself or by its path. Raises `CannotDivide`, with near names."""
+    if isinstance(module, torch.nn.Module):
+        path = next((path for path, each in model.named_modules() if each is module), "")
+        if not path:
+            raise CannotDivide(f"this {type(module).__name__} is not a module inside the model")
+        return path
+    paths = [path for path, _ in model.named_modules() if path]
+    if module in paths:
+        return module
+    near = difflib.get_close_matches(module, paths, 5) or [path for path in paths if "." not in path]
+    raise CannotDivide(f"the model has no module {module!r}; it has {', '.join(near)}")
 
 
-def _cut(root, graph, module):
-    """The nodes of `graph` after the last one of `module`, with one input in its place."""
-    inside = [node for node in graph.nodes if module in _paths(node)]
-    if not inside:
-        raise CannotDivide(f"the model calls no module {module!r}")
-    members = set(inside)
-    ends = [node for node in inside if any(user not in members for user in node.users)]
-    if len(ends) != 1:
-        raise CannotDivide(f"module {module!r} gives {len(ends)} values to what follows it; the model can be divided where it gives one")
-    (end,) = ends
-    needed = _needed(graph, end)
-    cut, copies = torch.fx.Graph(), {}
-    copies[end] = cut.placeholder("activations")
-    for node in graph.nodes:
-        if node in needed and node is not end:
-            if node.op == "placeholder":
-                raise CannotDivide(f"what follows {module!r} reads the model's input {node.target!r} too")
-            copies[node] = cut.node_copy(node, lambda other: copies[other])
-    cut.lint()
-    return torch.fx.GraphModule(root, cut, class_name="Suffix")
+class Evaluating:
+    """A module in evaluation mode for a while; then each of its modules is as it was."""
+
+    def __init__(self, module):
+        self.module = module
+        self.modes = [(part, part.training) for part in module.modules()]
+
+    def __enter__(self):
+        return self.module.eval()
+
+    def __exit__(self, *_):
+        for part, training in self.modes:
+            part.training = training
 
 
-def _needed(graph, end):
-    """The nodes that the output depends on other than through `end`."""
-    needed, open_ = set(), [node for node in graph.nodes if node.op == "output"]
-    while open_:
-        node = open_.pop()
-        if node in needed:
+@dataclasses.dataclass(frozen=True)
+class Recorded:
+    """A tensor that a module returned."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+    digest: int
+
+    @classmethod
+    def from_tensor(cls, tensor):
+        data = tensor.detach().cpu().contiguous().flatten().view(torch.uint8) if tensor.numel() else torch.empty(0, dtype=torch.uint8)
+        return cls(tensor.shape, tensor.dtype, zlib.crc32(data.numpy()))
+
+
+@dataclasses.dataclass(frozen=True)
+class Template:
+    """A tensor for any number of samples: each axis has a length, or one for each sample."""
+
+    axes: tuple
+    dtype: torch.dtype
+
+    @classmethod
+    def from_runs(cls, two, three):
+        """Of what was recorded for two samples and for three; `None` where an axis grows otherwise."""
+        axes = []
+        for small, large in zip(two.shape, three.shape, strict=True):
+            if small != large and small * 3 != large * 2:
+                return None
+            axes.append((small, False) if small == large else (small // 2, True))
+        return cls(tuple(axes), two.dtype)
+
+    def placeholder(self, samples, like, dtype, dense):
+        """NaN beside the tensor `like`; only a `dense` one may be written to."""
+        shape = [length * samples if scales else length for length, scales in self.axes]
+        nan = torch.full(shape if dense else (), float("nan"), dtype=dtype, device=like.device)
+        return nan.expand(shape)
+
+
+class Calls:
+    """The calls of a model's modules, in the order in which they finish, and what they return."""
+
+    def __init__(self, model, example):
+        self.model = model
+        other = torch.rand_like(example) - 0.5
+        images = (example, other, torch.cat([example, other[:1]]))
+        with torch.no_grad(), Evaluating(model):
+            self.runs = [self._record(each) for each in images]
+        self.images = Template.from_runs(*(Recorded.from_tensor(images[run]) for run in (0, 2)))
+        self.paths = [[path for path, _ in run] for run in self.runs]
+
+    def _record(self, images):
+        calls, hooks = [], []
+        for path, part in self.model.named_modules():
+
+            def finish(_, __, output, path=path):
+                note = pytree.tree_map(lambda leaf: Recorded.from_tensor(leaf) if isinstance(leaf, torch.Tensor) else leaf, output)
+                calls.append((path, note))
+
+            hooks.append(part.register_forward_hook(finish))
+        try:
+            self.model(images)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return calls
+
+    def suffix(self, cut):
+        """The suffix after the module `cut`, not yet verified. Raises `CannotDivide`."""
+        count = self.paths[0].count(cut)
+        if count != 1:
+            raise CannotDivide(f"the model calls the module {cut!r} {count} times; it can be divided at a module that it calls once")
+        output = self._output(cut)
+        rows = [number for number, leaf in enumerate(output.leaves if output else ()) if isinstance(leaf, Template) and leaf.axes[:1] == ((1, True),)]
+        if not rows:
+            raise CannotDivide(f"the module {cut!r} returns no tensor with one row a sample")
+        output.rows = rows[0]
+        around, outputs = {}, {cut: output}
+        twin = self._twin(self.model, "", cut, around, outputs)
+        return Suffix(twin, self.images, around, outputs, output)
+
+    def _output(self, path):
+        """What the calls of this module return, for any number of samples; `None` where they differ in form."""
+        outputs = [[note for called, note in run if called == path] for run in self.runs]
+        structures = {str(pytree.tree_structure(note)) for notes in outputs for note in notes}
+        if len(structures) != 1 or len({len(notes) for notes in outputs}) != 1:
+            return None
+        forms = []
+        for two, three in zip(outputs[0], outputs[2], strict=True):
+            leaves = zip(pytree.tree_leaves(two), pytree.tree_leaves(three), strict=True)
+            forms.append([Template.from_runs(*pair) if isinstance(pair[0], Recorded) else pair[0] for pair in leaves])
+        if any(form != forms[0] for form in forms) or any(
+            template is None and isinstance(leaf, Recorded) for template, leaf in zip(forms[0], pytree.tree_leaves(outputs[0][0]), strict=True)
+        ):
+            return None
+        return Output(pytree.tree_structure(outputs[0][0]), forms[0])
+
+    def _is_skipped(self, path, cut):
+        """Whether all calls of this module finish before the cut, and return floating-point numbers that depend on the images: an index, or a table
+        of positions, has to be computed.
+        """
+        end = self.paths[0].index(cut)
+        inside = [number for number, each in enumerate(self.paths[0]) if each == path or each.startswith(path + ".")]
+        if path not in self.paths[0] or inside[-1] > end:
+            return False
+        notes = [pytree.tree_leaves([note for called, note in run if called == path]) for run in self.runs[:2]]
+        tensors = [pair for pair in zip(*notes, strict=False) if isinstance(pair[0], Recorded)]
+        return bool(tensors) and all(one.dtype.is_floating_point and one.digest != other.digest for one, other in tensors)
+
+    def _twin(self, module, path, cut, around, outputs):
+        """`module` as the suffix calls it: itself after the cut, silent before it, and around it a copy that shares its Parameters."""
+        if path in outputs:
+            return silent(module, outputs[path])
+        calls_inside = any(each.startswith(path + ".") for each in self.paths[0])
+        if path and not cut.startswith(path + ".") and (path in self.paths[0] or not calls_inside):
+            output = self._output(path) if self._is_skipped(path, cut) else None
+            if output is None:
+                return module
+            outputs[path] = output
+            return silent(module, output)
+        twin = around[path] = shallow_copy(module)
+        for name, child in module._modules.items():
+            if child is not None:
+                twin._modules[name] = self._twin(child, f"{path}.{name}" if path else name, cut, around, outputs)
+        return twin
+
+
+class Output:
+    """The forward of a module that does not compute: placeholders, and at the cut the activations."""
+
+    def __init__(self, structure, leaves):
+        self.structure, self.leaves = structure, leaves
+        self.rows = None
+        """The place of the activations, at the cut."""
+        self.suffix = None
+
+    def __call__(self, *_, **__):
+        return pytree.tree_unflatten([self.suffix.value(leaf, number == self.rows) for number, leaf in enumerate(self.leaves)], self.structure)
+
+
+def shallow_copy(module):
+    """A module with lists of its own of the same members."""
+    twin = module.__class__.__new__(module.__class__)
+    twin.__dict__ = module.__dict__.copy()
+    for members in (*MEMBERS, "_non_persistent_buffers_set"):
+        twin.__dict__[members] = copy.copy(module.__dict__[members])
+    return twin
+
+
+def silent(module, output):
+    """A copy that returns `output`. Its members are plain attributes: the model's code may look at them, nobody trains them."""
+    twin = shallow_copy(module)
+    for members in MEMBERS:
+        twin.__dict__.update(twin.__dict__[members])
+        twin.__dict__[members].clear()
+    twin.__dict__["forward"] = output
+    return twin
+
+
+class Suffix(torch.nn.Module):
+    """What follows the cut: `suffix(activations, ...)` returns what the model does. Further arguments are the model's."""
+
+    def __init__(self, model, images, around, outputs, cut):
+        super().__init__()
+        # The lists of the copied model themselves: what is moved or replaced in one is so in the other.
+        for members in (*MEMBERS, "_non_persistent_buffers_set"):
+            self.__dict__[members] = model.__dict__[members]
+        self.__dict__.update(_model=model, _images=images, _around=around, _activations=None, training=model.training)
+        self.dense, self.silent, self.row_leaf = False, tuple(outputs), cut.rows
+        rows = cut.leaves[cut.rows]
+        self.row_shape, self._rows_dtype = tuple(length for length, _ in rows.axes[1:]), rows.dtype
+        for output in outputs.values():
+            output.suffix = self
+
+    def forward(self, activations, *arguments, **named):
+        """The model's output for activations `[n, ...]`."""
+        self._model.training = self.training
+        self.__dict__["_activations"] = activations
+        try:
+            return self._model(self.value(self._images), *arguments, **named)
+        finally:
+            self.__dict__["_activations"] = None
+
+    def value(self, leaf, is_rows=False):
+        """What stands for a leaf of a module's output in this call."""
+        if self._activations is None:
+            raise RuntimeError("a module before the freeze cut was called after the forward pass: checkpointed blocks have to begin behind the cut")
+        if is_rows:
+            return self._activations
+        if not isinstance(leaf, Template):
+            return leaf
+        dtype = self._activations.dtype if leaf.dtype == self._rows_dtype else leaf.dtype
+        return leaf.placeholder(len(self._activations), self._activations, dtype, self.dense)
+
+    def __getattr__(self, name):
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if "_model" not in self.__dict__:
+                raise
+            return getattr(self.__dict__["_model"], name)
+
+    def drop_unused(self, used):
+        """Makes buffers of those Parameters of the modules around the cut that only earlier layers read: they are not trained here."""
+        for path, twin in self._around.items():
+            for name, parameter in list(twin._parameters.items()):
+                if parameter is not None and (f"{path}.{name}" if path else name) not in used:
+                    del twin._parameters[name]
+                    twin.register_buffer(name, parameter.detach(), persistent=False)
+
+
+class BypassError(CannotDivide):
+    """The output depends on values that do not pass through the cut."""
+
+
+def is_legal(calls, path, example):
+    """The suffix after this module, where it computes what the model does in evaluation mode; `None` elsewhere."""
+    try:
+        suffix = calls.suffix(path)
+        verify(calls.model, suffix, path, example, modes=(False,))
+    except CannotDivide:
+        return None
+    return suffix
+
+
+def verify(model, suffix, path, example, modes=(False, True)):
+    """Compares outputs, gradients and running statistics of the divided model with the whole one, in each of the `modes`: is it training?
+
+    Returns the names of the suffix's Parameters that its output depends on. Raises `CannotDivide`.
+    """
+    used, flags = set(), [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+    parameters = dict(suffix.named_parameters())
+    for parameter in parameters.values():
+        parameter.requires_grad_(parameter.is_floating_point())
+    try:
+        for training in modes:
+            with Evaluating(model), Evaluating(suffix):
+                used |= _verify_mode(model, suffix, path, example, training, parameters)
+    finally:
+        for parameter, flag in flags:
+            parameter.requires_grad_(flag)
+    return used
+
+
+def _verify_mode(model, suffix, path, example, training, parameters):
+    mode = "training" if training else "evaluation"
+    for part in (model, suffix) if training else ():
+        part.train()
+    # Frozen layers are in evaluation mode.
+    for frozen in suffix.silent:
+        model.get_submodule(frozen).eval()
+    before = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    try:
+        with torch.random.fork_rng(), torch.enable_grad():
+            torch.manual_seed(0)
+            try:
+                whole, rows = _run_detached(model, path, example, suffix)
+            except Exception as error:  # the model's own
+                if not training:
+                    raise
+                warnings.warn(f"the division is not verified in training mode: the model raises {line_of(error)}", stacklevel=4)
+                return set()
+            statistics = {name: buffer.clone() for name, buffer in suffix.named_buffers()}
+            _restore(before)
+            torch.manual_seed(0)
+            divided = _run_suffix(suffix, rows, path)
+        where = f"divided at {path!r}, the model in {mode} mode"
+        if off := difference(whole, divided):
+            error = BypassError if "NaN" in off else CannotDivide
+            raise error(f"{where} gives another output: {off}" if error is CannotDivide else f"what follows {path!r} also reads values that do not pass through it (in {mode} mode)")
+        for name, buffer in suffix.named_buffers():
+            if off := difference(statistics[name], buffer):
+                raise CannotDivide(f"{where} has another {name}: {off}")
+        gradients = [_gradients(output, parameters) for output in (whole, divided)]
+        for name, expected in gradients[0].items():
+            if name not in gradients[1]:
+                raise CannotDivide(f"{where} gives {name} no gradient")
+            if off := difference(expected, gradients[1][name]):
+                raise CannotDivide(f"{where} gives {name} another gradient: {off}")
+        return set(gradients[1])
+    finally:
+        _restore(before)
+
+
+def _restore(saved):
+    with torch.no_grad():
+        for buffer, value in saved:
+            buffer.copy_(value)
+
+
+def _run_detached(model, path, example, suffix):
+    """(output, activations) of the model, whose frozen layers get no gradient."""
+    rows = []
+
+    def detach(_, __, output):
+        leaves, structure = pytree.tree_flatten(output)
+        leaves = [leaf.detach() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        rows.append(leaves[suffix.row_leaf].clone())
+        return pytree.tree_unflatten(leaves, structure)
+
+    hook = model.get_submodule(path).register_forward_hook(detach)
+    try:
+        return model(example), rows[0]
+    finally:
+        hook.remove()
+
+
+def _run_suffix(suffix, rows, path):
+    try:
+        try:
+            return suffix(rows.clone())
+        except RuntimeError as error:
+            # An in-place operation on a placeholder, whose elements are one number.
+            if suffix.dense or "written-to" not in str(error):
+                raise
+            suffix.dense = True
+            torch.manual_seed(0)
+            return suffix(rows.clone())
+    except Exception as error:  # the model's own, of values that it has no more
+        raise CannotDivide(f"the model's code around {path!r} cannot run without the earlier layers: {line_of(error)}") from error
+
+
+def _gradients(output, parameters):
+    """By name, the gradients of a weighted sum of all numbers of an output; those that it does not depend on are left out."""
+    leaves = [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+    if not leaves:
+        return {}
+    total = sum((leaf.double().flatten() * torch.arange(leaf.numel(), dtype=torch.float64, device=leaf.device).cos()).sum() for leaf in leaves)
+    trained = {name: parameter for name, parameter in parameters.items() if parameter.requires_grad}
+    gradients = torch.autograd.grad(total, list(trained.values()), allow_unused=True)
+    return {name: gradient for name, gradient in zip(trained, gradients, strict=True) if gradient is not None}
+
+
+def difference(expected, actual):
+    """How two outputs differ, in words; `""` where they are equal within `TOLERANCE`. Tensors, dicts, tuples, outputs of transformers."""
+    pairs = pytree.tree_flatten(expected), pytree.tree_flatten(actual)
+    if pairs[0][1] != pairs[1][1]:
+        return f"its form is {pairs[1][1]}, not {pairs[0][1]}"
+    for one, other in zip(pairs[0][0], pairs[1][0], strict=True):
+        if not isinstance(one, torch.Tensor):
             continue
-        needed.add(node)
-        if node is not end:
-            open_.extend(node.all_input_nodes)
-    return needed
+        if not isinstance(other, torch.Tensor) or one.shape != other.shape:
+            return f"{tuple(getattr(other, 'shape', ()))} numbers, not {tuple(one.shape)}"
+        one, other = one.detach().to(other.device).double(), other.detach().double()
+        if other.isnan().any() and not one.isnan().any():
+            return "NaN"
+        off, largest = (float(values.abs().max()) if values.numel() else 0.0 for values in (one - other, one))
+        if not off <= TOLERANCE * largest + 1e-9:
+            return f"off by {off:.2g} of {largest:.2g}"
+    return ""
+
+
+def line_of(error):
+    """The first line of an error, short."""
+    return f"{type(error).__name__}: {error}".split("\n")[0][:200]

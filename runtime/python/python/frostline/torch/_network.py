@@ -7,28 +7,11 @@ import onnx
 import onnx.utils
 import torch
 
+from frostline.torch._divide import Evaluating, difference
+
 SCOPES = "pkg.torch.onnx.name_scopes"
 """Where torch's exporter notes the modules around a node."""
 INPUT, OUTPUT = "input", "output"
-TOLERANCE = 1e-3
-"""How far the divided network may be off, as a part of its largest output: kernels round differently, wrong cuts are off by all of it."""
-
-
-class Evaluating:
-    """A module in evaluation mode for a while; then each of its modules is as it was."""
-
-    def __init__(self, module):
-        self.module = module
-        self.training = [part for part in module.modules() if part.training]
-
-    def __enter__(self):
-        return self.module.eval()
-
-    def __exit__(self, *_):
-        for part in self.training:
-            part.training = True
-
-
 def export(model, example):
     """`model` in evaluation mode as an ONNX model with the input `input`, of any number of samples like those of `example`."""
     with Evaluating(model), warnings.catch_warnings():
@@ -107,9 +90,6 @@ def check(model, prefix, suffix, example):
         whole = model(example)
         rows = run(prefix, example)
         divided = suffix(rows.to(example.device))
-    if not (isinstance(whole, torch.Tensor) and isinstance(divided, torch.Tensor)):
-        return tuple(rows.shape[1:])
-    off = float((whole - divided).abs().max()) if whole.shape == divided.shape else float("inf")
-    if not off <= TOLERANCE * float(whole.abs().max()):
-        raise ValueError(f"frozen layers and suffix together give {tuple(divided.shape)}, off by {off:.2g}, where the model gives {tuple(whole.shape)}")
+    if off := difference(whole, divided):
+        raise ValueError(f"frozen layers and suffix together give another output than the model: {off}")
     return tuple(rows.shape[1:])

@@ -7,6 +7,7 @@ import os
 import pathlib
 import re
 import tempfile
+import warnings
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,14 +19,14 @@ from frostline._samples import listed
 from frostline._source import Source, kept
 from frostline.torch import _network as network
 from frostline.torch._activations import Activations
-from frostline.torch._divide import suffix_of
+from frostline.torch._divide import path_of, suffix_of
 
 def pushdown(
     model: torch.nn.Module,
     data: str | os.PathLike[str],
     hosts: str | Sequence[str] | None = None,
     *,
-    freeze: str,
+    freeze: str | torch.nn.Module,
     batch: int = 64,
     seed: int = 0,
     split: str = "auto",
@@ -58,7 +59,7 @@ def pushdown(
     * `data`: a path, `s3://bucket/prefix`, `gs://`, `az://` or `https://`, laid out as `frostline train` has it; its words are also those of
       `labels` (a CSV file), `validation` (a share), `layout`, `on_bad_sample` (`fail` or `skip`) and `guest` with `parameters`.
     * `hosts`: their addresses; without, one is started beside this process.
-    * `freeze`: a module's path such as `layer4.0`, up to whose output the network is frozen; `none` freezes nothing.
+    * `freeze`: a module or its path, such as `layer4.0`, up to whose output the network is frozen (`freeze_points` lists them); `none` freezes nothing.
     * `batch`: samples of a batch of all processes together; the last one of an epoch may have fewer, unless `drop_last`.
     * `split`: where hosts stop and this process goes on: `none`, `input`, or a module or tensor at or before `freeze`; `auto` measures host, link
       and this machine, as `frostline plan` does. The activations are the same wherever it lies.
@@ -93,7 +94,11 @@ def pushdown(
         settings["parameters"] = settings["parameters"] or frostline.pixels(round(size / 0.875), size)
     else:
         example = _example(pixels, size, next(model.parameters(), torch.empty(0)).device)
-        suffix = suffix_of(model, freeze, example) if suffix is None else suffix
+        if suffix is None or not isinstance(freeze, str):
+            freeze = path_of(model, freeze)
+        if suffix is None:
+            suffix = suffix_of(model, freeze, example)
+        _warn_of_trainable(model, suffix, freeze)
 
         def provided():
             frozen = _Frozen(model, freeze, suffix, example, pixels)
@@ -114,6 +119,16 @@ def pushdown(
         activations.validation = Activations(source, held_out, shuffle=False, **common)
         activations.validation.classes = classes
     return suffix, activations
+
+
+def _warn_of_trainable(model, suffix, freeze):
+    """Where only some Parameters before the cut are frozen, the others were probably meant to be trained: adapters in all layers, say."""
+    trained = {id(parameter) for parameter in suffix.parameters()}
+    before = [parameter for parameter in model.parameters() if id(parameter) not in trained]
+    trainable = [parameter for parameter in before if parameter.requires_grad]
+    if trainable and len(trainable) < len(before):
+        numbers = sum(parameter.numel() for parameter in trainable)
+        warnings.warn(f"{len(trainable)} trainable Parameters ({numbers:,} numbers) lie before {freeze!r} and are not trained", stacklevel=3)
 
 
 def _once(work):
