@@ -15,13 +15,12 @@ EXAMPLE = torch.randn(2, 3, small.SIZE, small.SIZE)
 
 
 class Branching(small.Network):
-    """Its code depends on shapes and values, which tracers cannot follow."""
+    """Its code depends on the shape of what it is given, which torch.fx cannot follow."""
 
     def forward(self, x):
         if x.shape[1] != 3:
             raise ValueError("three channels are required")
-        x = self.blocks(self.stem(x))
-        return self.head(x.mean((2, 3))) if x.isfinite().all() else None
+        return super().forward(x)
 
 
 class Bypassing(small.Network):

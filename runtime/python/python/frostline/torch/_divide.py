@@ -333,18 +333,20 @@ def is_legal(calls, path, example):
 
 
 def verify(model, suffix, path, example, modes=(False, True)):
-    """Compares outputs, gradients and running statistics of the divided model with the whole one, in each of the `modes`: is it training?
+    """Compares outputs and running statistics of the divided model with the whole one in each of the `modes` (is it training?), in training mode
+    gradients too.
 
     Returns the names of the suffix's Parameters that its output depends on. Raises `CannotDivide`.
     """
-    used, flags = set(), [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+    flags = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
     parameters = dict(suffix.named_parameters())
+    used = set(parameters)
     for parameter in parameters.values():
         parameter.requires_grad_(parameter.is_floating_point())
     try:
         for training in modes:
             with Evaluating(model), Evaluating(suffix):
-                used |= _verify_mode(model, suffix, path, example, training, parameters)
+                used = _verify_mode(model, suffix, path, example, training, parameters)
     finally:
         for parameter, flag in flags:
             parameter.requires_grad_(flag)
@@ -360,7 +362,8 @@ def _verify_mode(model, suffix, path, example, training, parameters):
         model.get_submodule(frozen).eval()
     before = [(buffer, buffer.clone()) for buffer in model.buffers()]
     try:
-        with torch.random.fork_rng(), torch.enable_grad():
+        # In evaluation mode modules may keep what they computed, with its graph.
+        with torch.random.fork_rng(), torch.set_grad_enabled(training):
             torch.manual_seed(0)
             try:
                 whole, rows = _run_detached(model, path, example, suffix)
@@ -368,7 +371,9 @@ def _verify_mode(model, suffix, path, example, training, parameters):
                 if not training:
                     raise
                 warnings.warn(f"the division is not verified in training mode: the model raises {line_of(error)}", stacklevel=4)
-                return set()
+                return set(parameters)
+            # Before the statistics are restored: normalisation kept them for its gradient.
+            gradients = _gradients(whole, parameters) if training else {}
             statistics = {name: buffer.clone() for name, buffer in suffix.named_buffers()}
             _restore(before)
             torch.manual_seed(0)
@@ -380,13 +385,15 @@ def _verify_mode(model, suffix, path, example, training, parameters):
         for name, buffer in suffix.named_buffers():
             if off := difference(statistics[name], buffer):
                 raise CannotDivide(f"{where} has another {name}: {off}")
-        gradients = [_gradients(output, parameters) for output in (whole, divided)]
-        for name, expected in gradients[0].items():
-            if name not in gradients[1]:
+        if not training:
+            return set(parameters)
+        divided_gradients = _gradients(divided, parameters)
+        for name, expected in gradients.items():
+            if name not in divided_gradients:
                 raise CannotDivide(f"{where} gives {name} no gradient")
-            if off := difference(expected, gradients[1][name]):
+            if off := difference(expected, divided_gradients[name]):
                 raise CannotDivide(f"{where} gives {name} another gradient: {off}")
-        return set(gradients[1])
+        return set(divided_gradients)
     finally:
         _restore(before)
 
