@@ -79,6 +79,9 @@ const TRIED: &[c_long] = &[
     libc::SYS_set_mempolicy,
 ];
 
+/// Calls that kernels gained after Landlock's: libraries of the coming years try them and fall back, as on an older kernel.
+const NEWER: std::ops::RangeInclusive<c_long> = libc::SYS_landlock_restrict_self + 1..=600;
+
 /// Those that only older processors' kernels have.
 #[cfg(target_arch = "x86_64")]
 const OLDER: (&[c_long], &[c_long]) = (
@@ -112,8 +115,8 @@ fn programs(files: Files<'_>) -> Result<[BpfProgram; 2], seccompiler::BackendErr
         SeccompAction::Errno(libc::ENOSYS.unsigned_abs()),
         SeccompAction::KillProcess,
     );
-    let tried = TRIED.iter().chain(OLDER.1);
-    let tried: BTreeMap<_, _> = tried.map(|call| (*call, Vec::new())).collect();
+    let tried = TRIED.iter().chain(OLDER.1).copied().chain(NEWER);
+    let tried: BTreeMap<_, _> = tried.map(|call| (call, Vec::new())).collect();
     let mut allowed = allowed(files)?;
     allowed.extend(tried.clone());
     let compile = |rules, otherwise, action| -> Result<BpfProgram, _> {

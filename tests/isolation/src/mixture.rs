@@ -31,8 +31,10 @@ pub struct Mixed {
     pub panics: usize,
     /// What a host's ledger, or the memory of its processes, was over its budget at most.
     pub over_budget: u64,
-    /// The neighbour's least speed on either host as a part of its fair share: of what it has alone, divided by all tenants.
+    /// The neighbour's speed on the host where it was slower, relative to its fair share: what it has alone, divided by all tenants.
     pub neighbour_ratio: f64,
+    /// The same of the slowest [`SPAN`].
+    pub neighbour_slowest_span: f64,
     /// Extractions that the neighbour began, and those that ended with the very bits they had when it was alone.
     pub neighbour_began: usize,
     /// See [`Mixed::neighbour_began`].
@@ -87,6 +89,7 @@ pub async fn mixture(binary: &Path, cases: &[Case], span: Duration) -> Result<Mi
     let mut mixed = Mixed {
         acts: actors.join_all().await.into_iter().sum(),
         neighbour_ratio: f64::INFINITY,
+        neighbour_slowest_span: f64::INFINITY,
         ..Mixed::default()
     };
     for (work, alone) in working.join_all().await.into_iter().zip(alone) {
@@ -106,11 +109,11 @@ pub async fn mixture(binary: &Path, cases: &[Case], span: Duration) -> Result<Mi
 impl Mixed {
     fn neighbour_worked(&mut self, work: Work, alone: f64) {
         let fair = alone / (TENANTS + FLOODS.len() + 1) as f64;
-        let least = work
-            .rates
-            .iter()
-            .fold(f64::INFINITY, |least, rate| least.min(*rate));
-        self.neighbour_ratio = self.neighbour_ratio.min(least / fair);
+        let mean = work.rates.iter().sum::<f64>() / work.rates.len() as f64;
+        let slowest = work.rates.iter().copied().fold(f64::INFINITY, f64::min);
+        // Without a whole span there is no speed.
+        self.neighbour_ratio = if mean.is_nan() { 0.0 } else { self.neighbour_ratio.min(mean / fair) };
+        self.neighbour_slowest_span = self.neighbour_slowest_span.min(slowest / fair);
         self.neighbour_began += work.began;
         self.neighbour_finished += work.began - work.failures.len();
         self.neighbour_failures.extend(work.failures);

@@ -8,11 +8,18 @@ use std::process::Command;
 /// Those that need the Python wheel.
 const WITH_WHEEL: [&str; 2] = ["python", "scale"];
 
+/// Those that need guests built from source.
+const WITH_GUESTS: [&str; 1] = ["isolation"];
+
 /// `cargo xtask bench <name> [--quick]`: the names are the benchmark binary's own; without one it lists them.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     // One that can use a GPU runs what is measured on the processor as well.
     let library = gpu::probe().or_else(|_| ort::ensure())?;
     let path = python::ensure("tests/requirements.txt", "python")?;
+    let is_one_of = |names: &[&str]| arguments.first().is_some_and(|name| names.contains(&name.as_str()));
+    if is_one_of(&WITH_GUESTS) {
+        workspace::run(&mut Command::new(workspace::program("guest-builder")?))?;
+    }
     let commit = output(
         Command::new("git")
             .args(["rev-parse", "--short=12", "HEAD"])
@@ -27,10 +34,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         "frostline-bench",
     ]))?;
     let mut command = Command::new(target().join("release/frostline-bench"));
-    if arguments
-        .first()
-        .is_some_and(|name| WITH_WHEEL.contains(&name.as_str()))
-    {
+    if is_one_of(&WITH_WHEEL) {
         let wheel = wheel::installed(true)?.map_err(anyhow::Error::msg)?;
         command
             .env("FROSTLINE_WHEEL_PYTHON", wheel.python)

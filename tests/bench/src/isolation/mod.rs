@@ -220,13 +220,14 @@ async fn together(report: &mut Report) -> Result<()> {
         panics,
         over_budget,
         neighbour_ratio,
+        neighbour_slowest_span,
         neighbour_began,
         neighbour_finished,
         neighbour_failures,
         left_over,
     } = mixed;
     println!(
-        "{acts} cases and floods in {:.1} min: the neighbour finished {neighbour_finished} of {neighbour_began} extractions, at {neighbour_ratio:.2} of its fair share at least",
+        "{acts} cases and floods in {:.1} min: the neighbour finished {neighbour_finished} of {neighbour_began} extractions, at {neighbour_ratio:.2} of its fair share, {neighbour_slowest_span:.2} in the slowest ten seconds",
         span.as_secs_f64() / 60.0
     );
     for trouble in neighbour_failures.iter().chain(&left_over) {
@@ -241,6 +242,7 @@ async fn together(report: &mut Report) -> Result<()> {
     report.set("mixture_panics", panics);
     report.set("mixture_over_budget_mib", over_budget as f64 / MIB);
     report.set("mixture_neighbour_ratio_min", neighbour_ratio);
+    report.set("mixture_neighbour_slowest_span_ratio", neighbour_slowest_span);
     report.set(
         "mixture_neighbour_finished",
         neighbour_finished == neighbour_began,
