@@ -39,8 +39,8 @@ pub(super) const OPERATORS: &[Operator] = &[
         .rearranges(true)
         .effort(Passing)
         .head(Tail),
-    pointwise("IsInf", 10).shape(truth).versions(None),
-    pointwise("IsNaN", 9).shape(truth).versions(None),
+    pointwise("IsInf", 10).shape(truth),
+    pointwise("IsNaN", 9).shape(truth),
     pointwise("LeakyRelu", 1).effort(Passing),
     pointwise("Log", 1),
     pointwise("Mish", 18),

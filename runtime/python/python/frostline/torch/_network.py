@@ -1,38 +1,49 @@
 """A module as an ONNX network, and its cuts by the names of its modules."""
 
 import ast
+import contextlib
+import io
 import warnings
 
 import onnx
 import onnx.utils
 import torch
 
-from frostline.torch._divide import Evaluating, difference
+from frostline.torch._divide import Evaluating, difference, line_of
 
 SCOPES = "pkg.torch.onnx.name_scopes"
 """Where torch's exporter notes the modules around a node."""
 INPUT, OUTPUT = "input", "output"
+
+
 def export(model, example):
     """`model` in evaluation mode as an ONNX model with the input `input`, of any number of samples like those of `example`."""
-    with Evaluating(model), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        program = torch.onnx.export(
-            model,
-            (example,),
-            dynamo=True,
-            verbose=False,
-            dynamic_shapes=({0: torch.export.Dim("batch")},),
-            input_names=[INPUT],
-            output_names=[OUTPUT],
-        )
+    try:
+        with Evaluating(model), warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            program = torch.onnx.export(
+                model,
+                (example,),
+                dynamo=True,
+                verbose=False,
+                dynamic_shapes=({0: torch.export.Dim("batch")},),
+                input_names=[INPUT],
+                output_names=[OUTPUT],
+            )
+    except Exception as error:  # the exporter's own, and the model's
+        raise ValueError(f"torch.onnx cannot export this {type(model).__name__}: {line_of(error.__cause__ or error)}") from error
     exported = program.model_proto
     # Where in somebody's source a node came from is nobody's business.
     for part in (exported, exported.graph, *exported.graph.node, *exported.graph.value_info, *exported.graph.initializer):
         part.ClearField("doc_string")
+    scoped = {}
     for node in exported.graph.node:
-        kept = [entry for entry in node.metadata_props if entry.key == SCOPES]
+        noted = [entry for entry in node.metadata_props if entry.key == SCOPES]
+        # The exporter leaves out some that it adds itself, such as Split: they belong to the module whose output they divide.
+        noted = noted or next((scoped[name] for name in node.input if name in scoped), [])
         node.ClearField("metadata_props")
-        node.metadata_props.extend(kept)
+        node.metadata_props.extend(noted)
+        scoped.update(dict.fromkeys(node.output, noted))
     return exported
 
 
