@@ -45,6 +45,12 @@ class Examples(unittest.TestCase):
     def test_the_loop_with_three_other_lines(self):
         self.assertIn("epoch 1: loss", self.said("pushdown.py", ()))
 
+    def test_a_vit_of_timm(self):
+        self.assertIn("epoch 1: loss", self.said("timm_vit.py", ("timm",)))
+
+    def test_dinov2_of_transformers(self):
+        self.assertIn("epoch 1: loss", self.said("dinov2.py", ("transformers",)))
+
     def test_lightning(self):
         self.assertIn("'accuracy':", self.said("with_lightning.py", ("lightning",)))
 
