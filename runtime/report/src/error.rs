@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
     /// There is no such folder, or it is not one of a run.
-    #[error("{} is no run folder: it has no events.jsonl", folder.display())]
+    #[error("{} is not a run folder: events.jsonl is missing", folder.display())]
     NoRun {
         /// What was named.
         folder: PathBuf,
@@ -19,7 +19,7 @@ pub enum ReportError {
         source: io::Error,
     },
     /// A file does not say what it should.
-    #[error("{}, line {line}, is broken: {reason}; correct or remove it", file.display())]
+    #[error("invalid {}, line {line}: {reason}; correct or remove it", file.display())]
     Broken {
         /// The file.
         file: PathBuf,

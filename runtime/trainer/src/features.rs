@@ -76,7 +76,7 @@ impl Features {
                 rows
             };
             let stopped = Arc::new(move |why: String| {
-                let message = format!("no more rows are kept for later epochs: {why}");
+                let message = format!("caching features stopped: {why}");
                 told(Event::Warning { message });
             });
             let store = cache.open(&subject, &row, rows, stopped);
@@ -92,7 +92,7 @@ impl Features {
                 Ok(features)
             }
             Err(why) => {
-                let message = format!("rows are not kept for later epochs: {why}");
+                let message = format!("cannot cache features: {why}");
                 events(Event::Warning { message });
                 Ok(None)
             }
@@ -205,7 +205,7 @@ fn too_large(shape: &[usize], plan: &FeedPlan) -> Option<String> {
     let batch = row.saturating_mul(rows as u64);
     (batch.saturating_mul(2) > plan.memory_bytes).then(|| {
         format!(
-            "rows at the freeze cut are not kept for later epochs: a batch of them takes {batch} bytes, and two must fit --memory-bytes, which is {}; raise it, or take a smaller --batch",
+            "cannot cache features: two batches of {batch} bytes must fit --memory-bytes, which is {}; raise it, or reduce --batch",
             plan.memory_bytes
         )
     })

@@ -129,7 +129,7 @@ pub fn last_cut_before_head(model: &Model) -> Result<String, TrainerError> {
     let cut = cut.ok_or_else(|| SettingError {
         what: "--freeze",
         value: "not given".to_owned(),
-        must: "no cut of the network lies before its classifier, so there is nothing to freeze".to_owned(),
+        must: "the network has no cut before its classifier, so there is nothing to freeze".to_owned(),
     })?;
     Ok(cut.name.clone())
 }

@@ -80,7 +80,7 @@ impl Rehearsal {
     ) -> Result<(), TrainerError> {
         let steps: u64 = legs.iter().map(|leg| leg.steps).sum();
         let Some(first) = legs.first().filter(|_| steps > 0) else {
-            return Ok(SettingError::at_least_one("the number of steps to rehearse", 0)?);
+            return Ok(SettingError::at_least_one("the number of steps", 0)?);
         };
         let source = |leg: &Leg| {
             let source = self.offer.at(&leg.split, leg.encoding, flow.request_samples);

@@ -46,10 +46,10 @@ impl LinearHead {
         let head = suffix
             .network()?
             .head
-            .ok_or_else(|| refused("it has no classifier"))?;
+            .ok_or_else(|| refused("the model has no classifier"))?;
         let names = suffix.head_weights()?;
         let [weight, bias] = names.as_slice() else {
-            return Err(refused("its classifier is not one product with one bias"));
+            return Err(refused("the classifier must be one matrix product with one bias"));
         };
         if suffix
             .parameters()
@@ -71,7 +71,7 @@ impl LinearHead {
         }
         if row.first() != Some(&head.features) {
             let why = format!(
-                "rows at the freeze cut are {row:?}, of which the first axis is not the {} features of the classifier",
+                "features at the freeze cut have the shape {row:?}; the first axis must be the classifier's {} features",
                 head.features
             );
             return Err(refused(&why));

@@ -301,9 +301,8 @@ impl Team {
     fn give_up(&self, events: &Events, why: &str) {
         if !self.0.off.swap(true, Ordering::Relaxed) {
             let store = self.0.store.shown();
-            let message = format!(
-                "rows are not shared through {store} any more, and this machine keeps its own: {why}"
-            );
+            let message =
+                format!("stopped sharing features through {store}, caching on this machine only: {why}");
             events(Event::Warning { message });
         }
     }
@@ -328,7 +327,7 @@ impl Team {
         }
         let more = if broken.len() > NAMED { "; .." } else { "" };
         let message = format!(
-            "{} objects in {folder} of {} are passed over and can be removed: {}{more}",
+            "ignored {} invalid objects in {folder} of {}, which can be removed: {}{more}",
             broken.len(),
             self.0.store.shown(),
             named.join("; ")
@@ -394,7 +393,7 @@ impl Sharing {
         let all = async { while self.tasks.join_next().await.is_some() {} };
         if tokio::time::timeout(patience, all).await.is_err() {
             let message = format!(
-                "not all rows are in {store} after {patience:?}; the others stay on this machine, and its next job sends them"
+                "uploading features to {store} timed out after {patience:?}; the next job on this machine uploads the rest"
             );
             (self.events)(Event::Warning { message });
         }

@@ -24,7 +24,7 @@ pub(super) fn page(runs: &[Run]) -> String {
         runs.len()
     ));
     if runs.is_empty() {
-        out.push_str(r#"<p class="warn">There are no runs to compare.</p>"#);
+        out.push_str(r#"<p class="warn">No runs to compare.</p>"#);
     } else {
         figures(&mut out, runs);
         let drawn = runs.get(..DRAWN.min(runs.len())).unwrap_or_default();
@@ -188,7 +188,7 @@ fn curves(out: &mut String, runs: &[Run], all: usize) {
                 epochs.filter_map(|epoch| Some((epoch.at / 60.0, figure::value(&epoch.figures, name)?)));
             points.filter(|(_, value)| value.is_finite()).collect()
         });
-        let minutes = ("minutes since the job began", false);
+        let minutes = ("minutes since the job started", false);
         draw(out, &format!("{title} over time"), minutes, &by_time, share);
     }
     let losses = curves.of(|run| epochs_of(&run.journal, |epoch| Some(epoch.loss)));

@@ -97,7 +97,7 @@ fn validation(out: &mut String, journal: &Journal, names: &[&str]) {
     };
     let chart = lines(&Lines {
         title: &format!("{heading}, over epochs"),
-        across: "epoch, 0 is before training",
+        across: "epoch (0: before training)",
         counted: true,
         series: &series,
         limits: if share {
@@ -172,7 +172,7 @@ fn epochs(out: &mut String, journal: &Journal) {
             best: best == Some(epoch.epoch),
         })
         .collect();
-    out.push_str("<details><summary>All figures by epoch</summary>");
+    out.push_str("<details><summary>All metrics by epoch</summary>");
     out.push_str(&table(&header, &rows));
     more(out, rows.len(), all.len() as u64, "epochs");
     out.push_str("</details>");

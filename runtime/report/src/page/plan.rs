@@ -11,7 +11,7 @@ pub(super) fn section(out: &mut String, run: &Run) {
     let rows = compared(plan, &run.journal);
     out.push_str("<section><h2>Plan</h2>");
     out.push_str(&format!(
-        "<p>Divided at <strong>{}</strong> in {} by the rule {}, over a link of {}/s. {}</p>",
+        "<p>Split at <strong>{}</strong> in {} by the rule {}, over a link of {}/s. {}</p>",
         escaped(&shortened(&plan.split, 80)),
         escaped(&plan.encoding),
         escaped(&shortened(&plan.policy, 80)),
@@ -105,7 +105,7 @@ fn of(row: &Compared, whole: f64) -> Row {
         tag(row.chosen, "chosen"),
         tag(
             row.measured.is_some_and(|measured| measured.kept),
-            "kept rows only"
+            "cached features only"
         )
     );
     let seconds = |value: f64| Cell::Number(duration(value));

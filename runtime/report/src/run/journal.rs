@@ -286,7 +286,7 @@ impl Journal {
             self.epochs.pop();
         }
         if self.epochs.len() == EPOCHS {
-            return Err(format!("there are more than {EPOCHS} epochs"));
+            return Err(format!("more than {EPOCHS} epochs"));
         }
         self.epochs.push(epoch);
         Ok(())
@@ -331,7 +331,7 @@ fn moment(event: &Event) -> Option<(MomentKind, String)> {
             (MomentKind::Replan, text)
         }
         Event::Unfreeze { epoch, freeze } => {
-            let text = format!("from epoch {epoch} on what follows {freeze} is trained");
+            let text = format!("training the layers after {freeze} from epoch {epoch} on");
             (MomentKind::Unfreeze, text)
         }
         Event::Warning { message } => (MomentKind::Warning, message.clone()),
@@ -342,7 +342,7 @@ fn moment(event: &Event) -> Option<(MomentKind, String)> {
             ..
         } => {
             let text = format!(
-                "{kept} of {rows} rows at the freeze cut are kept; all of them take {}",
+                "{kept} of {rows} features cached; all take {}",
                 bytes(*needed as f64)
             );
             (MomentKind::Store, text)
@@ -351,10 +351,10 @@ fn moment(event: &Event) -> Option<(MomentKind, String)> {
             what, rows, store, ..
         } => {
             let way = match what {
-                Shared::Taken => "taken from",
-                Shared::Sent => "sent to",
+                Shared::Taken => "downloaded from",
+                Shared::Sent => "uploaded to",
             };
-            let text = format!("{rows} rows at the freeze cut {way} {store}");
+            let text = format!("{rows} features {way} {store}");
             (MomentKind::Store, text)
         }
         Event::Notice(notice) => return moment_of_notice(notice),
@@ -368,8 +368,8 @@ fn moment_of_notice(notice: &Notice) -> Option<(MomentKind, String)> {
             host, state, reason, ..
         } => {
             let (kind, word) = match state {
-                HostState::Up => (MomentKind::HostUp, "is used again"),
-                HostState::Down => (MomentKind::HostDown, "is left out"),
+                HostState::Up => (MomentKind::HostUp, "is up again"),
+                HostState::Down => (MomentKind::HostDown, "is down"),
             };
             Some((kind, format!("{host} {word}: {reason}")))
         }

@@ -23,15 +23,15 @@ pub(super) type Tensors = Vec<(String, Tensor)>;
 /// Why a file is not used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Broken {
-    #[error("it cannot be read: {0}")]
+    #[error("cannot read it: {0}")]
     Read(#[from] io::Error),
-    #[error("it is no file that Frostline wrote")]
+    #[error("not a Frostline checkpoint")]
     Foreign,
-    #[error("it is of version {0}, and this Frostline reads version {VERSION}")]
+    #[error("format version {0} is unsupported (this Frostline reads version {VERSION})")]
     Version(u32),
-    #[error("its checksum does not fit: it was cut off, or changed after it was written")]
+    #[error("checksum mismatch: the file is truncated or was modified")]
     Checksum,
-    #[error("it does not hold together: {0}")]
+    #[error("corrupt file: {0}")]
     Content(String),
 }
 
@@ -103,10 +103,10 @@ fn parse<N: DeserializeOwned>(bytes: &[u8]) -> Result<(N, Tensors), Broken> {
     let content = |why: &str| Broken::Content(why.to_owned());
     let (length, rest) = rest.split_first_chunk().ok_or(Broken::Checksum)?;
     let length =
-        usize::try_from(u64::from_le_bytes(*length)).map_err(|_| content("its header is too long"))?;
+        usize::try_from(u64::from_le_bytes(*length)).map_err(|_| content("the header is too long"))?;
     let header = rest
         .get(..length)
-        .ok_or_else(|| content("its header is cut off"))?;
+        .ok_or_else(|| content("the header is truncated"))?;
     let header: Header<N> =
         serde_json::from_slice(header).map_err(|error| Broken::Content(error.to_string()))?;
     let mut rest = rest.get(length..).unwrap_or_default();
@@ -116,15 +116,16 @@ fn parse<N: DeserializeOwned>(bytes: &[u8]) -> Result<(N, Tensors), Broken> {
         let bytes = shape.bytes(entry.dtype.size()).ok();
         let (own, others) = bytes
             .and_then(|bytes| rest.split_at_checked(bytes))
-            .ok_or_else(|| content("a tensor is cut off"))?;
-        let data = Data::from_bytes(entry.dtype, own).ok_or_else(|| content("a tensor is none"))?;
+            .ok_or_else(|| content("a tensor is truncated"))?;
+        let data =
+            Data::from_bytes(entry.dtype, own).ok_or_else(|| content("a tensor has invalid values"))?;
         let tensor = Tensor::new(shape, data).map_err(|error| Broken::Content(error.to_string()))?;
         tensors.push((entry.name, tensor));
         rest = others;
     }
     match rest {
         [] => Ok((header.note, tensors)),
-        _ => Err(content("something follows its tensors")),
+        _ => Err(content("trailing bytes after the tensors")),
     }
 }
 

@@ -125,7 +125,7 @@ impl Folder {
                     before.map_or_else(String::new, |before| format!(": {}", before.until(&samples)));
                 return Err(TrainerError::Resume {
                     run,
-                    why: format!("the data set is another one{became}"),
+                    why: format!("the data set has changed{became}"),
                 });
             }
             let written = samples.write(&path, create).map(drop);
@@ -175,10 +175,10 @@ fn occupy(run: &RunFolder) -> Result<Kept, TrainerError> {
         run: run.path.clone(),
         why: why.to_owned(),
     };
-    let kept = kept.ok_or_else(|| refused("another job runs in it"))?;
+    let kept = kept.ok_or_else(|| refused("another job is running in it"))?;
     if !run.resume && run.path.join(CONFIG).exists() {
         return Err(refused(
-            "there is a run already; resume it (--resume), or take another folder",
+            "the folder already contains a run; pass --resume, or choose another folder",
         ));
     }
     Ok(kept)
@@ -253,7 +253,7 @@ fn other_maker(then: &Maker, now: &Maker) -> String {
     let mut pairs = pairs.into_iter().chain([("threads", old, new)]);
     let other = pairs.find(|(_, then, now)| then != now);
     let (what, then, now) = other.map_or(("something", "", ""), |(what, then, now)| (what, then, now));
-    format!("it is --reproducible, and {what} was {then} and is {now} now")
+    format!("--reproducible requires the same {what}: it is {now}, the checkpoint has {then}")
 }
 
 /// Seconds since 1970.

@@ -89,8 +89,8 @@ pub fn unfinished(folder: &Path, job: &Job) -> Result<RunFolder, TrainerError> {
     let mut first = None;
     for run in runs(folder).map_err(|error| refused(error.to_string()))? {
         let why = match run.state {
-            RunState::Finished => Some("it has finished".to_owned()),
-            RunState::Running => Some("it still runs".to_owned()),
+            RunState::Finished => Some("finished".to_owned()),
+            RunState::Running => Some("still running".to_owned()),
             RunState::Interrupted | RunState::Failed => {
                 frostline_job::refusal(&config::recorded(&run.path)?, &now, run.epochs_done)
             }
@@ -100,8 +100,8 @@ pub fn unfinished(folder: &Path, job: &Job) -> Result<RunFolder, TrainerError> {
             Some(why) => first = first.or(Some(format!("the newest is {}: {why}", run.name))),
         }
     }
-    let newest = first.unwrap_or_else(|| "there are no runs at all".to_owned());
-    Err(refused(format!("no unfinished run in it is this job; {newest}")))
+    let newest = first.unwrap_or_else(|| "the folder contains no runs".to_owned());
+    Err(refused(format!("no unfinished run matches this job; {newest}")))
 }
 
 /// Whether the run in `folder` has a checkpoint that a job may go on from.

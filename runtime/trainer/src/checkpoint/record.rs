@@ -60,13 +60,10 @@ fn recorded_to(
     events: &Events,
 ) -> io::Result<(Events, Recorder)> {
     let (lines, waiting) = mpsc::channel(WAITING);
-    let lost = format!(
-        "events are missing in {}: the disk is too slow for them",
-        path.display()
-    );
+    let lost = format!("lost events of {}: the disk is too slow", path.display());
     let (told, place) = (Arc::clone(events), path.display().to_string());
     let failed = move |why: &dyn Display| {
-        let message = format!("no more events are written to {place}: {why}");
+        let message = format!("stopped writing events to {place}: {why}");
         told(Event::Warning { message });
     };
     std::thread::Builder::new()
@@ -229,7 +226,7 @@ mod tests {
         let warned = Arc::new(Mutex::new(0));
         let log = Arc::clone(&warned);
         let told: Events = Arc::new(move |event| {
-            let lost = matches!(event, Event::Warning { message } if message.contains("missing in slow"));
+            let lost = matches!(event, Event::Warning { message } if message.contains("lost events of slow"));
             *log.lock() += u32::from(lost);
         });
         let (events, recorder) = recorded_to(disk, Path::new("slow"), 0.0, &told).unwrap();

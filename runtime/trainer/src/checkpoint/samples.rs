@@ -36,7 +36,7 @@ impl fmt::Display for Difference {
             changed,
         } = self;
         if *self == Self::default() {
-            return to.write_str("the samples come in another order");
+            return to.write_str("the order of the samples changed");
         }
         write!(to, "{added} samples added, {removed} removed, {changed} changed")
     }
@@ -114,7 +114,7 @@ impl SampleIndex {
                 digest,
                 samples: values.as_chunks().0.to_vec(),
             }),
-            _ => Err(Broken::Content("it has no samples".to_owned())),
+            _ => Err(Broken::Content("the list of samples is missing".to_owned())),
         }
     }
 }

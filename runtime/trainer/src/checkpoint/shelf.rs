@@ -141,13 +141,13 @@ impl Shelf {
     /// # Errors
     /// Why not one of those that are there can be used.
     pub(crate) fn newest(&self) -> Result<Option<Found>, String> {
-        let cannot = |error: io::Error| format!("its checkpoints cannot be read: {error}");
+        let cannot = |error: io::Error| format!("cannot read the checkpoints: {error}");
         let mut broken: Vec<(PathBuf, String)> = Vec::new();
         for (_, path) in self.numbered(STEP).map_err(cannot)? {
             let snapshot = match Snapshot::read(&path) {
                 Ok(snapshot) => snapshot,
                 Err(error) => {
-                    let told = format!("the checkpoint {} is left out: {error}", path.display());
+                    let told = format!("skipped the checkpoint {}: {error}", path.display());
                     broken.push((path, told));
                     continue;
                 }
@@ -164,10 +164,7 @@ impl Shelf {
         }
         match broken.first() {
             None => Ok(None),
-            Some((_, told)) => Err(format!(
-                "not one of its {} checkpoints is whole; {told}",
-                broken.len()
-            )),
+            Some((_, told)) => Err(format!("all {} checkpoints are corrupt; {told}", broken.len())),
         }
     }
 
@@ -194,11 +191,11 @@ impl Shelf {
             Ok((of, tensors)) if of.best.epoch == note.epoch && of.job == snapshot.note.job => {
                 return Some(FoundEpoch::of(tensors));
             }
-            Ok(_) => "it is of another job".to_owned(),
+            Ok(_) => "it belongs to another job".to_owned(),
             Err(error) => error.to_string(),
         };
         told.push(format!(
-            "the weights of epoch {}, the best so far, are lost, and the best of those to come is kept: {}: {why}",
+            "lost the weights of epoch {}, the best so far: {}: {why}; the best later epoch will be written",
             note.epoch,
             path.display()
         ));
@@ -263,7 +260,7 @@ impl Found {
         let of = &self.snapshot.note.job;
         if of.model_sha256 != job.model_sha256 {
             return Err(format!(
-                "the checkpoint {} is of the model '{}', not of '{}'",
+                "the checkpoint {} has the model '{}', this job has '{}'",
                 self.path.display(),
                 of.model,
                 job.model
@@ -271,7 +268,7 @@ impl Found {
         }
         if of.settings != job.settings {
             return Err(format!(
-                "the checkpoint {} is of a job with other settings",
+                "the checkpoint {} has other settings",
                 self.path.display()
             ));
         }

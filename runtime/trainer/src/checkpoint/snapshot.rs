@@ -189,7 +189,7 @@ impl Snapshot {
                 }
                 _ => match name.strip_prefix(SLOT) {
                     Some(input) => slots.push((input.to_owned(), tensor)),
-                    None => return Err(Broken::Content(format!("nobody knows its tensor '{name}'"))),
+                    None => return Err(Broken::Content(format!("unknown tensor '{name}'"))),
                 },
             }
         }

@@ -72,8 +72,8 @@ async fn run(job: &EvaluationJob, hosts: &Hosts, events: &Events) -> Result<Eval
         events(Event::LeftOut(arranged.left_out));
     }
     if arranged.divided == Some(HeldOut::Unknown) {
-        let message = "the model's training held a part of its data out, and these are other data: samples that it was trained on may be \
-                       among those that are measured";
+        let message = "the model was trained on a part of other data: this evaluation may include samples that \
+                       it was trained on";
         events(Event::Warning {
             message: message.to_owned(),
         });
@@ -235,9 +235,9 @@ fn knows(classes: &[String], class: &str) -> String {
         similar => format!("did you mean '{}'? ", similar.join("', '")),
     };
     if classes.len() <= SHORT {
-        return format!("{meant}it knows {}", classes.join(", "));
+        return format!("{meant}the model has {}", classes.join(", "));
     }
-    format!("{meant}it knows {} others", classes.len())
+    format!("{meant}the model has {} other classes", classes.len())
 }
 
 /// The objects as they are, for the whole model.
@@ -293,7 +293,7 @@ async fn rows_of(
 fn before_head(network: &Network) -> Result<(String, Split), TrainerError> {
     let cut = network.cuts.iter().rev().find(|cut| cut.before_head);
     let cut = cut.ok_or_else(|| TrainerError::Pixels {
-        reason: "no cut of the network lies before its classifier, so no guest can serve it".to_owned(),
+        reason: "the network has no cut before its classifier, so no guest can serve it".to_owned(),
     })?;
     Ok((cut.name.clone(), Split::Cut(cut.name.clone())))
 }

@@ -50,8 +50,7 @@ fn whole() -> f64 {
 pub enum SimulationError {
     /// It is no JSON of this form.
     #[error(
-        "it is no description of a simulation: {0}; give what `frostline plan --json` prints, or write one as runtime/trainer/docs/planning.md \
-         describes it"
+        "invalid simulation: {0}; use the output of `frostline plan --json`, or see runtime/trainer/docs/planning.md"
     )]
     Json(#[from] serde_json::Error),
     /// A figure cannot be.
@@ -65,7 +64,7 @@ pub enum SimulationError {
         must: &'static str,
     },
     /// Two candidates have the same split.
-    #[error("the split '{0}' is there twice")]
+    #[error("duplicate split '{0}'")]
     Twice(Split),
     /// The policy chooses none of the candidates.
     #[error("no candidate fits the policy '{policy}': {why}")]
@@ -76,7 +75,7 @@ pub enum SimulationError {
         why: String,
     },
     /// A split that is to be considered was not measured.
-    #[error("there are no measurements of the split '{split}': {why}")]
+    #[error("the split '{split}' was not measured: {why}")]
     NotMeasured {
         /// The split.
         split: Split,
@@ -132,7 +131,7 @@ impl Simulation {
             [] => String::new(),
             similar => format!("did you mean {}? ", similar.join(" or ")),
         };
-        format!("{meant}there are {}", few(&names))
+        format!("{meant}measured: {}", few(&names))
     }
 
     fn check(&self) -> Result<(), SimulationError> {
@@ -248,7 +247,7 @@ impl Measured {
         let of = |what: &str| format!("{what} of the split '{}'", self.split);
         let given = "given for an iteration, or as bytes_per_sample";
         let bytes = self.bytes_of(batch);
-        let bytes = bytes.ok_or_else(|| figure(of("bytes"), "not there", given))?;
+        let bytes = bytes.ok_or_else(|| figure(of("bytes"), "missing", given))?;
         let fields = [
             ("host_seconds", self.host_seconds),
             ("trainer_seconds", self.trainer_seconds),

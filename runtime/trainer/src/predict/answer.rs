@@ -60,7 +60,7 @@ impl Answer {
     /// Says so where the scores are no numbers.
     pub(super) fn of(row: &[f32], task: Task, names: &[String], most: usize) -> Result<Self, String> {
         if !row.iter().all(|score| score.is_finite()) {
-            return Err("the model's outputs for it are no finite numbers".to_owned());
+            return Err("the model's outputs are NaN or infinite".to_owned());
         }
         let each = || names.iter().cloned().zip(row.iter().copied());
         Ok(match task {

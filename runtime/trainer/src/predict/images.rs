@@ -101,7 +101,7 @@ async fn crop(found: Found, pixels: PixelSpec, decoders: &DecodePool) -> Cropped
     let file = path.clone();
     let bytes = match blocking(move || Ok(read(&file))).await {
         Ok(Ok(bytes)) => bytes,
-        Ok(Err(error)) => return (path, Err(format!("cannot be read: {error}"))),
+        Ok(Err(error)) => return (path, Err(format!("cannot read the file: {error}"))),
         Err(error) => return (path, Err(error.to_string())),
     };
     let decoded = decoders
@@ -118,7 +118,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     if bytes.len() as u64 > MOST_BYTES {
         let most = MOST_BYTES >> 20;
         return Err(io::Error::other(format!(
-            "the file is larger than {most} MiB, which is the most; scale the image down"
+            "the file exceeds the limit of {most} MiB; scale the image down"
         )));
     }
     Ok(bytes)

@@ -53,7 +53,7 @@ impl Predictor {
     /// [`TrainerError`]: for a model that takes no images, or images that only a guest can make.
     pub async fn open(job: PredictionJob) -> Result<Self, TrainerError> {
         SettingError::at_least_one("the batch size", job.batch)?;
-        SettingError::at_least_one("the number of classes to tell", job.top)?;
+        SettingError::at_least_one("the number of classes", job.top)?;
         let PredictionJob {
             model,
             paths,
@@ -109,7 +109,7 @@ impl Predictor {
             }
         };
         let mut answers: std::vec::IntoIter<_> = answers.into_iter();
-        let none = || Err("the model has no output for it".to_owned());
+        let none = || Err("the model returned no output".to_owned());
         let prediction = |(path, outcome): (PathBuf, Result<(), String>)| Prediction {
             path,
             answer: outcome.and_then(|()| answers.next().unwrap_or_else(none)),

@@ -60,7 +60,7 @@ impl Walk {
         let opened = fs::canonicalize(&path).and_then(|real| Ok((real, entries(&path)?)));
         let refused = match opened {
             Ok((real, _)) if self.within.iter().any(|folder| folder.real == real) => {
-                "it is a link to a folder that it lies in; remove the link".to_owned()
+                "symlink loop: the link points to its own parent folder; remove the link".to_owned()
             }
             Ok((real, entries)) => {
                 let entries = entries.into_iter();
@@ -77,7 +77,7 @@ impl Walk {
         let folder = self.within.pop()?;
         (self.within.is_empty() && !self.found).then(|| {
             let why = format!(
-                "the folder has no image (.{})",
+                "the folder contains no image (.{})",
                 frostline_images::EXTENSIONS.join(", .")
             );
             Err((folder.path, why))
@@ -150,10 +150,10 @@ impl Entry {
 fn unreadable(path: &Path, error: &io::Error) -> String {
     if path.to_string_lossy().contains("://") {
         return format!(
-            "cannot be read: {error}; only files and folders of this machine are predicted, `frostline eval` reads stores"
+            "cannot read it: {error}; predict reads local files and folders, `frostline eval` reads stores"
         );
     }
-    format!("cannot be read: {error}")
+    format!("cannot read it: {error}")
 }
 
 #[cfg(test)]

@@ -157,10 +157,10 @@ impl Replanner {
         let now = workload.predict(&self.present.stages);
         let shown = |split| self.planner.modules.shown(split);
         let reason = format!(
-            "the {} bounds '{}' in {} at {:.2} s an iteration; '{}' in {} would take {:.2} s (link {}, host {:.1} times its profile, trainer {:.1} times)",
-            now.bottleneck,
+            "'{}' in {} is bound by the {} at {:.2} s per iteration; '{}' in {} would take {:.2} s (link {}, host {:.1}x its profile, trainer {:.1}x)",
             shown(&self.present.split),
             self.present.encoding,
+            now.bottleneck,
             now.steady_seconds,
             shown(&best.candidate.split),
             best.candidate.encoding,

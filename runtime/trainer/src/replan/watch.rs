@@ -54,7 +54,7 @@ impl Watch {
         if let Some(profile) = self.awaited.as_mut().and_then(AwaitedProfile::came) {
             (self.awaited, self.guessed) = (None, false);
             let reason = format!(
-                "the hosts' profile is there (measured in {:.1} s): the plan rests on it from now on",
+                "profile received from the hosts (measured in {:.1} s); the plan uses it from now on",
                 profile.measured_in_seconds
             );
             self.replanner.profiled(profile);

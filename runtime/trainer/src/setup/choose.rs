@@ -46,7 +46,7 @@ impl Setup<'_> {
         let by_bytes = |splits, why: &str| Ok((offer.by_bytes(&self.job.spec.split, splits, why)?, None));
         let splits = self.fitting(offer)?;
         let (Some(on_hosts), Some(_)) = (&offer.on_hosts, offer.pixels()) else {
-            let why = "nothing was measured, because the guest makes the network's input itself";
+            let why = "no measurement: the guest makes the network's input";
             return by_bytes(&splits, why);
         };
         let splits = self.worthwhile(splits)?;
@@ -64,9 +64,7 @@ impl Setup<'_> {
             return self.watched(planner);
         };
         if profiled {
-            self.tell_missing(format!(
-                "{error}; taken to be no slower than the slowest of the others"
-            ));
+            self.tell_missing(format!("{error}; assumed no slower than the slowest other host"));
             return self.watched(planner);
         }
         if refuses_layers(error) && self.needs_no_host() {
@@ -91,15 +89,11 @@ impl Setup<'_> {
         error: &ClientError,
         awaited: Option<AwaitedProfile>,
     ) -> Result<Watched, TrainerError> {
-        let then = if awaited.is_some() {
-            "; they are asked again meanwhile"
-        } else {
-            ""
-        };
+        let then = if awaited.is_some() { "; retrying" } else { "" };
         self.tell_missing(format!(
-            "the hosts have no profile ({error}): the job starts by the rule of bytes, and measures while it runs{then}"
+            "no profile from the hosts: {error}; starting at the smallest cut, measuring during the job{then}"
         ));
-        let why = format!("the hosts have no profile: {error}");
+        let why = format!("no profile from the hosts: {error}");
         let chosen = offer.by_bytes(&self.job.spec.split, &planner.splits, &why)?;
         let Some(first) = planner.candidate(&chosen.split) else {
             return Ok((chosen, None));

@@ -120,8 +120,7 @@ fn divide(
         return Err(TrainerError::from(SettingError {
             what: "sampling",
             value: "balanced".to_owned(),
-            must: "samples with several labels have no class to draw by; leave it out, or take class_weights"
-                .to_owned(),
+            must: "multi-label samples have no class to draw by; remove it, or use class_weights".to_owned(),
         }));
     }
     let (train, validation) = (Arc::clone(&dataset.train), Arc::clone(&dataset.validation));

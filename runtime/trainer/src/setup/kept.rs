@@ -95,9 +95,8 @@ impl<'a> Setup<'a> {
     fn by_rows(mut self, features: Arc<Features>, coverage: Coverage) -> Result<Prepared, TrainerError> {
         let offer = self.stock_offer(None);
         let Coverage { kept, rows, .. } = coverage;
-        let chosen: Chosen = offer.without_hosts(&format!(
-            "{kept} of the {rows} rows at the freeze cut are kept on this machine, so nothing is planned"
-        ))?;
+        let chosen: Chosen =
+            offer.without_hosts(&format!("{kept} of {rows} features are cached, no plan needed"))?;
         self.tell(coverage);
         self.data.feed.features = Some(features);
         let mut prepared = Prepared::new(self, offer, false, (chosen, None));

@@ -41,8 +41,8 @@ impl Unmeasured {
     pub(super) fn reason(self) -> Result<String, TrainerError> {
         match self {
             Self::Link(error) if !may_serve(&error) => Err(error),
-            Self::Link(error) => Ok(format!("the link could not be measured: {error}")),
-            Self::Trainer(error) => Ok(format!("this machine could not be measured: {error}")),
+            Self::Link(error) => Ok(format!("cannot measure the link: {error}")),
+            Self::Trainer(error) => Ok(format!("cannot measure this machine: {error}")),
         }
     }
 }

@@ -88,8 +88,8 @@ impl TrainingLoop<'_> {
         };
         let context = self.context;
         if context.job.run.is_some() && chosen.kept.predictions.is_none() && !context.cancel.is_cancelled() {
-            let message = "the run's folder lacks some of its results: nothing is known any more of what the model that is written \
-                           made of each validation sample; `frostline eval --predictions` finds it out again";
+            let message = "the run's folder is incomplete: the validation predictions of the written model are lost; `frostline eval \
+                           --predictions` computes them again";
             (context.events)(Event::Warning {
                 message: message.to_owned(),
             });
@@ -209,7 +209,7 @@ impl TrainingLoop<'_> {
                 if let Some(run) = self.context.job.run.as_ref().filter(|_| checkpoint) {
                     let run = run.path.display();
                     kept.text
-                        .push_str(&format!("; frostline train --resume {run} resumes it"));
+                        .push_str(&format!("; resume with: frostline train --resume {run}"));
                 }
                 TrainerError::Stopped {
                     epoch: progress.epoch,
@@ -227,10 +227,10 @@ impl TrainingLoop<'_> {
         let out = self.context.job.targets().into_iter().next().unwrap_or_default();
         let what = match (best, progress.batch) {
             (Some(BestNote { epoch, quality, .. }), _) => {
-                format!("after epoch {epoch}, the best so far (validation {quality}),")
+                format!("of epoch {epoch}, the best so far (validation {quality}),")
             }
-            (None, 0) => format!("after epoch {}", progress.epoch.saturating_sub(1)),
-            (None, _) => "as it is in the middle of an epoch".to_owned(),
+            (None, 0) => format!("of epoch {}", progress.epoch.saturating_sub(1)),
+            (None, _) => "from the middle of an epoch".to_owned(),
         };
         let written = best.unwrap_or_else(|| self.present());
         Kept {

@@ -50,7 +50,7 @@ impl Results {
     /// Writes all of it. What goes wrong is told, and the model is there all the same.
     pub(crate) async fn write(self, hosts: &Hosts, events: &Events) {
         let warn = |what: String| {
-            let message = format!("the run's folder lacks some of its results: {what}");
+            let message = format!("the run's folder is incomplete: {what}");
             events(Event::Warning { message });
         };
         let file = self.folder.join("predictions.csv");
@@ -60,13 +60,13 @@ impl Results {
         let images = match tokio::time::timeout(PATIENCE, self.images(hosts, &worst)).await {
             Ok(Ok(images)) => images,
             Ok(Err(error)) => {
-                warn(format!("the images of its worst mistakes: {error}"));
+                warn(format!("cannot fetch the images of the worst mistakes: {error}"));
                 Vec::new()
             }
             Err(_) => {
                 let seconds = PATIENCE.as_secs();
                 warn(format!(
-                    "the images of its worst mistakes did not come within {seconds} seconds"
+                    "fetching the images of the worst mistakes timed out after {seconds} s"
                 ));
                 Vec::new()
             }

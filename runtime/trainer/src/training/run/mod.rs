@@ -221,7 +221,7 @@ impl Run {
         self.check(loss, epoch == self.plan.epochs)?;
         let weights = self.suffix.run(|suffix| suffix.weights()).await?;
         if !weights.iter().all(|(_, weight)| is_finite(weight)) {
-            return Err(self.diverged(self.progress.step, "weights are no numbers any more".to_owned()));
+            return Err(self.diverged(self.progress.step, "weights became NaN or infinite".to_owned()));
         }
         let Validation {
             quality,

@@ -105,8 +105,7 @@ impl Run {
             return Ok(());
         }
         let step = self.progress.beyond.unwrap_or(self.progress.step);
-        let sign =
-            format!("the mean loss of the epoch is {loss:.3e}, which takes the right classes for impossible");
+        let sign = format!("the mean loss of the epoch is {loss:.3e}, beyond any plausible value");
         Err(self.diverged(step, sign))
     }
 
