@@ -79,8 +79,8 @@ fn other_epochs(then: &JobSpec, now: &JobSpec, begun: u32) -> Option<String> {
 /// A value for people.
 fn shown(value: &Value) -> String {
     match value {
-        Value::Null => "unset".to_owned(),
-        Value::String(text) if text.is_empty() => "unset".to_owned(),
+        Value::Null => "none".to_owned(),
+        Value::String(text) if text.is_empty() => "none".to_owned(),
         Value::String(text) => text.clone(),
         other => other.to_string(),
     }
@@ -113,7 +113,7 @@ mod tests {
         let changes: [(Change, [&str; 2]); 6] = [
             (
                 |job| job.recipe.lr = Some(LearningRates::One(0.5)),
-                ["--lr is 0.5,", "has 0.003 "],
+                ["--lr is 0.5,", "has 0.003"],
             ),
             (
                 |job| job.freeze = Some("r1".to_owned()),
@@ -126,7 +126,7 @@ mod tests {
             (|job| job.recipe.hflip = 0.5, ["--hflip is 0.5", "has 0.0"]),
             (
                 |job| job.terms.fixed_batch = Some(4),
-                ["--fixed-batch is 4", "has unset"],
+                ["--fixed-batch is 4", "has none"],
             ),
             (
                 |job| job.model_sha256 = Some("cd".repeat(32)),
