@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrainerError {
-    /// The host refused, failed or was not there.
+    /// The host refused, failed or did not answer.
     #[error(transparent)]
     Client(#[from] ClientError),
     /// The data are not laid out as a task.
@@ -89,17 +89,17 @@ pub enum TrainerError {
         "the split '{split}' lies after the freeze cut '{freeze}'; it must lie at or before it: {allowed}"
     )]
     SplitAfterFreeze {
-        /// The split asked for.
+        /// The requested split.
         split: String,
         /// The freeze cut.
         freeze: String,
-        /// Splits that could be asked for.
+        /// Splits that are allowed.
         allowed: String,
     },
     /// The guest does not serve this split.
     #[error("the guest '{guest}' rules out the split '{split}': {reason}")]
     SplitRuledOut {
-        /// The split asked for.
+        /// The requested split.
         split: Split,
         /// The guest's own name and version.
         guest: String,
@@ -109,7 +109,7 @@ pub enum TrainerError {
     /// The encoding does not exist for the split.
     #[error("encoding {encoding} is unavailable at the split '{split}': {reason}")]
     Encoding {
-        /// The encoding asked for.
+        /// The requested encoding.
         encoding: Encoding,
         /// The split.
         split: Split,
@@ -144,7 +144,7 @@ pub enum TrainerError {
         /// Its name and version.
         guest: String,
     },
-    /// The preprocessing recipe is none.
+    /// The preprocessing recipe is invalid.
     #[error("invalid preprocessing: {0}")]
     PixelSpec(#[from] PixelSpecError),
     /// The preprocessing recipe cannot be read or written.
@@ -186,7 +186,7 @@ pub enum TrainerError {
     /// A value of the job cannot be used.
     #[error(transparent)]
     Setting(#[from] SettingError),
-    /// The recipe asks of a training step what none can be.
+    /// The recipe does not give a valid training step.
     #[error("invalid recipe: {source}")]
     Unfollowable {
         /// Which setting.
@@ -198,7 +198,7 @@ pub enum TrainerError {
         /// Which group or weight, and what to do.
         reason: String,
     },
-    /// Nothing can be measured, so there is nothing to plan by.
+    /// Nothing can be measured, so no plan is possible.
     #[error("no plan available: the split would be {reason}")]
     Unplannable {
         /// What a job would do, and why.
@@ -249,17 +249,17 @@ pub enum TrainerError {
         /// What is wrong with it.
         source: OpError,
     },
-    /// Training went astray.
-    #[error("training diverged at step {step}: {sign}; try a learning rate below {learning_rate}; {}", kept.as_ref().map_or("no model was written", Kept::as_str))]
+    /// Training diverged.
+    #[error("training diverged at step {step}: {sign}; try a learning rate below {learning_rate}; {}", kept.as_ref().map_or("no model was written", WrittenModel::as_str))]
     Diverged {
-        /// The first step it showed at.
+        /// The first diverged step.
         step: u64,
-        /// What showed it.
+        /// The symptom.
         sign: String,
         /// The rate in use.
         learning_rate: f32,
         /// Which earlier model was written in the end, if there was one.
-        kept: Option<Kept>,
+        kept: Option<WrittenModel>,
     },
     /// A file that the job names cannot be used.
     #[error("cannot use the {what} {file}: {why}", file = file.display())]
@@ -321,7 +321,7 @@ pub enum TrainerError {
         /// Why, and what to do.
         why: String,
     },
-    /// A run cannot be gone on with.
+    /// A run cannot be resumed.
     #[error("cannot resume {run}: {why}", run = run.display())]
     Resume {
         /// Its folder.
@@ -329,7 +329,7 @@ pub enum TrainerError {
         /// Why.
         why: String,
     },
-    /// The job was told to stop after steps that went well, and a model was written.
+    /// The job was cancelled after its first step, and a model was written.
     #[error("stopped in epoch {epoch} after step {step}; {kept}")]
     Stopped {
         /// The epoch under way, from 1.
@@ -337,15 +337,15 @@ pub enum TrainerError {
         /// Steps of the whole job.
         step: u64,
         /// What was written.
-        kept: Kept,
+        kept: WrittenModel,
     },
-    /// The job was told to stop before its first step; no model was written.
+    /// The job was cancelled before its first step; no model was written.
     #[error("stopped before the first step; no model was written")]
     Cancelled,
     /// Tensors did not fit each other.
     #[error("tensor shapes do not match on the trainer: {0}")]
     Shape(#[from] ShapeError),
-    /// A part of the trainer ended before its time.
+    /// A part of the trainer stopped unexpectedly.
     #[error("the trainer's {part} stopped unexpectedly; this is a bug in Frostline, please report it")]
     Ended {
         /// Which part.
@@ -353,25 +353,25 @@ pub enum TrainerError {
     },
 }
 
-/// A model that was written though the job ended before its time.
+/// A model that was written though the job ended early.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Kept {
+pub struct WrittenModel {
     /// The last epoch that is in its weights, 0 before the first ended.
     pub epoch: u32,
     /// On the validation samples after that epoch.
     pub validation: Quality,
-    /// For people: which one it is, where it lies, how to resume.
+    /// For people: which one, its path, how to resume.
     pub(crate) text: String,
 }
 
-impl Kept {
+impl WrittenModel {
     /// In words.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 }
 
-impl fmt::Display for Kept {
+impl fmt::Display for WrittenModel {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str(&self.text)
     }

@@ -94,7 +94,7 @@ fn about(journal: &Journal) -> String {
 
 /// What the run is judged by at its best epoch, and the other figures there.
 fn judged(out: &mut String, journal: &Journal) {
-    let Some(name) = figure::judged_by(journal) else {
+    let Some(name) = figure::primary_metric(journal) else {
         return;
     };
     let before = journal.baseline.as_ref();

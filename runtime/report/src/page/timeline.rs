@@ -16,7 +16,7 @@ const STEPS: [f64; 20] = [
 ];
 
 pub(super) fn section(out: &mut String, journal: &Journal) {
-    let Some(line) = Timeline::of(journal) else {
+    let Some(line) = Timeline::from_journal(journal) else {
         return;
     };
     out.push_str("<section><h2>Timeline</h2>");

@@ -1,6 +1,6 @@
-//! Which samples a job has, in a few bytes each, so that a job that is to go on can say what became of them.
+//! A job's samples in a few bytes each, so that a resumed job can say how they changed.
 
-use super::file::{self, Broken, Tensors};
+use super::file::{self, FileError, Tensors};
 use crate::pipeline::{FeedPlan, Part};
 use crate::whole_file::Create;
 use frostline_tensor::{Data, Tensor};
@@ -77,7 +77,7 @@ impl SampleIndex {
     }
 
     /// What became of these until there were those of `now`.
-    pub(crate) fn until(&self, now: &Self) -> Difference {
+    pub(crate) fn difference_to(&self, now: &Self) -> Difference {
         let mut difference = Difference::default();
         let (mut then, mut now) = (self.samples.iter().peekable(), now.samples.iter().peekable());
         loop {
@@ -107,14 +107,14 @@ impl SampleIndex {
         file::write(path, create, &self.digest, &[("samples".to_owned(), tensor)])
     }
 
-    pub(super) fn read(path: &Path) -> Result<Self, Broken> {
+    pub(super) fn read(path: &Path) -> Result<Self, FileError> {
         let (digest, tensors): (String, Tensors) = file::read(path)?;
         match tensors.first().map(|(_, tensor)| tensor.data()) {
             Some(Data::I64(values)) => Ok(Self {
                 digest,
                 samples: values.as_chunks().0.to_vec(),
             }),
-            _ => Err(Broken::Content("the list of samples is missing".to_owned())),
+            _ => Err(FileError::Content("the list of samples is missing".to_owned())),
         }
     }
 }
@@ -154,11 +154,15 @@ mod tests {
             ("e", "1", 1),
             ("f", "1", 1),
         ]);
-        let text = then.until(&now).to_string();
+        let text = then.difference_to(&now).to_string();
         assert_eq!(text, "2 samples added, 1 removed, 2 changed");
         assert_ne!(then.digest, now.digest);
         let swapped = index(&[("b", "1", 0), ("a", "1", 0), ("c", "1", 1), ("d", "1", 1)]);
-        assert!(then.until(&swapped).to_string().contains("another order"));
+        assert!(
+            then.difference_to(&swapped)
+                .to_string()
+                .contains("order of the samples")
+        );
         assert_ne!(then.digest, swapped.digest);
     }
 

@@ -2,12 +2,12 @@ use super::labels;
 use crate::compute::{Dedicated, Forward, blocking, session_options};
 use crate::evaluation::Scorer;
 use crate::evaluation::Validation;
-use crate::evaluation::{Divided, Division, Listed};
+use crate::evaluation::{Divided, Division, ListedSamples};
 use crate::event::notices;
 use crate::guest::stock_description;
 use crate::notes::Input;
 use crate::offer::Offer;
-use crate::pipeline::{BadSamples, Feed, FeedPlan, Rows, Steering};
+use crate::pipeline::{BadSamples, BatchRows, Feed, FeedPlan, Steering};
 use crate::training::run::fetcher;
 use crate::upload::{OnHosts, Upload};
 use crate::{Evaluation, EvaluationJob, Event, Events, Flow, Guest, TrainerError, notes};
@@ -66,7 +66,7 @@ async fn run(job: &EvaluationJob, hosts: &Hosts, events: &Events) -> Result<Eval
     let outputs = outputs(job, &offer.network, &listing, table.as_ref())?;
     let names = outputs.names.clone();
     let for_samples = job.clone();
-    let arranged = blocking(move || arrange(&for_samples, outputs, listing, table)).await?;
+    let arranged = blocking(move || divide_data(&for_samples, outputs, listing, table)).await?;
     let (plan, held_out) = (arranged.plan, arranged.divided == Some(HeldOut::All));
     if arranged.left_out.objects > 0 {
         events(Event::LeftOut(arranged.left_out));
@@ -80,10 +80,10 @@ async fn run(job: &EvaluationJob, hosts: &Hosts, events: &Events) -> Result<Eval
     }
     let network = open(job, &split, task).await?;
     let bad = Arc::new(BadSamples::new(job.on_bad_sample, Arc::clone(events)));
-    let steering = Arc::new(Steering::towards(source));
+    let steering = Arc::new(Steering::fixed(source));
     let fetcher = fetcher(FLOW.window, job.threads)?;
     let mut feed = Feed::start(plan.clone(), fetcher, steering, hosts.clone(), Arc::clone(&bad))?;
-    let predict = |network: &mut Scorer, _: &Split, rows: Rows| {
+    let predict = |network: &mut Scorer, _: &Split, rows: BatchRows| {
         let rows = rows.fetched().ok_or(TrainerError::Ended { part: "pipeline" })?;
         network.run(rows)
     };
@@ -129,7 +129,7 @@ async fn open(job: &EvaluationJob, split: &Split, task: Task) -> Result<Dedicate
 }
 
 /// What is to be measured.
-struct Arranged {
+struct EvaluationData {
     plan: FeedPlan,
     left_out: LeftOut,
     /// Of a model that divided its own data.
@@ -143,16 +143,16 @@ enum HeldOut {
     Unknown,
 }
 
-fn arrange(
+fn divide_data(
     job: &EvaluationJob,
     outputs: Outputs,
     listing: Listing,
     table: Option<LabelTable>,
-) -> Result<Arranged, TrainerError> {
+) -> Result<EvaluationData, TrainerError> {
     let files = files(job);
     let names = &outputs.names;
     let again = |division: Division| {
-        division.again(Listed {
+        division.again(ListedSamples {
             root: &job.root,
             listing: listing.clone(),
             table: table.clone(),
@@ -185,7 +185,7 @@ fn arrange(
         memory_bytes: MEMORY_BYTES,
         ..FeedPlan::new(Arc::default(), Arc::new(samples), job.batch)
     };
-    Ok(Arranged {
+    Ok(EvaluationData {
         plan,
         left_out,
         divided,

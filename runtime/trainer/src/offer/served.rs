@@ -59,7 +59,7 @@ impl Offer {
             .iter()
             .find(|served| served.name == cut.name);
         match served.map(|served| &served.activation) {
-            None => Some(self.what_it_serves()),
+            None => Some(self.served_cuts()),
             Some(Activation::Faithful) => None,
             Some(Activation::Own(_)) if cut.name != self.freeze => Some(format!(
                 "the guest's own activation is only allowed at the freeze cut '{}'",
@@ -74,7 +74,7 @@ impl Offer {
         }
     }
 
-    fn what_it_serves(&self) -> String {
+    fn served_cuts(&self) -> String {
         let served = self.description.cuts.iter();
         let names: Vec<&str> = served.map(|served| served.name.as_str()).collect();
         match names.as_slice() {

@@ -4,8 +4,8 @@ use frostline_features::RowKey;
 use frostline_tensor::{Shape, Tensor};
 use std::sync::Arc;
 
-/// The rows of a batch: those that were fetched, at the split of their source, and those that were kept, at the freeze cut.
-pub(crate) struct Rows {
+/// The rows of a batch: fetched activations at the split of their source, and cached features at the freeze cut.
+pub(crate) struct BatchRows {
     fetched: Option<Tensor>,
     kept: Option<Tensor>,
     origins: Vec<Origin>,
@@ -16,17 +16,17 @@ pub(crate) struct Rows {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
     Kept,
-    /// With what it is to be kept under, if it is.
+    /// With its cache key, if it is to be cached.
     Fetched(Option<RowKey>),
 }
 
 /// Rows at the freeze cut that are to be kept once they were used.
-pub(crate) struct Keeping {
+pub(crate) struct PendingCache {
     keys: Vec<Option<RowKey>>,
     features: Option<Arc<Features>>,
 }
 
-impl Rows {
+impl BatchRows {
     /// Rows by their origins; `None` where there are none.
     pub(super) fn of(
         fetched: Option<Tensor>,
@@ -42,7 +42,7 @@ impl Rows {
         })
     }
 
-    /// Rows that were fetched and are not to be kept.
+    /// Fetched rows that are not cached.
     pub(crate) fn plain(rows: Tensor) -> Self {
         let origins = vec![Origin::Fetched(None); rows.rows().unwrap_or(0)];
         Self {
@@ -58,8 +58,8 @@ impl Rows {
         self.origins.len()
     }
 
-    /// How many of them were kept.
-    pub(crate) fn kept(&self) -> usize {
+    /// How many came from the cache.
+    pub(crate) fn cached_count(&self) -> usize {
         let kept = self.origins.iter().filter(|origin| **origin == Origin::Kept);
         kept.count()
     }
@@ -69,11 +69,11 @@ impl Rows {
         self.fetched.as_ref()
     }
 
-    /// All of them at the freeze cut, in their order. `middle` makes what was fetched into that, or nothing where it is that already.
+    /// All of them at the freeze cut, in their order. `middle` computes the fetched rows up to it, and is `None` where they are already there.
     pub(crate) fn join(
         self,
         middle: impl FnOnce(&Tensor) -> Result<Option<Tensor>, TrainerError>,
-    ) -> Result<(Tensor, Keeping), TrainerError> {
+    ) -> Result<(Tensor, PendingCache), TrainerError> {
         let keys = self.origins.iter().map(|origin| match origin {
             Origin::Kept => None,
             Origin::Fetched(key) => *key,
@@ -92,17 +92,17 @@ impl Rows {
             features.round(&mut keys, &mut rows);
         }
         let features = self.features;
-        Ok((rows, Keeping { keys, features }))
+        Ok((rows, PendingCache { keys, features }))
     }
 }
 
-impl Keeping {
-    /// Hands the rows to the store, if there is one.
-    pub(crate) fn keep(self, rows: Tensor) {
+impl PendingCache {
+    /// Stores the features in the cache, if there is one.
+    pub(crate) fn cache(self, rows: Tensor) {
         if let Some(features) = self.features
             && self.keys.iter().any(Option::is_some)
         {
-            features.keep(self.keys, rows);
+            features.cache(self.keys, rows);
         }
     }
 }
@@ -150,10 +150,10 @@ mod tests {
             (&[], &[10.0], vec![kept], &[10.0]),
             (&[3.0], &[], vec![new], &[6.0]),
         ] {
-            let joined = Rows::of(rows(fetched), rows(stored), origins, None).unwrap();
+            let joined = BatchRows::of(rows(fetched), rows(stored), origins, None).unwrap();
             let (tensor, _) = joined.join(twice).unwrap();
             assert_eq!(tensor.as_f32(), Some(expected));
         }
-        assert!(Rows::of(None, None, Vec::new(), None).is_none());
+        assert!(BatchRows::of(None, None, Vec::new(), None).is_none());
     }
 }

@@ -67,7 +67,7 @@ impl Plan {
             Bottleneck::Link => "the link",
             Bottleneck::Trainer => "the trainer",
         };
-        let split = modules.shown(&candidate.split);
+        let split = modules.label(&candidate.split);
         let chosen = format!(
             "'{split}' as {}: {} per iteration, bound by {bound}; {} per sample",
             candidate.encoding,
@@ -75,7 +75,7 @@ impl Plan {
             shown_bytes(candidate.bytes_per_sample)
         );
         let next = next.map(|next| {
-            let (split, ratio) = (modules.shown(&next.split), next.ratio);
+            let (split, ratio) = (modules.label(&next.split), next.ratio);
             if ratio < 1.0 {
                 format!("'{split}' at {ratio:.2}x is within the error, at a higher risk")
             } else {
@@ -129,15 +129,15 @@ fn wins_if(chosen: &Candidate, other: &Candidate, workload: &Workload) -> Option
     });
     for factor in factors {
         for knob in [Knob::Link, Knob::Host, Knob::Trainer] {
-            if wins(&turned(knob, factor)) {
-                return Some(change(knob, factor, workload));
+            if wins(&scenario_with(knob, factor)) {
+                return Some(describe_change(knob, factor, workload));
             }
         }
     }
     None
 }
 
-fn turned(knob: Knob, factor: f64) -> Scenario {
+fn scenario_with(knob: Knob, factor: f64) -> Scenario {
     let mut scenario = Scenario::MEASURED;
     match knob {
         Knob::Link => scenario.link = factor,
@@ -147,7 +147,7 @@ fn turned(knob: Knob, factor: f64) -> Scenario {
     scenario
 }
 
-fn change(knob: Knob, factor: f64, workload: &Workload) -> String {
+fn describe_change(knob: Knob, factor: f64, workload: &Workload) -> String {
     let (word, times) = if factor > 1.0 {
         ("slower", factor)
     } else {

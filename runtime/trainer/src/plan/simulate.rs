@@ -25,12 +25,12 @@ pub struct Simulation {
     /// Where nothing is known about requests, the first batch is taken to be extracted whole before it travels.
     #[serde(default = "whole")]
     request_share: f64,
-    candidates: Vec<Measured>,
+    candidates: Vec<CandidateTimes>,
 }
 
 /// One candidate: seconds and bytes of an iteration.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-struct Measured {
+struct CandidateTimes {
     split: Split,
     #[serde(default)]
     encoding: Encoding,
@@ -97,7 +97,7 @@ impl Simulation {
 
     /// The same over a link that moves this many bytes per second.
     #[must_use]
-    pub fn over(mut self, link_bytes_per_second: f64) -> Self {
+    pub fn with_link(mut self, link_bytes_per_second: f64) -> Self {
         self.link_bytes_per_second = link_bytes_per_second;
         self
     }
@@ -106,12 +106,12 @@ impl Simulation {
     ///
     /// # Errors
     /// [`SimulationError::NotMeasured`].
-    pub fn among(mut self, splits: &[Split]) -> Result<Self, SimulationError> {
+    pub fn with_candidates(mut self, splits: &[Split]) -> Result<Self, SimulationError> {
         let missing = |split: &&Split| !self.splits().any(|measured| measured == *split);
         if let Some(split) = splits.iter().find(missing) {
             return Err(SimulationError::NotMeasured {
                 split: split.clone(),
-                why: self.what_there_is(split),
+                why: self.list_splits(split),
             });
         }
         self.candidates
@@ -123,7 +123,7 @@ impl Simulation {
         self.candidates.iter().map(|measured| &measured.split)
     }
 
-    fn what_there_is(&self, split: &Split) -> String {
+    fn list_splits(&self, split: &Split) -> String {
         let names: Vec<String> = self.splits().map(Split::to_string).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let name = split.to_string();
@@ -207,7 +207,7 @@ impl Simulation {
 
     /// Where no step is given, the trainer's least time at any split: there it has the least to do beside the step.
     fn step_seconds(&self) -> f64 {
-        let least = |least: f64, measured: &Measured| least.min(measured.trainer_seconds);
+        let least = |least: f64, measured: &CandidateTimes| least.min(measured.trainer_seconds);
         self.candidates.iter().fold(f64::INFINITY, least)
     }
 
@@ -242,7 +242,7 @@ fn figure(what: impl Into<String>, value: impl ToString, must: &'static str) -> 
     }
 }
 
-impl Measured {
+impl CandidateTimes {
     fn check(&self, batch: usize) -> Result<(), SimulationError> {
         let of = |what: &str| format!("{what} of the split '{}'", self.split);
         let given = "given for an iteration, or as bytes_per_sample";

@@ -312,11 +312,13 @@ fn what_a_plan_prints_can_be_planned_again() {
 #[test]
 fn a_simulation_takes_another_link_and_fewer_candidates() {
     let simulation = || Simulation::parse(documented()).unwrap();
-    assert_eq!(simulation().over(2e6).workload().link_bytes_per_second, 2e6);
-    let only = simulation().among(&[Split::None]).unwrap();
+    assert_eq!(simulation().with_link(2e6).workload().link_bytes_per_second, 2e6);
+    let only = simulation().with_candidates(&[Split::None]).unwrap();
     let (summary, _) = only.plan(&Policy::Auto).unwrap();
     assert_eq!(summary.candidates.len(), 1);
-    let error = simulation().among(&[Split::from("Features")]).unwrap_err();
+    let error = simulation()
+        .with_candidates(&[Split::from("Features")])
+        .unwrap_err();
     assert!(error.to_string().contains("did you mean features?"), "{error}");
     let mistyped = simulation().plan(&"hapi-tyme".parse().unwrap()).unwrap_err();
     assert!(

@@ -1,4 +1,4 @@
-//! What iterations show of the tiers, against what was measured of them.
+//! Compares the measured iterations with the profiles of host, link and trainer.
 
 use crate::plan::{Bottleneck, Candidate, Planner};
 

@@ -155,7 +155,7 @@ impl Replanner {
     fn change(&self, best: &Ranked) -> Change {
         let (workload, slowdown) = (&self.planner.workload, self.planner.survey.slowdown);
         let now = workload.predict(&self.present.stages);
-        let shown = |split| self.planner.modules.shown(split);
+        let shown = |split| self.planner.modules.label(split);
         let reason = format!(
             "'{}' in {} is bound by the {} at {:.2} s per iteration; '{}' in {} would take {:.2} s (link {}, host {:.1}x its profile, trainer {:.1}x)",
             shown(&self.present.split),

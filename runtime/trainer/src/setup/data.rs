@@ -1,6 +1,6 @@
 use crate::compute::blocking;
 use crate::evaluation::labels;
-use crate::evaluation::{Division, Listed};
+use crate::evaluation::{Division, ListedSamples};
 use crate::measure::mean_size;
 use crate::pipeline::{FeedPlan, Part};
 use crate::recipe::views;
@@ -109,7 +109,7 @@ fn divide(
     listing: Listing,
     table: Option<LabelTable>,
 ) -> Result<(Dataset, FeedPlan, u64), TrainerError> {
-    let data = Listed {
+    let data = ListedSamples {
         root: &job.spec.data,
         listing,
         table,

@@ -1,6 +1,6 @@
 //! Predictions as a table.
 
-use super::{OfClasses, OfValues, Predictions, Rows, is_yes, sigmoid};
+use super::{ClassPrediction, Predictions, Rows, ValuePrediction, is_yes, sigmoid};
 use crate::{TrainerError, whole_file};
 use csv::WriterBuilder;
 use std::io::{self, Write};
@@ -52,7 +52,7 @@ impl Predictions {
     }
 }
 
-fn of_class(sample: OfClasses, names: &[String]) -> [String; 5] {
+fn of_class(sample: ClassPrediction, names: &[String]) -> [String; 5] {
     let name = |place: usize| names.get(place).map(|name| text(name)).unwrap_or_default();
     [
         text(&sample.key),
@@ -77,7 +77,7 @@ fn header(names: &[String], columns: &[&str]) -> Vec<String> {
 }
 
 fn row<const COLUMNS: usize>(
-    sample: &OfValues<'_>,
+    sample: &ValuePrediction<'_>,
     cells: impl Fn(f32, f32) -> [String; COLUMNS],
 ) -> Vec<String> {
     let values = sample.outputs.iter().zip(sample.wanted);

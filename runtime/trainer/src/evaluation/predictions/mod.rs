@@ -8,7 +8,7 @@ pub(crate) use outputs::{Softmax, is_yes, sigmoid, top};
 
 use crate::evaluation::Targets;
 use crate::evaluation::tables::{Counts, Errors, average_precision};
-use crate::{ClassFigures, Confused, LabelFigures, Quality, Tables, TargetFigures};
+use crate::{ClassFigures, ConfusedPair, LabelFigures, Quality, Tables, TargetFigures};
 use frostline_client::{Samples, Task};
 use frostline_tensor::Tensor;
 use frostline_wire::ObjectInfo;
@@ -54,7 +54,7 @@ struct Values {
 
 /// What a network said of a sample with one class.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct OfClasses {
+pub(crate) struct ClassPrediction {
     /// The sample's key.
     pub(crate) key: String,
     /// Its class, by its place among the outputs.
@@ -69,7 +69,7 @@ pub(crate) struct OfClasses {
 
 /// What a network said of a sample with several labels or with numbers.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct OfValues<'a> {
+pub(crate) struct ValuePrediction<'a> {
     /// The sample's key.
     pub(crate) key: String,
     /// As they come: of labels no probabilities.
@@ -123,24 +123,27 @@ impl Predictions {
     }
 
     /// Of each sample; nothing where samples have no class.
-    pub(crate) fn of_classes(&self) -> impl Iterator<Item = OfClasses> {
+    pub(crate) fn of_classes(&self) -> impl Iterator<Item = ClassPrediction> {
         let choices = match &self.rows {
             Rows::Classes(choices) => choices.as_slice(),
             _ => &[],
         };
-        choices.iter().zip(self.keys()).map(|(choice, key)| OfClasses {
-            key,
-            label: choice.label as usize,
-            predicted: choice.predicted(),
-            probability: choice.probability,
-            rank: choice.rank as usize,
-        })
+        choices
+            .iter()
+            .zip(self.keys())
+            .map(|(choice, key)| ClassPrediction {
+                key,
+                label: choice.label as usize,
+                predicted: choice.predicted(),
+                probability: choice.probability,
+                rank: choice.rank as usize,
+            })
     }
 
     /// Samples with a class that were taken for another, the most certain of them first: at most so many.
-    pub(crate) fn worst(&self, most: usize) -> Vec<(ObjectInfo, OfClasses)> {
-        let wrong = |said: &OfClasses| said.predicted.is_some() && said.predicted != Some(said.label);
-        let mut mistakes: Vec<(u32, OfClasses)> = self
+    pub(crate) fn worst(&self, most: usize) -> Vec<(ObjectInfo, ClassPrediction)> {
+        let wrong = |said: &ClassPrediction| said.predicted.is_some() && said.predicted != Some(said.label);
+        let mut mistakes: Vec<(u32, ClassPrediction)> = self
             .indices
             .iter()
             .copied()
@@ -149,12 +152,12 @@ impl Predictions {
             .collect();
         mistakes.sort_by(|(_, left), (_, right)| right.probability.total_cmp(&left.probability));
         mistakes.truncate(most);
-        let of = |(index, said): (u32, OfClasses)| Some((self.samples.get(index as usize)?, said));
+        let of = |(index, said): (u32, ClassPrediction)| Some((self.samples.get(index as usize)?, said));
         mistakes.into_iter().filter_map(of).collect()
     }
 
     /// Of each sample; nothing where samples have a class.
-    pub(crate) fn of_values(&self) -> impl Iterator<Item = OfValues<'_>> {
+    pub(crate) fn of_values(&self) -> impl Iterator<Item = ValuePrediction<'_>> {
         let (outputs, wanted, width) = match &self.rows {
             Rows::Labels(all) | Rows::Numbers(all) => {
                 (all.outputs.as_slice(), all.wanted.as_slice(), all.width)
@@ -164,7 +167,7 @@ impl Predictions {
         let rows = outputs.chunks_exact(width.max(1));
         let rows = rows.zip(wanted.chunks_exact(width.max(1)));
         rows.zip(self.keys())
-            .map(|((outputs, wanted), key)| OfValues { key, outputs, wanted })
+            .map(|((outputs, wanted), key)| ValuePrediction { key, outputs, wanted })
     }
 
     fn keys(&self) -> impl Iterator<Item = String> {
@@ -326,7 +329,7 @@ fn of_classes(choices: &[Choice], names: &[String]) -> Tables {
         f1: counts.f1(),
         support: counts.are,
     };
-    let cell = |((label, predicted), count)| Confused {
+    let cell = |((label, predicted), count)| ConfusedPair {
         label,
         predicted,
         count,
