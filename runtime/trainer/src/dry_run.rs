@@ -1,8 +1,8 @@
 use crate::event::notices;
+use crate::host_loads::HostLoads;
 use crate::plan::{Explanation, LinkPoint, Summary};
 use crate::replan::Watch;
 use crate::setup::prepare;
-use crate::share::HostLoads;
 use crate::{Events, Job, TrainerError};
 use frostline_client::{Hosts, Link};
 use std::time::Instant;

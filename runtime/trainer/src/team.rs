@@ -22,7 +22,7 @@ const PAGE: usize = if cfg!(test) { 3 } else { 1000 };
 const NAMED: usize = 3;
 
 /// How long a finished job waits for its uploads: 1.5 GB over 20 Mbit/s, and most were sent during training.
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// A description for people, beside the segments.
 const ABOUT: &str = "about.json";
@@ -34,7 +34,7 @@ pub struct Team(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     store: Arc<dyn SegmentStore>,
-    patience: Duration,
+    timeout: Duration,
     /// Whether the store failed; the job no longer uses it.
     off: AtomicBool,
     /// The first page, by the rows' store, once it was listed.
@@ -80,14 +80,14 @@ enum SkippedSegment {
 impl Team {
     /// A team that has its rows in `store`.
     pub fn new(store: Arc<dyn SegmentStore>) -> Self {
-        Self::waiting(store, PATIENCE)
+        Self::waiting(store, TIMEOUT)
     }
 
     /// The same, whose jobs wait so long in the end.
-    pub(crate) fn waiting(store: Arc<dyn SegmentStore>, patience: Duration) -> Self {
+    pub(crate) fn waiting(store: Arc<dyn SegmentStore>, timeout: Duration) -> Self {
         Self(Arc::new(Inner {
             store,
-            patience,
+            timeout,
             off: AtomicBool::new(false),
             listed: Mutex::default(),
             shared: Mutex::default(),
@@ -97,7 +97,7 @@ impl Team {
 
     /// The same for a job that begins: knows nothing yet of what is there.
     pub(crate) fn afresh(&self) -> Self {
-        Self::waiting(Arc::clone(&self.0.store), self.0.patience)
+        Self::waiting(Arc::clone(&self.0.store), self.0.timeout)
     }
 
     /// Whether there is anything for the store called `name`.
@@ -390,15 +390,15 @@ impl Sharing {
         let Some(team) = self.team.filter(|_| !self.tasks.is_empty()) else {
             return;
         };
-        let (store, patience) = (team.0.store.shown(), team.0.patience);
+        let (store, timeout) = (team.0.store.shown(), team.0.timeout);
         (self.events)(Event::Sharing {
             store: store.clone(),
-            seconds: patience.as_secs_f64(),
+            seconds: timeout.as_secs_f64(),
         });
         let all = async { while self.tasks.join_next().await.is_some() {} };
-        if tokio::time::timeout(patience, all).await.is_err() {
+        if tokio::time::timeout(timeout, all).await.is_err() {
             let message = format!(
-                "uploading features to {store} timed out after {patience:?}; the next job on this machine uploads the rest"
+                "uploading features to {store} timed out after {timeout:?}; the next job on this machine uploads the rest"
             );
             (self.events)(Event::Warning { message });
         }

@@ -18,7 +18,7 @@ pub(crate) fn step_series(journal: &Journal) -> Vec<(f64, f64)> {
     let ended = |epoch: u32| journal.epochs.iter().rev().any(|ended| ended.epoch == epoch);
     for steps in journal
         .steps
-        .kept()
+        .sampled()
         .chunk_by(|left, right| left.epoch == right.epoch)
     {
         let (Some(first), Some(last)) = (steps.first(), steps.last()) else {

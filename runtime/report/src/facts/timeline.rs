@@ -86,7 +86,7 @@ fn splits(journal: &Journal, seconds: f64) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::new();
     for steps in journal
         .steps
-        .kept()
+        .sampled()
         .chunk_by(|left, right| left.split == right.split)
     {
         let (Some(first), Some(last)) = (steps.first(), steps.last()) else {

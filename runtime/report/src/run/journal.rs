@@ -195,7 +195,7 @@ impl Journal {
                     self.bad.push(BadSample { key, message });
                 }
             }
-            Event::JobResult {
+            Event::Done {
                 split,
                 bytes_received,
                 received,

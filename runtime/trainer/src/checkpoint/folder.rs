@@ -1,13 +1,13 @@
 //! A run's folder.
 
+use super::checkpoints::{CheckpointFolder, FoundCheckpoint};
 use super::config::{self, digest};
-use super::keeper::{CheckpointTarget, CheckpointWriter};
 use super::lock::{RunLock, lock};
 use super::record::{Recorder, recorded};
 use super::run_folder::RunFolder;
 use super::samples::SampleIndex;
-use super::shelf::{CheckpointFolder, FoundCheckpoint};
 use super::snapshot::{Environment, JobNote};
+use super::writer::{CheckpointTarget, CheckpointWriter};
 use crate::compute::{blocking, session_options};
 use crate::whole_file::{self, Create};
 use crate::{EncodingChoice, Events, Job, JobSpec, Policy, Summary, TrainerError};
@@ -27,7 +27,7 @@ pub(crate) struct LockedRun {
     every: Option<u64>,
     /// The job as it is recorded.
     spec: JobSpec,
-    shelf: CheckpointFolder,
+    checkpoints: CheckpointFolder,
     /// The checkpoint to resume from.
     found: Option<FoundCheckpoint>,
     /// Hash of the samples that it went through.
@@ -56,7 +56,7 @@ impl LockedRun {
         let kept = Arc::new(lock_folder(run)?);
         whole_file::sweep(&path).map_err(failed)?;
         let mut spec = config::record(job)?;
-        let mut shelf = CheckpointFolder::open(path.join(CHECKPOINTS), run.create).map_err(failed)?;
+        let mut checkpoints = CheckpointFolder::open(path.join(CHECKPOINTS), run.create).map_err(failed)?;
         let maker = maker(job);
         let mut found = None;
         if let Some(then) = then {
@@ -65,11 +65,11 @@ impl LockedRun {
                 run: path.clone(),
                 why,
             };
-            found = shelf.newest().map_err(refused)?;
+            found = checkpoints.newest().map_err(refused)?;
             check_same(&then, &spec, found.as_ref(), &maker).map_err(refused)?;
         }
         if let Some(found) = &found {
-            shelf.resume_from(found).map_err(failed)?;
+            checkpoints.resume_from(found).map_err(failed)?;
         }
         write_json(&path.join(CONFIG), run.create, &spec).map_err(failed)?;
         match fs::remove_file(path.join(END)) {
@@ -80,7 +80,7 @@ impl LockedRun {
             create: run.create,
             every: spec.checkpoint_steps,
             spec,
-            shelf,
+            checkpoints,
             samples: found
                 .as_ref()
                 .map(|found| found.snapshot.note.job.samples.clone()),
@@ -153,9 +153,9 @@ impl LockedRun {
     }
 
     /// What writes the checkpoints of the `job`.
-    pub(crate) fn keeper(self, job: JobNote, events: &Events) -> CheckpointWriter {
+    pub(crate) fn checkpoint_writer(self, job: JobNote, events: &Events) -> CheckpointWriter {
         let place = CheckpointTarget {
-            shelf: self.shelf,
+            checkpoints: self.checkpoints,
             kept: self.kept,
             every: self.every,
         };

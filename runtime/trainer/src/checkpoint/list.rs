@@ -2,7 +2,7 @@
 
 use super::record::epochs_of;
 use super::run_folder::RunFolder;
-use super::{config, folder, lock, shelf};
+use super::{checkpoints, config, folder, lock};
 use crate::{Job, JobSpec, TrainerError};
 use frostline_job::folder::{CHECKPOINTS, EVENTS, Ending};
 use serde::Serialize;
@@ -106,7 +106,7 @@ pub fn unfinished(folder: &Path, job: &Job) -> Result<RunFolder, TrainerError> {
 
 /// Whether the run in `folder` has a checkpoint to resume from.
 pub fn can_resume(folder: &Path) -> bool {
-    shelf::any(&folder.join(CHECKPOINTS))
+    checkpoints::any(&folder.join(CHECKPOINTS))
 }
 
 fn summary(path: PathBuf, spec: &JobSpec) -> io::Result<RunSummary> {

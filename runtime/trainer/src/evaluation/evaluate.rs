@@ -89,7 +89,7 @@ async fn run(job: &EvaluationJob, hosts: &Hosts, events: &Events) -> Result<Eval
     };
     let validation = Validation::of(&plan, &mut feed, &bad, &network, predict).await?;
     let file = job.predictions.clone();
-    let evaluation = blocking(move || conclude(&validation, &names, file.as_deref())).await?;
+    let evaluation = blocking(move || summarize(&validation, &names, file.as_deref())).await?;
     Ok(Evaluation {
         held_out,
         ..evaluation
@@ -97,7 +97,7 @@ async fn run(job: &EvaluationJob, hosts: &Hosts, events: &Events) -> Result<Eval
 }
 
 /// The figures, and the predictions in their file.
-fn conclude(
+fn summarize(
     validation: &Validation,
     names: &[String],
     file: Option<&Path>,

@@ -230,7 +230,7 @@ impl Fetch {
         let mut origins = vec![None; self.samples.len()];
         for place in &found.places {
             if let Some(origin) = origins.get_mut(*place) {
-                *origin = Some(Origin::Kept);
+                *origin = Some(Origin::Cached);
             }
         }
         let fetched = match missing.as_slice() {

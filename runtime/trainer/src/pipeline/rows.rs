@@ -15,7 +15,7 @@ pub(crate) struct BatchRows {
 /// Where a row comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
-    Kept,
+    Cached,
     /// With its cache key, if it is to be cached.
     Fetched(Option<RowKey>),
 }
@@ -60,7 +60,7 @@ impl BatchRows {
 
     /// How many came from the cache.
     pub(crate) fn cached_count(&self) -> usize {
-        let kept = self.origins.iter().filter(|origin| **origin == Origin::Kept);
+        let kept = self.origins.iter().filter(|origin| **origin == Origin::Cached);
         kept.count()
     }
 
@@ -75,7 +75,7 @@ impl BatchRows {
         middle: impl FnOnce(&Tensor) -> Result<Option<Tensor>, TrainerError>,
     ) -> Result<(Tensor, PendingCache), TrainerError> {
         let keys = self.origins.iter().map(|origin| match origin {
-            Origin::Kept => None,
+            Origin::Cached => None,
             Origin::Fetched(key) => *key,
         });
         let mut keys: Vec<Option<RowKey>> = keys.collect();
@@ -116,7 +116,7 @@ fn interleave(fetched: &Tensor, kept: &Tensor, origins: &[Origin]) -> Result<Ten
     let mut values = Vec::with_capacity(origins.len() * width);
     for origin in origins {
         let next = match origin {
-            Origin::Kept => kept.next(),
+            Origin::Cached => kept.next(),
             Origin::Fetched(_) => fetched.next(),
         };
         values.extend_from_slice(next.unwrap_or_default());
@@ -138,7 +138,7 @@ mod tests {
             let doubled = rows.as_f32().unwrap().iter().map(|value| value * 2.0).collect();
             Ok(Some(Tensor::f32(rows.shape().clone(), doubled).unwrap()))
         };
-        let (kept, new) = (Origin::Kept, Origin::Fetched(None));
+        let (kept, new) = (Origin::Cached, Origin::Fetched(None));
         for (fetched, stored, origins, expected) in [
             (
                 &[1.0, 2.0][..],

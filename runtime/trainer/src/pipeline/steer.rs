@@ -1,5 +1,5 @@
 use super::batches::Part;
-use crate::share::in_whole_grants;
+use crate::host_loads::in_whole_grants;
 use frostline_client::Source;
 use parking_lot::Mutex;
 use std::collections::VecDeque;

@@ -19,7 +19,7 @@ pub(crate) enum Layers {
         seconds: f64,
     },
     /// They stay on the trainer, because sending them takes longer than the job without them.
-    Kept {
+    OnTrainer {
         /// Their size.
         bytes: u64,
         /// What sending them would take.
@@ -32,12 +32,12 @@ pub(crate) enum Layers {
 }
 
 impl Layers {
-    /// [`Layers::Kept`] when sending `bytes` of layers alone takes longer than the whole job `without` them: then no split that needs
+    /// [`Layers::OnTrainer`] when sending `bytes` of layers alone takes longer than the whole job `without` them: then no split that needs
     /// them can end earlier, however little it takes itself. Steps that take kept rows cost the same with them, and count for nothing.
     pub(crate) fn keep(bytes: u64, without: &Ranked, workload: &Workload) -> Option<Self> {
         let rate = workload.link_bytes_per_second;
         let (seconds, job_seconds) = (bytes as f64 / rate, without.prediction.fetching_seconds);
-        (seconds > job_seconds).then_some(Self::Kept {
+        (seconds > job_seconds).then_some(Self::OnTrainer {
             bytes,
             seconds,
             rate,
@@ -49,7 +49,7 @@ impl Layers {
     pub(crate) fn sent(&self) -> (u64, f64) {
         match *self {
             Self::Sent { bytes, seconds } => (bytes, seconds),
-            Self::OnHosts | Self::Kept { .. } => (0, 0.0),
+            Self::OnHosts | Self::OnTrainer { .. } => (0, 0.0),
         }
     }
 
@@ -70,7 +70,7 @@ impl Layers {
                     None => sent,
                 })
             }
-            Self::Kept {
+            Self::OnTrainer {
                 bytes,
                 seconds: sending,
                 rate: link,

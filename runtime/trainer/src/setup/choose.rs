@@ -1,7 +1,7 @@
 //! The split of a job, and what watches over it.
 
 use super::context::Setup;
-use super::measure::Measured;
+use super::measure::Measurements;
 use super::prepared::Prepared;
 use super::provide::{FrozenLayers, ProvidedSetup};
 use crate::offer::Offer;
@@ -28,7 +28,7 @@ impl ProvidedSetup<'_> {
         let pushes = matches!(frozen, FrozenLayers::OnHosts(_));
         let watched = match frozen {
             FrozenLayers::Refused(why) => (offer.without_layers(&why)?, None),
-            FrozenLayers::Kept(planner) => setup.watched(*planner)?,
+            FrozenLayers::OnTrainer(planner) => setup.watched(*planner)?,
             FrozenLayers::OnHosts(layers) => match &setup.job.spec.split {
                 Policy::Fixed(split) if !setup.measure => (offer.fixed(split)?, None),
                 _ => setup.plan(&offer, layers).await?,

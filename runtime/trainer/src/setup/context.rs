@@ -1,10 +1,10 @@
 use super::data::Data;
 use super::network::DividedNetwork;
 use crate::guest::stock_description;
+use crate::host_loads::{HostLoads, in_whole_grants};
 use crate::offer::Offer;
 use crate::pipeline::Part;
 use crate::plan::{Layers, Modules, Planner, Reuse, Survey, TrainerProfile, UsableSplit, Workload};
-use crate::share::{HostLoads, in_whole_grants};
 use crate::upload::{OnHosts, Upload};
 use crate::{Events, Flow, Job, Policy, TrainerError};
 use frostline_client::{Hosts, Link};

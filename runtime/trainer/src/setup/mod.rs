@@ -11,8 +11,8 @@ mod network;
 mod prepared;
 mod provide;
 
+use crate::host_loads::in_whole_grants;
 use crate::plan::Layers;
-use crate::share::in_whole_grants;
 use crate::{Events, Flow, Job, TrainerError};
 use context::Setup;
 use frostline_client::Hosts;

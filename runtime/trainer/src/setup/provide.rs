@@ -23,7 +23,7 @@ pub(super) enum FrozenLayers {
     /// The hosts have them, or need none.
     OnHosts(Layers),
     /// They stay here, by this planner.
-    Kept(Box<Planner>),
+    OnTrainer(Box<Planner>),
     /// The hosts refuse them for this reason, and the job can run without.
     Refused(String),
 }
@@ -107,7 +107,7 @@ impl<'a> Setup<'a> {
             Some(first) => Some(self.send(first).await?.0),
             None => None,
         };
-        let kept = FrozenLayers::Kept(without.planner);
+        let kept = FrozenLayers::OnTrainer(without.planner);
         Ok((self.stock_offer(on_hosts), kept))
     }
 

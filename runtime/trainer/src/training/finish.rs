@@ -56,8 +56,8 @@ impl TrainingLoop<'_> {
         };
         let diverged = matches!(ended, Some(TrainerError::Diverged { .. }));
         let chosen = self.choose(diverged).await?;
-        let checkpoint = match self.run.keeper.as_mut() {
-            Some(keeper) => keeper.settle().await,
+        let checkpoint = match self.run.checkpoint_writer.as_mut() {
+            Some(checkpoint_writer) => checkpoint_writer.settle().await,
             None => None,
         };
         let ended = ended.map(|error| self.explained(error, chosen.best, checkpoint.is_some()));
@@ -172,8 +172,8 @@ impl TrainingLoop<'_> {
 
     /// `error`, once what was to be written is.
     async fn after_checkpoint(&mut self, error: TrainerError) -> TrainerError {
-        if let Some(keeper) = self.run.keeper.as_mut() {
-            keeper.settle().await;
+        if let Some(checkpoint_writer) = self.run.checkpoint_writer.as_mut() {
+            checkpoint_writer.settle().await;
         }
         error
     }

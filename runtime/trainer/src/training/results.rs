@@ -20,7 +20,7 @@ const SIDE: u32 = 128;
 /// Bytes of their objects together: room for the photos of most data sets, and a second or two on most links.
 const BYTES: u64 = 8 << 20;
 /// How long their objects may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What a job leaves in its folder.
 pub(crate) struct Results {
@@ -57,14 +57,14 @@ impl Results {
         let (predictions, names) = (Arc::clone(&self.predictions), self.names.clone());
         let written = blocking(move || predictions.write(&names, &file)).await;
         let worst = self.predictions.worst(MISTAKES);
-        let images = match tokio::time::timeout(PATIENCE, self.images(hosts, &worst)).await {
+        let images = match tokio::time::timeout(TIMEOUT, self.images(hosts, &worst)).await {
             Ok(Ok(images)) => images,
             Ok(Err(error)) => {
                 warn(format!("cannot fetch the images of the worst mistakes: {error}"));
                 Vec::new()
             }
             Err(_) => {
-                let seconds = PATIENCE.as_secs();
+                let seconds = TIMEOUT.as_secs();
                 warn(format!(
                     "fetching the images of the worst mistakes timed out after {seconds} s"
                 ));

@@ -25,7 +25,7 @@ impl<'a> TrainingLoop<'a> {
         let found = folder.as_mut().and_then(LockedRun::take_found);
         announce(job, found.as_ref(), events);
         let prepared = prepare(job, false, hosts, events).await?;
-        let keeper = match folder {
+        let checkpoint_writer = match folder {
             Some(folder) => Some(record_plan(folder, &prepared, events).await?),
             None => None,
         };
@@ -37,7 +37,7 @@ impl<'a> TrainingLoop<'a> {
             _ => Box::pin(later(context, phase, &prepared)).await?,
         };
         let mut run = start_run(context, phase, &mut prepared, found.as_ref()).await?;
-        run.keeper = keeper;
+        run.checkpoint_writer = checkpoint_writer;
         match found {
             Some(found) => resume(&mut run, found, &prepared.data.feed),
             None => {
@@ -70,7 +70,7 @@ async fn record_plan(
     let (feed, classes) = (prepared.data.feed.clone(), prepared.data.classes.clone());
     let samples = blocking(move || Ok(SampleIndex::of(&feed, &classes))).await?;
     let note = folder.check_samples(samples).await?;
-    Ok(folder.keeper(note, events))
+    Ok(folder.checkpoint_writer(note, events))
 }
 
 /// The phase in which a checkpoint was written.

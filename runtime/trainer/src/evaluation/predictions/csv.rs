@@ -1,6 +1,6 @@
 //! Predictions as a table.
 
-use super::{ClassPrediction, Predictions, Rows, ValuePrediction, is_yes, sigmoid};
+use super::{ClassPrediction, PredictionRows, Predictions, ValuePrediction, is_yes, sigmoid};
 use crate::{TrainerError, whole_file};
 use csv::WriterBuilder;
 use std::io::{self, Write};
@@ -26,24 +26,24 @@ impl Predictions {
     pub(super) fn write_to(&self, names: &[String], to: &mut impl Write) -> io::Result<()> {
         let mut table = WriterBuilder::new().from_writer(to);
         match &self.rows {
-            Rows::Classes(_) => {
+            PredictionRows::Classes(_) => {
                 table.write_record(["key", "label", "predicted", "probability", "rank"])?;
-                for sample in self.of_classes() {
+                for sample in self.class_predictions() {
                     table.write_record(of_class(sample, names))?;
                 }
             }
-            Rows::Labels(_) => {
+            PredictionRows::Labels(_) => {
                 table.write_record(header(names, &["label", "predicted", "probability"]))?;
-                for sample in self.of_values() {
+                for sample in self.value_predictions() {
                     table.write_record(row(&sample, |output, is| {
                         let probability = number(sigmoid(output));
                         [flag(is > 0.5), flag(is_yes(output)), probability]
                     }))?;
                 }
             }
-            Rows::Numbers(_) => {
+            PredictionRows::Numbers(_) => {
                 table.write_record(header(names, &["label", "predicted"]))?;
-                for sample in self.of_values() {
+                for sample in self.value_predictions() {
                     table.write_record(row(&sample, |output, is| [number(is), number(output)]))?;
                 }
             }

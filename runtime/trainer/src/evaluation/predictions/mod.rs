@@ -23,10 +23,10 @@ pub(crate) struct Predictions {
     samples: Arc<Samples>,
     /// Which of them each row is.
     indices: Vec<u32>,
-    rows: Rows,
+    rows: PredictionRows,
 }
 
-enum Rows {
+enum PredictionRows {
     Classes(Vec<Choice>),
     Labels(Values),
     Numbers(Values),
@@ -84,9 +84,9 @@ impl Predictions {
             samples,
             indices: Vec::new(),
             rows: match task {
-                Task::Classes => Rows::Classes(Vec::new()),
-                Task::Labels => Rows::Labels(Values::default()),
-                Task::Numbers => Rows::Numbers(Values::default()),
+                Task::Classes => PredictionRows::Classes(Vec::new()),
+                Task::Labels => PredictionRows::Labels(Values::default()),
+                Task::Numbers => PredictionRows::Numbers(Values::default()),
             },
         }
     }
@@ -100,13 +100,13 @@ impl Predictions {
     pub(crate) fn add(&mut self, indices: &[usize], outputs: &Tensor, targets: &Targets) {
         let values = outputs.as_f32().unwrap_or_default();
         match (&mut self.rows, targets) {
-            (Rows::Classes(choices), Targets::Classes(classes)) => {
+            (PredictionRows::Classes(choices), Targets::Classes(classes)) => {
                 let width = (values.len() / classes.len().max(1)).max(1);
                 let rows = values.chunks_exact(width).zip(classes);
                 choices.extend(rows.map(|(row, class)| Choice::of(row, *class)));
             }
             (
-                Rows::Labels(all) | Rows::Numbers(all),
+                PredictionRows::Labels(all) | PredictionRows::Numbers(all),
                 Targets::Values {
                     width,
                     values: wanted,
@@ -123,9 +123,9 @@ impl Predictions {
     }
 
     /// Of each sample; nothing where samples have no class.
-    pub(crate) fn of_classes(&self) -> impl Iterator<Item = ClassPrediction> {
+    pub(crate) fn class_predictions(&self) -> impl Iterator<Item = ClassPrediction> {
         let choices = match &self.rows {
-            Rows::Classes(choices) => choices.as_slice(),
+            PredictionRows::Classes(choices) => choices.as_slice(),
             _ => &[],
         };
         choices
@@ -147,7 +147,7 @@ impl Predictions {
             .indices
             .iter()
             .copied()
-            .zip(self.of_classes())
+            .zip(self.class_predictions())
             .filter(|(_, said)| wrong(said))
             .collect();
         mistakes.sort_by(|(_, left), (_, right)| right.probability.total_cmp(&left.probability));
@@ -157,12 +157,12 @@ impl Predictions {
     }
 
     /// Of each sample; nothing where samples have a class.
-    pub(crate) fn of_values(&self) -> impl Iterator<Item = ValuePrediction<'_>> {
+    pub(crate) fn value_predictions(&self) -> impl Iterator<Item = ValuePrediction<'_>> {
         let (outputs, wanted, width) = match &self.rows {
-            Rows::Labels(all) | Rows::Numbers(all) => {
+            PredictionRows::Labels(all) | PredictionRows::Numbers(all) => {
                 (all.outputs.as_slice(), all.wanted.as_slice(), all.width)
             }
-            Rows::Classes(_) => (&[][..], &[][..], 1),
+            PredictionRows::Classes(_) => (&[][..], &[][..], 1),
         };
         let rows = outputs.chunks_exact(width.max(1));
         let rows = rows.zip(wanted.chunks_exact(width.max(1)));
@@ -180,10 +180,10 @@ impl Predictions {
     /// What they come to; sorts the outputs of each label.
     pub(crate) fn quality(&self) -> Quality {
         match &self.rows {
-            Rows::Classes(choices) => Quality::Classes {
+            PredictionRows::Classes(choices) => Quality::Classes {
                 accuracy: share(choices, Choice::is_right),
             },
-            Rows::Labels(values) => {
+            PredictionRows::Labels(values) => {
                 let labels: Vec<Label> = values.labels().collect();
                 let all = labels
                     .iter()
@@ -194,7 +194,7 @@ impl Predictions {
                     mean_average_precision: mean(labels.iter().filter_map(|label| label.average_precision)),
                 }
             }
-            Rows::Numbers(values) => {
+            PredictionRows::Numbers(values) => {
                 let errors = values.errors();
                 Quality::Numbers {
                     mae: mean(errors.iter().map(Errors::mae)),
@@ -208,15 +208,15 @@ impl Predictions {
     /// The same, output by output; `names` are the outputs'.
     pub(crate) fn tables(&self, names: &[String]) -> Tables {
         match &self.rows {
-            Rows::Classes(choices) => of_classes(choices, names),
-            Rows::Labels(values) => Tables::Labels {
+            PredictionRows::Classes(choices) => class_tables(choices, names),
+            PredictionRows::Labels(values) => Tables::Labels {
                 labels: names
                     .iter()
                     .zip(values.labels())
                     .map(|(name, label)| label.figures(name))
                     .collect(),
             },
-            Rows::Numbers(values) => {
+            PredictionRows::Numbers(values) => {
                 let errors = values.errors();
                 let figures = |(name, errors): (&String, &Errors)| TargetFigures {
                     name: name.clone(),
@@ -302,7 +302,7 @@ impl Values {
     }
 }
 
-fn of_classes(choices: &[Choice], names: &[String]) -> Tables {
+fn class_tables(choices: &[Choice], names: &[String]) -> Tables {
     const TOP: u32 = 5;
     let mut counts = vec![Counts::default(); names.len()];
     // As many cells as there are samples at most.

@@ -6,11 +6,11 @@ use crate::checkpoint::{BestNote, CheckpointWriter, EpochResult, Progress, Saved
 use crate::compute::{Dedicated, Suffix, SuffixParts, session_options};
 use crate::evaluation::Predictions;
 use crate::evaluation::Validation;
+use crate::host_loads::LoadWatch;
 use crate::offer::Offer;
 use crate::pipeline::{BadSamples, Batch, Feed, FeedPlan, Part, Steering};
 use crate::recipe::Steps;
 use crate::replan::Watch;
-use crate::share::LoadWatch;
 use crate::{Event, Events, Flow, Job, LossName, Quality, Received, TrainerError};
 use frostline_client::{Fetcher, Hosts};
 use frostline_engine::Device;
@@ -72,7 +72,7 @@ pub(crate) struct Run {
     pub(crate) freeze: String,
     /// Has it end after the step under way.
     pub(crate) stop: CancellationToken,
-    pub(crate) keeper: Option<CheckpointWriter>,
+    pub(crate) checkpoint_writer: Option<CheckpointWriter>,
     /// Seconds the steps of this epoch waited for their batches.
     waited: f64,
     /// Its training rows: those that were kept, and the others.
@@ -134,7 +134,7 @@ impl Run {
             predictions: None,
             freeze: job.freeze.clone(),
             stop: CancellationToken::new(),
-            keeper: None,
+            checkpoint_writer: None,
             waited: 0.0,
             rows: [0; 2],
         })
@@ -292,7 +292,11 @@ impl Run {
             let (loss, count) = self.step(epoch, index).await?;
             self.progress.add(loss, count);
             let step = self.progress.step;
-            if self.keeper.as_ref().is_some_and(|keeper| keeper.is_due(step)) {
+            if self
+                .checkpoint_writer
+                .as_ref()
+                .is_some_and(|checkpoint_writer| checkpoint_writer.is_due(step))
+            {
                 self.save().await?;
             }
         }
@@ -305,7 +309,8 @@ impl Run {
 
     /// Starts writing a checkpoint, if the job has a run folder.
     pub(crate) async fn save(&mut self) -> Result<(), TrainerError> {
-        let (Some(keeper), Some(baseline)) = (self.keeper.as_mut(), self.baseline) else {
+        let (Some(checkpoint_writer), Some(baseline)) = (self.checkpoint_writer.as_mut(), self.baseline)
+        else {
             return Ok(());
         };
         let suffix = self.suffix.run(|suffix| suffix.state()).await?;
@@ -320,7 +325,9 @@ impl Run {
             best: self.best.as_ref().map(|best| best.note),
         };
         let best = self.best.as_ref().map(|best| best.kept.clone());
-        keeper.save(situation, suffix, self.bad.all(), best).await;
+        checkpoint_writer
+            .save(situation, suffix, self.bad.all(), best)
+            .await;
         Ok(())
     }
 

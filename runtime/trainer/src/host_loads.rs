@@ -11,7 +11,7 @@ use tokio_util::task::AbortOnDropHandle;
 const EVERY: Duration = Duration::from_secs(10);
 
 /// How long a host may take to answer; one that does not changes nothing.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Requests that are open at least at each host: one is computed while the next is read.
 const FEWEST: usize = 2;
@@ -26,7 +26,7 @@ impl HostLoads {
     /// Asks all `hosts` at once.
     pub(crate) async fn ask(hosts: &Hosts) -> Self {
         let told = hosts.all(|client| async move {
-            let load = tokio::time::timeout(PATIENCE, client.load()).await;
+            let load = tokio::time::timeout(TIMEOUT, client.load()).await;
             Ok(load
                 .ok()
                 .and_then(Result::ok)

@@ -1,7 +1,7 @@
 //! Writes checkpoints in the background.
 
+use super::checkpoints::{CheckpointFolder, SavedEpoch};
 use super::lock::RunLock;
-use super::shelf::{CheckpointFolder, SavedEpoch};
 use super::snapshot::{CheckpointNote, Environment, JobNote, Snapshot, TrainingState};
 use crate::compute::SuffixState;
 use crate::pipeline::Part;
@@ -18,7 +18,7 @@ const EVERY: Duration = Duration::from_secs(300);
 
 /// Writes a job's checkpoints in the background, one at a time.
 pub(crate) struct CheckpointWriter {
-    shelf: Arc<Mutex<CheckpointFolder>>,
+    checkpoints: Arc<Mutex<CheckpointFolder>>,
     /// Held until the last checkpoint is written, also of a job that was dropped.
     kept: Arc<RunLock>,
     job: JobNote,
@@ -34,7 +34,7 @@ pub(crate) struct CheckpointWriter {
 
 /// Where a job's checkpoints go, and when they are due.
 pub(super) struct CheckpointTarget {
-    pub(super) shelf: CheckpointFolder,
+    pub(super) checkpoints: CheckpointFolder,
     pub(super) kept: Arc<RunLock>,
     /// Steps from one to the next.
     pub(super) every: Option<u64>,
@@ -43,7 +43,7 @@ pub(super) struct CheckpointTarget {
 impl CheckpointWriter {
     pub(super) fn new(place: CheckpointTarget, job: JobNote, maker: Environment, events: &Events) -> Self {
         Self {
-            shelf: Arc::new(Mutex::new(place.shelf)),
+            checkpoints: Arc::new(Mutex::new(place.checkpoints)),
             kept: place.kept,
             job,
             maker,
@@ -79,10 +79,10 @@ impl CheckpointWriter {
             at: situation,
         };
         let snapshot = Snapshot { note, suffix, bad };
-        let (shelf, events) = (Arc::clone(&self.shelf), Arc::clone(&self.events));
+        let (checkpoints, events) = (Arc::clone(&self.checkpoints), Arc::clone(&self.events));
         let kept = Arc::clone(&self.kept);
         let write = move || {
-            let written = write(&shelf, &events, &snapshot, best.as_ref());
+            let written = write(&checkpoints, &events, &snapshot, best.as_ref());
             drop(kept);
             written
         };
@@ -101,13 +101,13 @@ impl CheckpointWriter {
 }
 
 fn write(
-    shelf: &Mutex<CheckpointFolder>,
+    checkpoints: &Mutex<CheckpointFolder>,
     events: &Events,
     snapshot: &Snapshot,
     best: Option<&SavedEpoch>,
 ) -> Option<PathBuf> {
     let (started, progress) = (Instant::now(), snapshot.note.at.progress);
-    let (file, bytes, error) = match shelf.lock().save(snapshot, best) {
+    let (file, bytes, error) = match checkpoints.lock().save(snapshot, best) {
         Ok((path, bytes)) => (path, bytes, None),
         Err((path, error)) => (path, 0, Some(error.to_string())),
     };
