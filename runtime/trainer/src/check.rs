@@ -74,7 +74,7 @@ impl Job {
         }
         let row = network.frozen_row(&self.freeze)?.dims();
         let suffix = self.model.slice(Some(&self.freeze), None)?;
-        LinearHead::of(&suffix.replace_head(2, 0)?, row).map(drop)
+        LinearHead::from_suffix(&suffix.replace_head(2, 0)?, row).map(drop)
     }
 
     /// Refuses a freeze cut behind which something has no gradient.

@@ -1,4 +1,4 @@
-use crate::plan::few;
+use crate::plan::list_first;
 use crate::{Quality, SettingError};
 use frostline_client::{ClientError, DatasetError};
 use frostline_engine::EngineError;
@@ -394,7 +394,7 @@ impl TrainerError {
         Self::SplitAfterFreeze {
             split: split.to_owned(),
             freeze: freeze.to_owned(),
-            allowed: few(&names),
+            allowed: list_first(&names),
         }
     }
 }

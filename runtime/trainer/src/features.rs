@@ -184,7 +184,7 @@ impl Features {
             let all: Vec<RowKey> = all.map(|sample| keys.of(&sample.sample)).collect();
             self.store.count(all.iter()) as u64
         };
-        let views = plan.views.kept(plan.epochs);
+        let views = plan.views.cacheable(plan.epochs);
         let trained = views
             .iter()
             .map(|view| count(&plan.train, view.as_ref()))
@@ -214,7 +214,7 @@ fn too_large(shape: &[usize], plan: &FeedPlan) -> Option<String> {
 /// Rows that the batches of `plan` use and that can be kept.
 pub(crate) fn rows_of(plan: &FeedPlan) -> u64 {
     let of = |part| plan.samples(part).len() as u64;
-    plan.views.kept(plan.epochs).len() as u64 * of(Part::Train) + of(Part::Validation)
+    plan.views.cacheable(plan.epochs).len() as u64 * of(Part::Train) + of(Part::Validation)
 }
 
 impl std::fmt::Debug for Features {

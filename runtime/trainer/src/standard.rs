@@ -41,7 +41,7 @@ impl LinearHead {
     ///
     /// # Errors
     /// [`TrainerError::Standardize`] where there is more in it.
-    pub(crate) fn of(suffix: &Model, row: &[usize]) -> Result<Self, TrainerError> {
+    pub(crate) fn from_suffix(suffix: &Model, row: &[usize]) -> Result<Self, TrainerError> {
         let refused = |why: &str| TrainerError::Standardize { why: why.to_owned() };
         let head = suffix
             .network()?
@@ -465,7 +465,7 @@ mod tests {
             let network = network().network().unwrap();
             let row = network.frozen_row(freeze).unwrap().dims().to_vec();
             let suffix = crate::tests::network().slice(Some(freeze), None).unwrap();
-            LinearHead::of(&suffix.replace_head(3, 0).unwrap(), &row)
+            LinearHead::from_suffix(&suffix.replace_head(3, 0).unwrap(), &row)
         };
         for freeze in ["features", "pooled", "r2"] {
             let head = of(freeze).unwrap();

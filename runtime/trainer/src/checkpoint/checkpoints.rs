@@ -189,7 +189,7 @@ impl CheckpointFolder {
         let path = self.best_path(note);
         let why = match read_best(&path) {
             Ok((of, tensors)) if of.best.epoch == note.epoch && of.job == snapshot.note.job => {
-                return Some(LoadedEpoch::of(tensors));
+                return Some(LoadedEpoch::from_tensors(tensors));
             }
             Ok(_) => "it belongs to another job".to_owned(),
             Err(error) => error.to_string(),
@@ -218,7 +218,7 @@ impl SavedEpoch {
 }
 
 impl LoadedEpoch {
-    fn of(tensors: Tensors) -> Self {
+    fn from_tensors(tensors: Tensors) -> Self {
         let (mut weights, mut predictions) = (Tensors::new(), Tensors::new());
         for (name, tensor) in tensors {
             match name.strip_prefix(PREDICTIONS) {

@@ -44,7 +44,7 @@ impl fmt::Display for Difference {
 
 impl SampleIndex {
     /// Of a job's samples, in these classes.
-    pub(crate) fn of(feed: &FeedPlan, classes: &[String]) -> Self {
+    pub(crate) fn from_feed(feed: &FeedPlan, classes: &[String]) -> Self {
         let mut all = Sha256::new();
         let mut samples = Vec::with_capacity(feed.train.len() + feed.validation.len());
         for part in [Part::Train, Part::Validation] {
@@ -141,7 +141,7 @@ mod tests {
         };
         let train = Arc::new(samples.iter().map(sample).collect());
         let feed = FeedPlan::new(train, Arc::default(), 4);
-        SampleIndex::of(&feed, &["cat".to_owned(), "dog".to_owned()])
+        SampleIndex::from_feed(&feed, &["cat".to_owned(), "dog".to_owned()])
     }
 
     #[test]

@@ -61,7 +61,7 @@ impl ListedSamples<'_> {
 
 impl Division {
     /// That of a `dataset`; `None` where there was no share to divide by.
-    pub(crate) fn of(dataset: &Dataset, share: Option<f64>, seed: u64) -> Option<Self> {
+    pub(crate) fn from_dataset(dataset: &Dataset, share: Option<f64>, seed: u64) -> Option<Self> {
         Some(Self {
             share: share?,
             seed,
@@ -70,7 +70,7 @@ impl Division {
     }
 
     /// What of `data` was held out.
-    pub(crate) fn again(&self, data: ListedSamples<'_>) -> Divided {
+    pub(crate) fn reproduce(&self, data: ListedSamples<'_>) -> Divided {
         match data.divide(Some(self.share), self.seed) {
             Err(_) => Divided::Already,
             Ok(dataset) if digest(&dataset) == self.samples => {

@@ -87,7 +87,7 @@ async fn run(job: &EvaluationJob, hosts: &Hosts, events: &Events) -> Result<Eval
         let rows = rows.fetched().ok_or(TrainerError::Ended { part: "pipeline" })?;
         network.run(rows)
     };
-    let validation = Validation::of(&plan, &mut feed, &bad, &network, predict).await?;
+    let validation = Validation::run(&plan, &mut feed, &bad, &network, predict).await?;
     let file = job.predictions.clone();
     let evaluation = blocking(move || summarize(&validation, &names, file.as_deref())).await?;
     Ok(Evaluation {
@@ -152,7 +152,7 @@ fn divide_data(
     let files = files(job);
     let names = &outputs.names;
     let again = |division: Division| {
-        division.again(ListedSamples {
+        division.reproduce(ListedSamples {
             root: &job.root,
             listing: listing.clone(),
             table: table.clone(),

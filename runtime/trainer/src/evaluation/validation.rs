@@ -25,7 +25,7 @@ impl Validation {
     ///
     /// # Errors
     /// [`TrainerError::AllBad`], and whatever the feed or the engine ends with.
-    pub(crate) async fn of<T: Send + 'static>(
+    pub(crate) async fn run<T: Send + 'static>(
         plan: &FeedPlan,
         feed: &mut Feed,
         bad: &BadSamples,

@@ -2,7 +2,7 @@
 
 use super::Offer;
 use crate::TrainerError;
-use crate::plan::few;
+use crate::plan::list_first;
 use frostline_graph::Cut;
 use frostline_tensor::{DType, PixelSpec};
 use frostline_wire::{Activation, Split};
@@ -79,7 +79,7 @@ impl Offer {
         let names: Vec<&str> = served.map(|served| served.name.as_str()).collect();
         match names.as_slice() {
             [] => "the guest serves no cut of this model".to_owned(),
-            names => format!("the guest serves the cuts {}", few(names)),
+            names => format!("the guest serves the cuts {}", list_first(names)),
         }
     }
 

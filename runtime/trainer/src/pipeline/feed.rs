@@ -261,10 +261,10 @@ impl Fetch {
         let good = self.indices.iter().zip(&origins);
         let good = good.filter(|(_, origin)| origin.is_some());
         let indices: Vec<usize> = good.map(|(index, _)| *index).collect();
-        let targets = Targets::of(&self.part_samples, indices.iter().copied());
+        let targets = Targets::from_samples(&self.part_samples, indices.iter().copied());
         let origins: Vec<Origin> = origins.into_iter().flatten().collect();
         Ok(Batch {
-            rows: BatchRows::of(rows, found.rows, origins, self.features),
+            rows: BatchRows::new(rows, found.rows, origins, self.features),
             indices,
             targets,
             source: self.source,

@@ -28,7 +28,7 @@ pub(crate) struct PendingCache {
 
 impl BatchRows {
     /// Rows by their origins; `None` where there are none.
-    pub(super) fn of(
+    pub(super) fn new(
         fetched: Option<Tensor>,
         kept: Option<Tensor>,
         origins: Vec<Origin>,
@@ -150,10 +150,10 @@ mod tests {
             (&[], &[10.0], vec![kept], &[10.0]),
             (&[3.0], &[], vec![new], &[6.0]),
         ] {
-            let joined = BatchRows::of(rows(fetched), rows(stored), origins, None).unwrap();
+            let joined = BatchRows::new(rows(fetched), rows(stored), origins, None).unwrap();
             let (tensor, _) = joined.join(twice).unwrap();
             assert_eq!(tensor.as_f32(), Some(expected));
         }
-        assert!(BatchRows::of(None, None, Vec::new(), None).is_none());
+        assert!(BatchRows::new(None, None, Vec::new(), None).is_none());
     }
 }

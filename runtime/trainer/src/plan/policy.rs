@@ -1,6 +1,6 @@
 //! Rules that choose a split: ours, and those of others to compare with.
 
-use super::text::few;
+use super::text::list_first;
 use super::ties;
 use super::{Ranked, Workload};
 use crate::{Policy, TrainerError};
@@ -32,7 +32,7 @@ pub(crate) fn unfit<'a>(policy: &Policy, splits: impl IntoIterator<Item = &'a Sp
     format!(
         "{meant}the rules are {}; the candidates are {}",
         RULES.join(", "),
-        few(&splits)
+        list_first(&splits)
     )
 }
 

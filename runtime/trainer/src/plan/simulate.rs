@@ -1,7 +1,7 @@
 //! Planning on measurements from a file, without host or data: what `frostline plan --json` printed, or others published.
 
 use super::policy::unfit;
-use super::text::few;
+use super::text::list_first;
 use super::{
     Candidate, Explanation, Layers, LinkPoint, Modules, Plan, Reuse, Stages, Summary, Workload, over_links,
 };
@@ -131,7 +131,7 @@ impl Simulation {
             [] => String::new(),
             similar => format!("did you mean {}? ", similar.join(" or ")),
         };
-        format!("{meant}measured: {}", few(&names))
+        format!("{meant}measured: {}", list_first(&names))
     }
 
     fn check(&self) -> Result<(), SimulationError> {

@@ -65,7 +65,7 @@ impl Answer {
         let each = || names.iter().cloned().zip(row.iter().copied());
         Ok(match task {
             Task::Classes => {
-                let softmax = Softmax::of(row);
+                let softmax = Softmax::from_row(row);
                 let likely = |place: usize| {
                     Some(ClassProbability {
                         class: names.get(place)?.clone(),

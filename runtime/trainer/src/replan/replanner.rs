@@ -93,7 +93,11 @@ impl Replanner {
             return None;
         }
         let together = self.bunch.add(*iteration)?;
-        self.learn(&Observed::of(&together, &self.present, &self.planner));
+        self.learn(&Observed::from_iterations(
+            &together,
+            &self.present,
+            &self.planner,
+        ));
         if self.planner.policy != Policy::Auto || !self.trainer.is_full() || left == 0 {
             return None;
         }

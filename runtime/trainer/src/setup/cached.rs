@@ -87,7 +87,7 @@ impl<'a> Setup<'a> {
         Ok(Some(Reuse {
             rows_kept_already: there,
             fits: (cache.limit() as f64 / bytes.max(1) as f64).min(1.0),
-            views: feed.views.kept(self.job.spec.recipe.epochs).len().max(1) as u32,
+            views: feed.views.cacheable(self.job.spec.recipe.epochs).len().max(1) as u32,
             bytes,
         }))
     }

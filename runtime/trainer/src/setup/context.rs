@@ -53,7 +53,7 @@ impl<'a> Setup<'a> {
         events: &'a Events,
     ) -> Result<Self, TrainerError> {
         let data = Data::list(job, hosts, events).await?;
-        let network = DividedNetwork::of(job, &data.outputs).await?;
+        let network = DividedNetwork::build(job, &data.outputs).await?;
         let grant = HostLoads::ask(hosts).await.grant();
         Ok(Self {
             job,

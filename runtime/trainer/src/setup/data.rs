@@ -57,7 +57,7 @@ impl Data {
         });
         Ok(Self {
             outputs: outputs(&dataset),
-            division: Division::of(&dataset, job.spec.validation, job.spec.division_seed()),
+            division: Division::from_dataset(&dataset, job.spec.validation, job.spec.division_seed()),
             classes: dataset.classes,
             feed,
             object_bytes,

@@ -68,7 +68,7 @@ async fn record_plan(
         folder.plan(&plan.summary(flow, &planner.layers))?;
     }
     let (feed, classes) = (prepared.data.feed.clone(), prepared.data.classes.clone());
-    let samples = blocking(move || Ok(SampleIndex::of(&feed, &classes))).await?;
+    let samples = blocking(move || Ok(SampleIndex::from_feed(&feed, &classes))).await?;
     let note = folder.check_samples(samples).await?;
     Ok(folder.checkpoint_writer(note, events))
 }

@@ -241,7 +241,7 @@ impl Choice {
             label: class as u32,
             predicted: predicted.map_or(NONE, |place| place as u32),
             rank: rank(row, class as usize) as u32,
-            probability: output.map_or(f32::NAN, |output| Softmax::of(row).probability(output)),
+            probability: output.map_or(f32::NAN, |output| Softmax::from_row(row).probability(output)),
         }
     }
 

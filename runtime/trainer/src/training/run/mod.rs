@@ -340,7 +340,7 @@ impl Run {
     }
 
     async fn validate(&mut self) -> Result<Validation, TrainerError> {
-        let validation = Validation::of(
+        let validation = Validation::run(
             &self.plan,
             &mut self.feed,
             &self.bad,
