@@ -132,7 +132,7 @@ impl Setup<'_> {
             freeze: job.freeze.clone(),
             cuts: cuts(splits),
             pixels: self.network.pixels,
-            view: views(&job.spec.recipe).of(1),
+            view: views(&job.spec.recipe).for_epoch(1),
             batch: self.batch(),
             settings: step_settings(&job.spec.recipe),
             options: session_options(job.device, job.spec.threads),
@@ -153,7 +153,7 @@ impl Setup<'_> {
             parameters: self.network.parameters.clone(),
             cuts: self.profiled_cuts(splits),
             samples: RequestedSample::in_order(&self.data.feed.train.spread(SAMPLES)),
-            view: views(&self.job.spec.recipe).of(1),
+            view: views(&self.job.spec.recipe).for_epoch(1),
             wait_seconds: Some(WAIT_SECONDS),
         }
     }
