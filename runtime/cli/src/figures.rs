@@ -1,7 +1,7 @@
 //! The tables of an evaluation, for people.
 
 use crate::output::{print_table, stdout};
-use frostline_trainer::{ClassFigures, Confused, LabelFigures, Tables, TargetFigures};
+use frostline_trainer::{ClassFigures, ConfusedPair, LabelFigures, Tables, TargetFigures};
 use std::io::{self, Write};
 
 /// The most classes whose confusion matrix is shown: it then fits a terminal of some 100 columns.
@@ -120,7 +120,7 @@ fn of_target(target: &TargetFigures) -> Vec<String> {
 }
 
 /// A row for what samples are, a column for what they were taken for.
-fn matrix(classes: &[ClassFigures], confusion: &[Confused]) -> Shown {
+fn matrix(classes: &[ClassFigures], confusion: &[ConfusedPair]) -> Shown {
     let numbers = (1..=classes.len()).map(|number| number.to_string());
     let titles = ["#", "CLASS"].map(str::to_owned);
     let row = |(label, class): (usize, &ClassFigures)| {
@@ -147,13 +147,13 @@ fn matrix(classes: &[ClassFigures], confusion: &[Confused]) -> Shown {
     }
 }
 
-fn pairs(classes: &[ClassFigures], confused: &[Confused]) -> Shown {
+fn pairs(classes: &[ClassFigures], confused: &[ConfusedPair]) -> Shown {
     let name = |place: usize| {
         classes
             .get(place)
             .map_or_else(String::new, |class| class.name.clone())
     };
-    let row = |cell: &Confused| vec![name(cell.label), name(cell.predicted), cell.count.to_string()];
+    let row = |cell: &ConfusedPair| vec![name(cell.label), name(cell.predicted), cell.count.to_string()];
     Shown {
         title: "most confused".to_owned(),
         header: ["IS", "TAKEN FOR", "IMAGES"].map(str::to_owned).to_vec(),
@@ -173,7 +173,7 @@ mod tests {
             f1: number as f64 / 100.0,
             support: number,
         };
-        let cell = |&(label, predicted, count)| Confused {
+        let cell = |&(label, predicted, count)| ConfusedPair {
             label,
             predicted,
             count,

@@ -7,7 +7,7 @@ use crate::reporter::Reporter;
 use crate::train::{connect, open, spec};
 use anyhow::{Context, Result, bail};
 use frostline_client::Link;
-use frostline_trainer::{Explanation, Job, LinkPoint, Modules, Planned, Simulation, Summary, SummaryRow};
+use frostline_trainer::{Explanation, Job, LinkPoint, Modules, PlannedJob, Simulation, Summary, SummaryRow};
 use frostline_wire::Split;
 use serde::Serialize;
 use std::path::Path;
@@ -20,7 +20,7 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
     }
     let mut job = job(&flags)?.checked().await?;
     let name = job.model_name();
-    let modules = Modules::of(&job.model.network()?);
+    let modules = Modules::from_network(&job.model.network()?);
     let connection = connect(&mut job).await?;
     let reporter = Arc::new(Reporter::beside(json));
     let events = Arc::clone(&reporter);
@@ -114,10 +114,10 @@ fn simulate(file: &Path, flags: &Flags, json: bool) -> Result<()> {
     let cannot = || format!("cannot use {}", file.display());
     let mut simulation = Simulation::parse(&text).with_context(cannot)?;
     if let Some(link) = given.link_bytes_per_second {
-        simulation = simulation.over(link);
+        simulation = simulation.with_link(link);
     }
     if let Some(candidates) = candidates(flags) {
-        simulation = simulation.among(&candidates).with_context(cannot)?;
+        simulation = simulation.with_candidates(&candidates).with_context(cannot)?;
     }
     let (summary, explanation) = simulation.plan(&given.split).with_context(cannot)?;
     if json {
@@ -145,7 +145,7 @@ fn job(flags: &Flags) -> Result<Job> {
     Ok(job)
 }
 
-fn show(planned: &Planned, modules: &Modules, json: bool) -> Result<()> {
+fn show(planned: &PlannedJob, modules: &Modules, json: bool) -> Result<()> {
     if json {
         return Ok(print_json(&Printed {
             summary: &planned.summary,
@@ -221,7 +221,7 @@ fn print_plan(summary: &Summary, explanation: &Explanation, modules: &Modules) -
     let row = |row: &SummaryRow| {
         let rival = explanation.rivals.iter().find(|rival| rival.split == row.split);
         vec![
-            modules.shown(&row.split),
+            modules.label(&row.split),
             row.encoding.to_string(),
             bytes(row.bytes_per_sample.round() as u64),
             milliseconds(row.stages.host_seconds),

@@ -103,24 +103,24 @@ fn words(answer: &Answer) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use frostline_trainer::{Estimated, Flagged, Likely};
+    use frostline_trainer::{ClassProbability, LabelAnswer, TargetValue};
 
     #[test]
     fn answers_are_a_line_each() {
-        let likely = |class: &str, probability| Likely {
+        let likely = |class: &str, probability| ClassProbability {
             class: class.to_owned(),
             probability,
         };
         let classes = Answer::Classes(vec![likely("cat", 0.93125), likely("dog", 0.05)]);
         assert_eq!(words(&classes), "cat 93.1 %, dog 5.0 %");
-        let flagged = |label: &str, yes, probability| Flagged {
+        let flagged = |label: &str, yes, probability| LabelAnswer {
             label: label.to_owned(),
             yes,
             probability,
         };
         let labels = Answer::Labels(vec![flagged("warm", true, 0.75), flagged("cold", false, 0.25)]);
         assert_eq!(words(&labels), "warm yes (75.0 %), cold no (25.0 %)");
-        let targets = Answer::Targets(vec![Estimated {
+        let targets = Answer::Targets(vec![TargetValue {
             target: "price".to_owned(),
             value: 12.5,
         }]);

@@ -10,7 +10,7 @@ use crate::train::connect;
 use anyhow::{Context, Result, bail};
 use frostline_job::folder as layout;
 use frostline_tensor::one_line;
-use frostline_trainer::{Job, Kept, Outcome, Quality, RunFolder, TrainerError, train, whole_file};
+use frostline_trainer::{Job, Outcome, Quality, RunFolder, TrainerError, WrittenModel, train, whole_file};
 use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -134,7 +134,7 @@ async fn train_variant(
 }
 
 fn row(variant: String, run: PathBuf, seconds: f64, trained: Result<Outcome, TrainerError>) -> Row {
-    let kept = |kept: &Kept| TunedModel {
+    let kept = |kept: &WrittenModel| TunedModel {
         epoch: kept.epoch,
         validation: kept.validation,
     };

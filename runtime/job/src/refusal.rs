@@ -33,7 +33,7 @@ pub fn refusal(then: &JobSpec, now: &JobSpec, begun: u32) -> Option<String> {
         };
         let ((then, then_hash), (name, hash)) = (of(then), of(now));
         return Some(format!(
-            "it trains the model '{then}' (SHA-256 {then_hash}), and this is '{name}' ({hash})"
+            "the model is '{name}' (SHA-256 {hash}), the checkpoint has '{then}' ({then_hash})"
         ));
     }
     let mut differ = Vec::new();
@@ -47,9 +47,9 @@ pub fn refusal(then: &JobSpec, now: &JobSpec, begun: u32) -> Option<String> {
         }
         let flag = new.name.replace('_', "-");
         differ.push(format!(
-            "--{flag} was {} and is {} now",
-            said(&old.value),
-            said(&new.value)
+            "--{flag} is {}, the checkpoint has {}",
+            shown(&new.value),
+            shown(&old.value)
         ));
     }
     if differ.is_empty() {
@@ -60,7 +60,7 @@ pub fn refusal(then: &JobSpec, now: &JobSpec, begun: u32) -> Option<String> {
         more => format!("; and {more} more"),
     };
     differ.truncate(NAMED);
-    Some(format!("this is another job: {}{more}", differ.join("; ")))
+    Some(differ.join("; ") + &more)
 }
 
 /// Why it cannot have so many epochs instead.
@@ -70,19 +70,17 @@ fn other_epochs(then: &JobSpec, now: &JobSpec, begun: u32) -> Option<String> {
     let free = matches!(recipe.lr_scheduler, Scheduler::Constant | Scheduler::Step);
     if !free || recipe.warmup_ratio != 0.0 {
         return Some(format!(
-            "--epochs was {then} and is {now} now, and the learning rate of every step depends on it (only --lr-scheduler constant and step, with \
-             --warmup-ratio 0, let it change)"
+            "--epochs is {now}, the checkpoint has {then}; it can change only with --lr-scheduler constant or step and --warmup-ratio 0"
         ));
     }
-    (now < begun)
-        .then(|| format!("--epochs was {then} and is {now} now, of which {begun} have begun already"))
+    (now < begun).then(|| format!("--epochs is {now}, the checkpoint has started epoch {begun}"))
 }
 
 /// A value for people.
-fn said(value: &Value) -> String {
+fn shown(value: &Value) -> String {
     match value {
-        Value::Null => "not given".to_owned(),
-        Value::String(text) if text.is_empty() => "not given".to_owned(),
+        Value::Null => "none".to_owned(),
+        Value::String(text) if text.is_empty() => "none".to_owned(),
         Value::String(text) => text.clone(),
         other => other.to_string(),
     }
@@ -115,20 +113,20 @@ mod tests {
         let changes: [(Change, [&str; 2]); 6] = [
             (
                 |job| job.recipe.lr = Some(LearningRates::One(0.5)),
-                ["--lr was 0.003 ", "is 0.5 now"],
+                ["--lr is 0.5,", "has 0.003"],
             ),
             (
                 |job| job.freeze = Some("r1".to_owned()),
-                ["--freeze was features", "is r1"],
+                ["--freeze is r1", "has features"],
             ),
             (
                 |job| job.data = "s3://photos/new".to_owned(),
-                ["--data was s3://photos/all", "is s3://photos/new"],
+                ["--data is s3://photos/new", "has s3://photos/all"],
             ),
-            (|job| job.recipe.hflip = 0.5, ["--hflip was 0.0", "is 0.5 now"]),
+            (|job| job.recipe.hflip = 0.5, ["--hflip is 0.5", "has 0.0"]),
             (
                 |job| job.terms.fixed_batch = Some(4),
-                ["--fixed-batch was not given", "is 4 now"],
+                ["--fixed-batch is 4", "has none"],
             ),
             (
                 |job| job.model_sha256 = Some("cd".repeat(32)),
@@ -184,12 +182,12 @@ mod tests {
         let said = |scheduler, now, begun| refusal(&of(20, scheduler), &of(now, scheduler), begun);
         for scheduler in [Scheduler::Cosine, Scheduler::OneCycle] {
             let said = said(scheduler, 30, 3).unwrap();
-            assert!(said.contains("--epochs was 20 and is 30 now"), "{said}");
+            assert!(said.contains("--epochs is 30, the checkpoint has 20"), "{said}");
         }
         for scheduler in [Scheduler::Constant, Scheduler::Step] {
             assert_eq!(said(scheduler, 30, 3), None);
             assert_eq!(said(scheduler, 10, 3), None);
-            assert!(said(scheduler, 2, 3).unwrap().contains("3 have begun"));
+            assert!(said(scheduler, 2, 3).unwrap().contains("started epoch 3"));
         }
     }
 
@@ -206,7 +204,7 @@ mod tests {
         };
         let said = refusal(&exact.recorded(), &now.recorded(), 1).unwrap();
         assert!(
-            said.contains("--split was auto and is none") && said.contains("--threads"),
+            said.contains("--split is none, the checkpoint has auto") && said.contains("--threads"),
             "{said}"
         );
     }

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 /// Why a run folder cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
-    /// There is no such folder, or it is not one of a run.
-    #[error("{} is no run folder: it has no events.jsonl", folder.display())]
+    /// The folder does not exist or is not a run folder.
+    #[error("{} is not a run folder: events.jsonl is missing", folder.display())]
     NoRun {
-        /// What was named.
+        /// The path.
         folder: PathBuf,
     },
-    /// The system gave no access.
+    /// Reading failed.
     #[error("cannot read {}", file.display())]
     Unreadable {
         /// The file.
@@ -18,8 +18,8 @@ pub enum ReportError {
         /// The system's reason.
         source: io::Error,
     },
-    /// A file does not say what it should.
-    #[error("{}, line {line}, is broken: {reason}; correct or remove it", file.display())]
+    /// A file has invalid content.
+    #[error("invalid {}, line {line}: {reason}; correct or remove it", file.display())]
     Broken {
         /// The file.
         file: PathBuf,
@@ -55,11 +55,11 @@ impl ReportError {
 /// What serde says without the line it counts, which is always the first where each line is read for itself.
 pub(crate) fn reason(error: &serde_json::Error) -> String {
     let text = error.to_string();
-    let said = text
+    let message = text
         .rsplit_once(" at line ")
-        .map_or(text.as_str(), |(said, _)| said);
+        .map_or(text.as_str(), |(message, _)| message);
     match error.column() {
-        0 => said.to_owned(),
-        column => format!("{said} (column {column})"),
+        0 => message.to_owned(),
+        column => format!("{message} (column {column})"),
     }
 }

@@ -60,7 +60,7 @@ pub(crate) fn value(figures: &Figures, name: &str) -> Option<f64> {
 }
 
 /// What a run is judged by; nothing where it was never validated.
-pub(crate) fn judged_by(journal: &Journal) -> Option<&'static str> {
+pub(crate) fn primary_metric(journal: &Journal) -> Option<&'static str> {
     let epochs = journal.epochs.first().map(|epoch| epoch.figures.clone());
     let figures = epochs.or_else(|| journal.baseline.map(|baseline| baseline.figures()))?;
     let judged = JUDGED_BY.into_iter().find(|name| value(&figures, name).is_some());

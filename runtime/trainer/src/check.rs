@@ -31,8 +31,8 @@ impl Job {
         SettingError::unless(
             self.spec.out.is_some() || self.run.is_some(),
             "the tuned model's file",
-            &"not named",
-            "name one, or the folder of a run",
+            &"missing",
+            "given, or a run folder",
         )?;
         // As many as this machine's own forward passes have at most.
         if self.spec.reproducible && self.spec.terms.fixed_batch.is_none() {
@@ -69,12 +69,12 @@ impl Job {
     /// Refuses a suffix that is more than a linear classifier.
     fn check_linear(&self, network: &Network) -> Result<(), TrainerError> {
         if !self.spec.unfreeze.0.is_empty() {
-            let why = "--unfreeze trains more than that; leave one of the two out".to_owned();
+            let why = "--unfreeze trains more; remove one of the two".to_owned();
             return Err(TrainerError::Standardize { why });
         }
         let row = network.frozen_row(&self.freeze)?.dims();
         let suffix = self.model.slice(Some(&self.freeze), None)?;
-        LinearHead::of(&suffix.replace_head(2, 0)?, row).map(drop)
+        LinearHead::from_suffix(&suffix.replace_head(2, 0)?, row).map(drop)
     }
 
     /// Refuses a freeze cut behind which something has no gradient.

@@ -1,15 +1,15 @@
 use crate::event::notices;
+use crate::host_loads::HostLoads;
 use crate::plan::{Explanation, LinkPoint, Summary};
 use crate::replan::Watch;
 use crate::setup::prepare;
-use crate::share::Share;
 use crate::{Events, Job, TrainerError};
 use frostline_client::{Hosts, Link};
 use std::time::Instant;
 
 /// What [`plan`] found.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Planned {
+pub struct PlannedJob {
     /// The choice and all candidates.
     pub summary: Summary,
     /// The same in words.
@@ -26,7 +26,7 @@ pub struct Planned {
 ///
 /// # Errors
 /// As [`crate::train`]; [`TrainerError::Unplannable`] where nothing can be measured.
-pub async fn plan(job: Job, hosts: impl Into<Hosts>, events: Events) -> Result<Planned, TrainerError> {
+pub async fn plan(job: Job, hosts: impl Into<Hosts>, events: Events) -> Result<PlannedJob, TrainerError> {
     let job = job.checked().await?;
     let hosts = hosts.into().for_job(notices(&events));
     let prepared = prepare(&job, true, &hosts, &events).await?;
@@ -40,12 +40,12 @@ pub async fn plan(job: Job, hosts: impl Into<Hosts>, events: Events) -> Result<P
     let candidate = &plan.chosen.candidate;
     let flow = planner.flow(candidate);
     // By now the layers have run there.
-    let share = Share::ask(&hosts).await;
+    let share = HostLoads::ask(&hosts).await;
     let source = prepared
         .offer
         .at(&candidate.split, candidate.encoding, flow.request_samples)?;
     let known = || share.engine_batch(&source);
-    Ok(Planned {
+    Ok(PlannedJob {
         summary: Summary {
             grant: share.grant().or(planner.grant),
             engine_batch: job.spec.terms.fixed_batch.or_else(known),

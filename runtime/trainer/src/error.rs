@@ -1,4 +1,4 @@
-use crate::plan::few;
+use crate::plan::list_first;
 use crate::{Quality, SettingError};
 use frostline_client::{ClientError, DatasetError};
 use frostline_engine::EngineError;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrainerError {
-    /// The host refused, failed or was not there.
+    /// The host refused, failed or did not answer.
     #[error(transparent)]
     Client(#[from] ClientError),
     /// The data are not laid out as a task.
@@ -30,7 +30,7 @@ pub enum TrainerError {
     },
     /// Nothing gives samples their numbers or several labels.
     #[error(
-        "'{root}' has no labels.csv, and several labels a sample or numbers come from such a table alone: put one beside the data, or name a file with --labels"
+        "'{root}' has no labels.csv, which multi-label and regression training need; put one beside the data, or pass --labels FILE"
     )]
     Unlabelled {
         /// The data root.
@@ -48,7 +48,7 @@ pub enum TrainerError {
         source: TrainingError,
     },
     /// Features cannot be standardised.
-    #[error("--standardize is for a linear classifier alone: {why}")]
+    #[error("--standardize requires a linear classifier: {why}")]
     Standardize {
         /// What there is instead, and what to do.
         why: String,
@@ -89,17 +89,17 @@ pub enum TrainerError {
         "the split '{split}' lies after the freeze cut '{freeze}'; it must lie at or before it: {allowed}"
     )]
     SplitAfterFreeze {
-        /// The split asked for.
+        /// The requested split.
         split: String,
         /// The freeze cut.
         freeze: String,
-        /// Splits that could be asked for.
+        /// Splits that are allowed.
         allowed: String,
     },
     /// The guest does not serve this split.
     #[error("the guest '{guest}' rules out the split '{split}': {reason}")]
     SplitRuledOut {
-        /// The split asked for.
+        /// The requested split.
         split: Split,
         /// The guest's own name and version.
         guest: String,
@@ -107,9 +107,9 @@ pub enum TrainerError {
         reason: String,
     },
     /// The encoding does not exist for the split.
-    #[error("encoding {encoding} does not exist for the split '{split}': {reason}")]
+    #[error("encoding {encoding} is unavailable at the split '{split}': {reason}")]
     Encoding {
-        /// The encoding asked for.
+        /// The requested encoding.
         encoding: Encoding,
         /// The split.
         split: Split,
@@ -118,8 +118,8 @@ pub enum TrainerError {
     },
     /// The frozen layers are more than a host takes.
     #[error(
-        "the frozen layers up to '{end}' take {bytes} bytes, but a host takes them as one ONNX file, which holds at most {limit}; freeze at \
-         an earlier cut, or train with --split none, for which no layers are sent"
+        "the frozen layers up to '{end}' have {bytes} bytes, more than one ONNX file can hold ({limit}); freeze at an earlier cut, or \
+         train with --split none, which sends no layers"
     )]
     LayersTooLarge {
         /// The cut they end at.
@@ -130,25 +130,25 @@ pub enum TrainerError {
         limit: usize,
     },
     /// The preprocessing recipe does not fit the model.
-    #[error("preprocessing does not fit: {reason}")]
+    #[error("invalid preprocessing: {reason}")]
     Pixels {
         /// What is wrong, and what to do.
         reason: String,
     },
     /// The guest does not load augmented pixels.
     #[error(
-        "guest {guest} cannot augment: it makes its own pixels, or was built for frostline:pushdown before 0.1.1; have it call \
-         images.load-augmented, or leave augmentation out"
+        "guest {guest} cannot augment: it makes its own pixels, or was built for frostline:pushdown before 0.1.1; call \
+         images.load-augmented in the guest, or turn augmentation off"
     )]
     CannotAugment {
         /// Its name and version.
         guest: String,
     },
-    /// The preprocessing recipe is none.
-    #[error("preprocessing does not fit: {0}")]
+    /// The preprocessing recipe is invalid.
+    #[error("invalid preprocessing: {0}")]
     PixelSpec(#[from] PixelSpecError),
     /// The preprocessing recipe cannot be read or written.
-    #[error("preprocessing does not fit: {what}: {source}")]
+    #[error("invalid preprocessing: {what}: {source}")]
     Recipe {
         /// What cannot.
         what: &'static str,
@@ -157,8 +157,7 @@ pub enum TrainerError {
     },
     /// The model was trained on input that only a guest can make.
     #[error(
-        "the model was trained on input that the guest '{guest}' makes in its own way (SHA-256 {sha256}), and other input would tell nothing; \
-         give that guest with --guest FILE"
+        "the model was trained on input that the guest '{guest}' makes (SHA-256 {sha256}); pass that guest with --guest FILE"
     )]
     GuestNeeded {
         /// Its name.
@@ -168,8 +167,7 @@ pub enum TrainerError {
     },
     /// Nothing says which class each output of the model is.
     #[error(
-        "the model has {outputs} outputs but there are {classes} classes; evaluate a model that `frostline train` wrote, on \
-         data with its classes"
+        "the model has {outputs} outputs and the data {classes} classes; evaluate a model that `frostline train` wrote, on data with its classes"
     )]
     Classes {
         /// Classes the model names, or class folders where it names none.
@@ -188,20 +186,20 @@ pub enum TrainerError {
     /// A value of the job cannot be used.
     #[error(transparent)]
     Setting(#[from] SettingError),
-    /// The recipe asks of a training step what none can be.
-    #[error("the recipe cannot be followed: {source}")]
+    /// The recipe does not give a valid training step.
+    #[error("invalid recipe: {source}")]
     Unfollowable {
         /// Which setting.
         source: TrainingError,
     },
     /// Learning rates by groups that do not fit the weights that are trained.
-    #[error("learning rates by group: {reason}")]
+    #[error("invalid learning rates by group: {reason}")]
     Groups {
         /// Which group or weight, and what to do.
         reason: String,
     },
-    /// Nothing can be measured, so there is nothing to plan by.
-    #[error("there is no plan to show: the split would be {reason}")]
+    /// Nothing can be measured, so no plan is possible.
+    #[error("no plan available: the split would be {reason}")]
     Unplannable {
         /// What a job would do, and why.
         reason: String,
@@ -216,8 +214,8 @@ pub enum TrainerError {
     },
     /// Two batches do not fit the memory given to the job.
     #[error(
-        "a batch of {batch} samples takes {needed} bytes at the split '{split}', and {batches} of them must fit in {limit} \
-         bytes; take a smaller batch, fewer batches ahead, or allow more memory"
+        "{batches} batches of {batch} samples at the split '{split}' need {needed} bytes each, more than the {limit} bytes of \
+         --memory-bytes; reduce --batch or the prefetch, or raise --memory-bytes"
     )]
     Memory {
         /// Samples per batch.
@@ -232,7 +230,7 @@ pub enum TrainerError {
         split: Split,
     },
     /// A sample cannot be used, and the job is to fail on such.
-    #[error("the object '{key}' cannot be used: {source}; --on-bad-sample skip goes on without such objects")]
+    #[error("bad sample '{key}': {source}; pass --on-bad-sample skip to skip bad samples")]
     BadSample {
         /// The object's key.
         key: String,
@@ -240,7 +238,7 @@ pub enum TrainerError {
         source: OpError,
     },
     /// No validation or no training sample was usable.
-    #[error("not one {part} sample could be used: all {count} were bad; the last was '{key}': {source}")]
+    #[error("all {count} {part} samples are bad; the last was '{key}': {source}")]
     AllBad {
         /// `training` or `validation`.
         part: &'static str,
@@ -251,17 +249,17 @@ pub enum TrainerError {
         /// What is wrong with it.
         source: OpError,
     },
-    /// Training went astray.
-    #[error("training diverged at step {step}: {sign}; a smaller learning rate than {learning_rate} may help; {}", kept.as_ref().map_or("no model was written", Kept::as_str))]
+    /// Training diverged.
+    #[error("training diverged at step {step}: {sign}; try a learning rate below {learning_rate}; {}", kept.as_ref().map_or("no model was written", WrittenModel::as_str))]
     Diverged {
-        /// The first step it showed at.
+        /// The first diverged step.
         step: u64,
-        /// What showed it.
+        /// The symptom.
         sign: String,
         /// The rate in use.
         learning_rate: f32,
         /// Which earlier model was written in the end, if there was one.
-        kept: Option<Kept>,
+        kept: Option<WrittenModel>,
     },
     /// A file that the job names cannot be used.
     #[error("cannot use the {what} {file}: {why}", file = file.display())]
@@ -292,7 +290,7 @@ pub enum TrainerError {
     /// The model names its outputs, but not as many as it has.
     #[error(
         "the model has {outputs} outputs but names {names} in its metadata (frostline.classes, frostline.labels or frostline.targets); \
-         take a model as `frostline train` wrote it"
+         use a model as `frostline train` wrote it"
     )]
     Names {
         /// Names it carries.
@@ -301,13 +299,13 @@ pub enum TrainerError {
         outputs: usize,
     },
     /// An image could not be preprocessed for a reason that is not the image.
-    #[error("preprocessing on the trainer: {source}")]
+    #[error("preprocessing failed on the trainer: {source}")]
     Preprocess {
         /// The operation's own text.
         source: OpError,
     },
     /// The network could not be measured on this machine.
-    #[error("measuring on the trainer: {0}")]
+    #[error("profiling failed on the trainer: {0}")]
     Profile(#[from] ProfileError),
     /// The system gives no thread.
     #[error("cannot start a thread: {source}")]
@@ -316,22 +314,22 @@ pub enum TrainerError {
         source: std::io::Error,
     },
     /// A run's folder cannot be used.
-    #[error("the run {run}: {why}", run = run.display())]
+    #[error("cannot use the run {run}: {why}", run = run.display())]
     Run {
         /// The folder.
         run: PathBuf,
         /// Why, and what to do.
         why: String,
     },
-    /// A run cannot be gone on with.
-    #[error("cannot go on with {run}: {why}", run = run.display())]
+    /// A run cannot be resumed.
+    #[error("cannot resume {run}: {why}", run = run.display())]
     Resume {
         /// Its folder.
         run: PathBuf,
         /// Why.
         why: String,
     },
-    /// The job was told to stop after steps that went well, and a model was written.
+    /// The job was cancelled after its first step, and a model was written.
     #[error("stopped in epoch {epoch} after step {step}; {kept}")]
     Stopped {
         /// The epoch under way, from 1.
@@ -339,41 +337,41 @@ pub enum TrainerError {
         /// Steps of the whole job.
         step: u64,
         /// What was written.
-        kept: Kept,
+        kept: WrittenModel,
     },
-    /// The job was told to stop before its first step; no model was written.
-    #[error("stopped before the end; no model was written")]
+    /// The job was cancelled before its first step; no model was written.
+    #[error("stopped before the first step; no model was written")]
     Cancelled,
     /// Tensors did not fit each other.
-    #[error("the trainer's tensors do not fit: {0}")]
+    #[error("tensor shapes do not match on the trainer: {0}")]
     Shape(#[from] ShapeError),
-    /// A part of the trainer ended before its time.
-    #[error("the trainer's {part} ended unexpectedly; this is a fault of Frostline, please report it")]
+    /// A part of the trainer stopped unexpectedly.
+    #[error("the trainer's {part} stopped unexpectedly; this is a bug in Frostline, please report it")]
     Ended {
         /// Which part.
         part: &'static str,
     },
 }
 
-/// A model that was written though the job ended before its time.
+/// A model that was written though the job ended early.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Kept {
+pub struct WrittenModel {
     /// The last epoch that is in its weights, 0 before the first ended.
     pub epoch: u32,
     /// On the validation samples after that epoch.
     pub validation: Quality,
-    /// For people: which one it is, where it lies, how to resume.
+    /// For people: which one, its path, how to resume.
     pub(crate) text: String,
 }
 
-impl Kept {
+impl WrittenModel {
     /// In words.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 }
 
-impl fmt::Display for Kept {
+impl fmt::Display for WrittenModel {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str(&self.text)
     }
@@ -396,7 +394,7 @@ impl TrainerError {
         Self::SplitAfterFreeze {
             split: split.to_owned(),
             freeze: freeze.to_owned(),
-            allowed: few(&names),
+            allowed: list_first(&names),
         }
     }
 }

@@ -5,7 +5,7 @@ use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Has `events` told what happens between a job and its hosts.
+/// Forwards the client's notices to `events`.
 pub(crate) fn notices(events: &Events) -> Notices {
     let events = Arc::clone(events);
     Arc::new(move |notice| events(Event::Notice(notice)))
@@ -28,7 +28,7 @@ pub struct Outcome {
     pub validation: Quality,
     /// Loss of the last epoch.
     pub loss: f64,
-    /// Body bytes received in all, since the job was started or gone on with.
+    /// Body bytes received in all, since the job was started or resumed.
     pub bytes_received: u64,
     /// The same by what they were for.
     pub received: Received,

@@ -14,18 +14,18 @@ use std::sync::Arc;
 pub(crate) struct Features {
     store: Arc<Store>,
     root: String,
-    /// Tells objects without an etag from those of other jobs.
+    /// Distinguishes objects without an etag from those of other jobs.
     run: [u8; 16],
     freeze: String,
     rounding: Rounding,
     views: Views,
 }
 
-/// How many of the rows that a job uses are there.
+/// How many of a job's features are cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Coverage {
     pub(crate) kept: u64,
-    /// Those that can be kept.
+    /// Features that can be cached.
     pub(crate) rows: u64,
     /// Bytes these take on disk.
     pub(crate) bytes: u64,
@@ -33,29 +33,29 @@ pub(crate) struct Coverage {
     pub(crate) repeats: bool,
 }
 
-/// Which store is opened.
+/// Which stores may be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Opening {
-    /// Only one that is there, or that other machines have rows for. It makes no room.
-    There,
-    /// Made where there is none, with room for all rows.
-    Made,
+pub(crate) enum OpenMode {
+    /// Only an existing one, or one that other machines share. It evicts nothing.
+    IfPresent,
+    /// Creates a missing one, with room for all features.
+    Create,
 }
 
 impl Features {
-    /// Opens the store for rows that are made so. What goes wrong is told, and the job does without.
+    /// Opens the store for features of this provenance. On failure the job warns and runs without a cache.
     pub(crate) async fn open(
         job: &Job,
         made: Provenance,
         plan: &FeedPlan,
         events: &Events,
-        opening: Opening,
+        opening: OpenMode,
     ) -> Result<Option<Arc<Self>>, TrainerError> {
         let Some(cache) = job.features.clone() else {
             return Ok(None);
         };
         if let Some(why) = too_large(&made.shape, plan) {
-            if opening == Opening::Made {
+            if opening == OpenMode::Create {
                 events(Event::Warning { message: why });
             }
             return Ok(None);
@@ -67,16 +67,16 @@ impl Features {
         };
         let (views, rows, told) = (plan.views, rows_of(plan), Arc::clone(events));
         let open = move || {
-            if opening == Opening::There && !offered && !cache.has(&subject, &row) {
+            if opening == OpenMode::IfPresent && !offered && !cache.has(&subject, &row) {
                 return Ok(Ok(None));
             }
-            let rows = if opening == Opening::There && !offered {
+            let rows = if opening == OpenMode::IfPresent && !offered {
                 0
             } else {
                 rows
             };
             let stopped = Arc::new(move |why: String| {
-                let message = format!("no more rows are kept for later epochs: {why}");
+                let message = format!("caching features stopped: {why}");
                 told(Event::Warning { message });
             });
             let store = cache.open(&subject, &row, rows, stopped);
@@ -87,12 +87,12 @@ impl Features {
             Ok(features) => {
                 let features = features.map(Arc::new);
                 if let (Some(features), Some(team)) = (&features, &job.team) {
-                    team.take(features.store(), events).await;
+                    team.download(features.store(), events).await;
                 }
                 Ok(features)
             }
             Err(why) => {
-                let message = format!("rows are not kept for later epochs: {why}");
+                let message = format!("cannot cache features: {why}");
                 events(Event::Warning { message });
                 Ok(None)
             }
@@ -128,7 +128,7 @@ impl Features {
     }
 
     /// Whether rows from `source` may be kept.
-    pub(crate) fn takes(&self, source: &Source) -> bool {
+    pub(crate) fn accepts(&self, source: &Source) -> bool {
         let rounding = Rounding::of(source.encoding, &source.split, &self.freeze);
         self.rounding.takes(&rounding)
     }
@@ -144,18 +144,18 @@ impl Features {
         self.store.round(keys, rows);
     }
 
-    pub(crate) fn keep(&self, keys: Vec<Option<RowKey>>, rows: Tensor) {
+    pub(crate) fn cache(&self, keys: Vec<Option<RowKey>>, rows: Tensor) {
         self.store.keep(keys, rows);
     }
 
-    /// Tells what did not go as it should, if anything: of that the job is only slower.
-    pub(crate) fn tell(&self, events: &Events) {
+    /// Emits a warning for each problem of the store; a problem only slows the job.
+    pub(crate) fn report_problems(&self, events: &Events) {
         for message in self.store.news() {
             events(Event::Warning { message });
         }
     }
 
-    /// Takes in what other jobs kept meanwhile.
+    /// Loads what other jobs cached meanwhile.
     pub(crate) async fn refresh(self: &Arc<Self>) -> Result<(), TrainerError> {
         let features = Arc::clone(self);
         // A store that cannot be read again is as it was.
@@ -171,20 +171,20 @@ impl Features {
         self.store.row_memory().saturating_mul(rows as u64)
     }
 
-    /// How much of what the batches of `plan` need is there.
+    /// How many features of the batches of `plan` are cached.
     pub(crate) async fn coverage(self: &Arc<Self>, plan: &FeedPlan) -> Result<Coverage, TrainerError> {
         let (features, plan) = (Arc::clone(self), plan.clone());
-        blocking(move || Ok(features.covers(&plan))).await
+        blocking(move || Ok(features.count_cached(&plan))).await
     }
 
-    fn covers(&self, plan: &FeedPlan) -> Coverage {
+    fn count_cached(&self, plan: &FeedPlan) -> Coverage {
         let count = |samples: &Samples, view| {
             let keys = RowKeys::new(&self.root, view, self.run);
             let all = (0..samples.len()).filter_map(|index| samples.get(index));
             let all: Vec<RowKey> = all.map(|sample| keys.of(&sample.sample)).collect();
             self.store.count(all.iter()) as u64
         };
-        let views = plan.views.kept(plan.epochs);
+        let views = plan.views.cacheable(plan.epochs);
         let trained = views
             .iter()
             .map(|view| count(&plan.train, view.as_ref()))
@@ -205,7 +205,7 @@ fn too_large(shape: &[usize], plan: &FeedPlan) -> Option<String> {
     let batch = row.saturating_mul(rows as u64);
     (batch.saturating_mul(2) > plan.memory_bytes).then(|| {
         format!(
-            "rows at the freeze cut are not kept for later epochs: a batch of them takes {batch} bytes, and two must fit --memory-bytes, which is {}; raise it, or take a smaller --batch",
+            "cannot cache features: two batches of {batch} bytes must fit --memory-bytes, which is {}; raise it, or reduce --batch",
             plan.memory_bytes
         )
     })
@@ -214,7 +214,7 @@ fn too_large(shape: &[usize], plan: &FeedPlan) -> Option<String> {
 /// Rows that the batches of `plan` use and that can be kept.
 pub(crate) fn rows_of(plan: &FeedPlan) -> u64 {
     let of = |part| plan.samples(part).len() as u64;
-    plan.views.kept(plan.epochs).len() as u64 * of(Part::Train) + of(Part::Validation)
+    plan.views.cacheable(plan.epochs).len() as u64 * of(Part::Train) + of(Part::Validation)
 }
 
 impl std::fmt::Debug for Features {

@@ -10,7 +10,7 @@ use std::path::Path;
 /// The stock guest's component, as committed beside its sources.
 static STOCK: &[u8] = include_bytes!("../../../guest/prefix/prefix.wasm");
 
-/// A guest component (or core module) and what it is told.
+/// A guest component (or core module) and its parameters.
 #[derive(Clone)]
 pub struct Guest {
     /// What to call it on the host; what its content is follows the name there.

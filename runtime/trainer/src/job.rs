@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// A fine-tuning job: its settings, and what they name.
 #[derive(Debug, Clone)]
 pub struct Job {
-    /// Everything that it is told.
+    /// Its settings.
     pub spec: JobSpec,
     /// The pretrained network.
     pub model: Model,
@@ -24,13 +24,13 @@ pub struct Job {
     pub device: Device,
     /// Where what this machine takes is remembered; `None` measures it anew.
     pub cache: Option<ProfileCache>,
-    /// Where rows at the freeze cut are kept, for later epochs and jobs; `None` keeps none.
+    /// The feature cache, for later epochs and jobs; `None` disables it.
     pub features: Option<Cache>,
     /// Where these rows are kept for other machines too; `None` for this one alone.
     pub team: Option<Team>,
     /// Whether host and trainer are known to compute on the same cores, as in one process.
     pub shared_cores: bool,
-    /// Where the job keeps what it needs to resume; `None` cannot be resumed.
+    /// The run folder; `None` cannot be resumed.
     pub run: Option<RunFolder>,
 }
 
@@ -119,7 +119,7 @@ impl Job {
     }
 }
 
-/// The cut that feeds the classifier: up to there a network is frozen where nothing else is asked for.
+/// The cut that feeds the classifier: the default freeze cut.
 ///
 /// # Errors
 /// [`TrainerError::Graph`], and [`TrainerError::Setting`] for a network without such a cut.
@@ -129,7 +129,7 @@ pub fn last_cut_before_head(model: &Model) -> Result<String, TrainerError> {
     let cut = cut.ok_or_else(|| SettingError {
         what: "--freeze",
         value: "not given".to_owned(),
-        must: "no cut of the network lies before its classifier, so there is nothing to freeze".to_owned(),
+        must: "the network has no cut before its classifier, so there is nothing to freeze".to_owned(),
     })?;
     Ok(cut.name.clone())
 }
@@ -144,7 +144,7 @@ fn cache(spec: &JobSpec) -> Option<Cache> {
     Cache::within(spec.feature_folder.clone(), limit)
 }
 
-/// Measures a whole model on data: what `frostline eval` is told.
+/// Evaluates a whole model on data: the input of `frostline eval`.
 #[derive(Debug, Clone)]
 pub struct EvaluationJob {
     /// The network, usually a tuned one that carries its classes (`frostline.classes` in its metadata; or `frostline.labels`, or

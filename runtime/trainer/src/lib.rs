@@ -1,13 +1,13 @@
 //! The compute side: decides where to divide the network, fetches batches ahead while one trains, and writes the tuned model.
 //!
-//! * [`train`]: a [`Job`] to a tuned model and an [`Outcome`]; what happens on the way is told as [`Event`]s.
-//! * [`RunFolder`], [`runs`]: where a job keeps what it needs to go on after anything; `docs/runs.md` says how.
+//! * [`train`]: a [`Job`] to a tuned model and an [`Outcome`]; progress is emitted as [`Event`]s.
+//! * [`RunFolder`], [`runs`]: the folder that a job resumes from; `docs/runs.md` describes it.
 //! * [`evaluate`]: an [`EvaluationJob`] to a [`Quality`], and to [`Tables`] of it.
-//! * [`Predictor`]: what a model says of images on this machine, without a host.
-//! * [`study`]: what a network takes on a host.
+//! * [`Predictor`]: predicts images on this machine, without a host.
+//! * [`study`]: profiles a network on a host.
 //! * [`plan`], [`Policy`], [`Simulation`]: where a network is divided, and why.
 //! * [`rehearsal`]: training steps at given splits, for benchmarks.
-//! * [`whole_file`]: how all of them write their files.
+//! * [`whole_file`]: atomic file writes.
 //!
 //! Hosts and data are `frostline-client`'s. Every step's loss is the same wherever the network is divided. `docs/pipeline.md` says how batches flow.
 
@@ -20,6 +20,7 @@ mod evaluation;
 mod event;
 mod features;
 mod guest;
+mod host_loads;
 mod job;
 mod measure;
 mod notes;
@@ -31,7 +32,6 @@ mod recipe;
 pub mod rehearsal;
 mod replan;
 mod setup;
-mod share;
 mod standard;
 mod study;
 mod team;
@@ -42,9 +42,9 @@ mod upload;
 pub use frostline_sealed::whole_file;
 
 pub use checkpoint::{RunFolder, RunState, RunSummary, can_resume, recorded, runs, unfinished};
-pub use dry_run::{Planned, plan};
-pub use error::{Kept, TrainerError};
-pub use evaluation::{ClassFigures, Confused, LabelFigures, Tables, TargetFigures, evaluate};
+pub use dry_run::{PlannedJob, plan};
+pub use error::{TrainerError, WrittenModel};
+pub use evaluation::{ClassFigures, ConfusedPair, LabelFigures, Tables, TargetFigures, evaluate};
 pub use event::{Evaluation, Outcome};
 pub use frostline_job::{
     ClassWeights, EncodingChoice, Event, Events, Flow, JobSpec, Keep, LearningRates, LossName, Measuring,
@@ -58,7 +58,7 @@ pub use plan::{
     Bottleneck, Explanation, LinkPoint, Modules, Reuse, Rival, Simulation, SimulationError, Stages, Summary,
     SummaryRow,
 };
-pub use predict::{Answer, Estimated, Flagged, Likely, Prediction, PredictionJob, Predictor};
+pub use predict::{Answer, ClassProbability, LabelAnswer, Prediction, PredictionJob, Predictor, TargetValue};
 pub use study::{HostStudy, StudyJob, study};
 pub use team::Team;
 pub use training::train;

@@ -49,13 +49,13 @@ impl TrainedWith {
         let Self { guest, .. } = self;
         if self.sha256 != sha256 {
             return Some(format!(
-                "the model was trained with the guest '{guest}' of SHA-256 {}, and this one has {sha256}: it may make other input",
+                "the model was trained with the guest '{guest}' (SHA-256 {}), this one has {sha256}: its input may differ",
                 self.sha256
             ));
         }
         (self.parameters != parameters).then(|| {
             format!(
-                "the guest '{guest}' was told {:?} for training, and now {parameters:?}: it may make other input",
+                "the guest '{guest}' had the parameters {:?} in training and has {parameters:?} now: its input may differ",
                 self.parameters
             )
         })
@@ -75,8 +75,9 @@ pub(crate) fn pixels(
     let input = &network.input;
     let &[3, height, width] = input.shape.dims() else {
         let (name, shape) = (&input.name, &input.shape);
-        let reason =
-            format!("the model's input '{name}' takes {shape} a sample, not RGB images [3, height, width]");
+        let reason = format!(
+            "the model's input '{name}' takes {shape} per sample; it must take RGB images [3, height, width]"
+        );
         return Err(TrainerError::Pixels { reason });
     };
     if input.dtype != DType::F32 {
@@ -110,7 +111,7 @@ pub(crate) fn pixels(
 /// [`TrainerError::Recipe`].
 pub(crate) fn recipe(spec: &PixelSpec) -> Result<String, TrainerError> {
     serde_json::to_string(spec).map_err(|source| TrainerError::Recipe {
-        what: "the recipe cannot be written as JSON",
+        what: "cannot write it as JSON",
         source,
     })
 }
@@ -123,8 +124,7 @@ pub(crate) fn check(spec: &PixelSpec, network: &Network) -> Result<(), TrainerEr
         return Ok(());
     }
     let name = &network.input.name;
-    let reason =
-        format!("the recipe's crop is {crop:?} but the model's input '{name}' takes {input:?} a sample");
+    let reason = format!("the crop is {crop:?}, the model's input '{name}' takes {input:?} per sample");
     Err(TrainerError::Pixels { reason })
 }
 
@@ -138,7 +138,7 @@ pub(crate) fn input(model: &Model) -> Result<Option<Input>, TrainerError> {
         Err(_) => serde_json::from_str(text).map(Input::Pixels),
     };
     parsed.map(Some).map_err(|source| TrainerError::Recipe {
-        what: "the model's metadata entry 'frostline.pixels' cannot be read",
+        what: "cannot read the model's metadata entry 'frostline.pixels'",
         source,
     })
 }

@@ -80,7 +80,7 @@ impl Rehearsal {
     ) -> Result<(), TrainerError> {
         let steps: u64 = legs.iter().map(|leg| leg.steps).sum();
         let Some(first) = legs.first().filter(|_| steps > 0) else {
-            return Ok(SettingError::at_least_one("the number of steps to rehearse", 0)?);
+            return Ok(SettingError::at_least_one("the number of steps", 0)?);
         };
         let source = |leg: &Leg| {
             let source = self.offer.at(&leg.split, leg.encoding, flow.request_samples);
@@ -90,7 +90,7 @@ impl Rehearsal {
             .iter()
             .map(|leg| Ok((leg.steps, source(leg)?)))
             .collect::<Result<VecDeque<_>, TrainerError>>()?;
-        let steering = Steering::along(source(first)?, course);
+        let steering = Steering::scheduled(source(first)?, course);
         tokio::select! {
             biased;
             () = cancel.cancelled() => Err(TrainerError::Cancelled),
@@ -112,7 +112,7 @@ impl Rehearsal {
         };
         for leg in legs {
             let split = leg.split.clone();
-            suffix.run(move |suffix| suffix.expect(&split)).await?;
+            suffix.run(move |suffix| suffix.prepare_middle(&split)).await?;
         }
         let batches = self.feed.batches(Part::Train).max(1) as u64;
         let feed = FeedPlan {

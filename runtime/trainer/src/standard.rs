@@ -41,15 +41,15 @@ impl LinearHead {
     ///
     /// # Errors
     /// [`TrainerError::Standardize`] where there is more in it.
-    pub(crate) fn of(suffix: &Model, row: &[usize]) -> Result<Self, TrainerError> {
+    pub(crate) fn from_suffix(suffix: &Model, row: &[usize]) -> Result<Self, TrainerError> {
         let refused = |why: &str| TrainerError::Standardize { why: why.to_owned() };
         let head = suffix
             .network()?
             .head
-            .ok_or_else(|| refused("it has no classifier"))?;
+            .ok_or_else(|| refused("the model has no classifier"))?;
         let names = suffix.head_weights()?;
         let [weight, bias] = names.as_slice() else {
-            return Err(refused("its classifier is not one product with one bias"));
+            return Err(refused("the classifier must be one matrix product with one bias"));
         };
         if suffix
             .parameters()
@@ -71,7 +71,7 @@ impl LinearHead {
         }
         if row.first() != Some(&head.features) {
             let why = format!(
-                "rows at the freeze cut are {row:?}, of which the first axis is not the {} features of the classifier",
+                "features at the freeze cut have the shape {row:?}; the first axis must be the classifier's {} features",
                 head.features
             );
             return Err(refused(&why));
@@ -465,7 +465,7 @@ mod tests {
             let network = network().network().unwrap();
             let row = network.frozen_row(freeze).unwrap().dims().to_vec();
             let suffix = crate::tests::network().slice(Some(freeze), None).unwrap();
-            LinearHead::of(&suffix.replace_head(3, 0).unwrap(), &row)
+            LinearHead::from_suffix(&suffix.replace_head(3, 0).unwrap(), &row)
         };
         for freeze in ["features", "pooled", "r2"] {
             let head = of(freeze).unwrap();

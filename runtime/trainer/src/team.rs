@@ -1,4 +1,4 @@
-//! A team's store: rows that other machines kept are taken from it before a job begins, and those that the job made go there behind its back.
+//! A shared feature store: features of other machines are downloaded before a job starts, and those of the job are uploaded in the background.
 
 use crate::Shared;
 use crate::compute::blocking;
@@ -21,24 +21,24 @@ const PAGE: usize = if cfg!(test) { 3 } else { 1000 };
 /// Broken segments that a warning names.
 const NAMED: usize = 3;
 
-/// How long a job that is done waits for its rows to be sent: 1.5 GB over 20 Mbit/s, and most went while it trained.
-const PATIENCE: Duration = Duration::from_secs(600);
+/// How long a finished job waits for its uploads: 1.5 GB over 20 Mbit/s, and most were sent during training.
+const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// What people find beside segments.
+/// A description for people, beside the segments.
 const ABOUT: &str = "about.json";
 
-/// Where a team keeps rows for all its machines. Clones are the same one.
+/// The feature store that a team's machines share. Clones refer to the same one.
 #[derive(Debug, Clone)]
 pub struct Team(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     store: Arc<dyn SegmentStore>,
-    patience: Duration,
-    /// Whether the store failed, so that the job does without from now on.
+    timeout: Duration,
+    /// Whether the store failed; the job no longer uses it.
     off: AtomicBool,
     /// The first page, by the rows' store, once it was listed.
-    listed: Mutex<HashMap<String, Page>>,
+    listed: Mutex<HashMap<String, ListedPage>>,
     /// Rows that are there, by their store, once that was looked at.
     shared: Mutex<HashMap<String, HashSet<RowKey>>>,
     /// Names of objects that are not what they should be.
@@ -47,32 +47,32 @@ struct Inner {
 
 /// Some segments of a folder.
 #[derive(Debug, Clone)]
-struct Page {
+struct ListedPage {
     segments: Vec<Stored>,
     /// The name after which there may be others.
     last: Option<String>,
 }
 
-/// A segment that was looked at.
-struct Taken {
+/// A scanned segment.
+struct ScannedSegment {
     keys: Vec<RowKey>,
     rows: u64,
     bytes: u64,
 }
 
-/// What a look at all of them came to.
+/// The result of scanning all segments.
 #[derive(Default)]
-struct Seen {
+struct ScanResult {
     keys: HashSet<RowKey>,
     rows: u64,
     bytes: u64,
     broken: Vec<(String, BrokenSegment)>,
-    /// Why the store was not looked at to its end.
+    /// Why the scan ended early.
     failed: Option<String>,
 }
 
-/// Why one was not taken.
-enum Passed {
+/// Why a segment was skipped.
+enum SkippedSegment {
     Broken(String, BrokenSegment),
     Failed(String),
 }
@@ -80,14 +80,14 @@ enum Passed {
 impl Team {
     /// A team that has its rows in `store`.
     pub fn new(store: Arc<dyn SegmentStore>) -> Self {
-        Self::waiting(store, PATIENCE)
+        Self::waiting(store, TIMEOUT)
     }
 
     /// The same, whose jobs wait so long in the end.
-    pub(crate) fn waiting(store: Arc<dyn SegmentStore>, patience: Duration) -> Self {
+    pub(crate) fn waiting(store: Arc<dyn SegmentStore>, timeout: Duration) -> Self {
         Self(Arc::new(Inner {
             store,
-            patience,
+            timeout,
             off: AtomicBool::new(false),
             listed: Mutex::default(),
             shared: Mutex::default(),
@@ -97,7 +97,7 @@ impl Team {
 
     /// The same for a job that begins: knows nothing yet of what is there.
     pub(crate) fn afresh(&self) -> Self {
-        Self::waiting(Arc::clone(&self.0.store), self.0.patience)
+        Self::waiting(Arc::clone(&self.0.store), self.0.timeout)
     }
 
     /// Whether there is anything for the store called `name`.
@@ -105,7 +105,7 @@ impl Team {
         if self.is_off() {
             return false;
         }
-        let any = |page: &Page| !page.segments.is_empty() || page.last.is_some();
+        let any = |page: &ListedPage| !page.segments.is_empty() || page.last.is_some();
         if let Some(known) = self.0.listed.lock().get(name).map(any) {
             return known;
         }
@@ -116,24 +116,24 @@ impl Team {
                 any
             }
             Err(why) => {
-                self.give_up(events, &why.to_string());
+                self.disable(events, &why.to_string());
                 false
             }
         }
     }
 
     /// The segments of the store called `name` after the one called `after`.
-    async fn page(&self, name: &str, after: Option<String>) -> Result<Page, Unavailable> {
+    async fn page(&self, name: &str, after: Option<String>) -> Result<ListedPage, Unavailable> {
         let listed = self.0.store.list(name.to_owned(), after, PAGE).await;
         let mut segments = listed?;
         let last = segments.last().filter(|_| segments.len() == PAGE);
         let last = last.map(|last| last.name.clone());
         segments.retain(|stored| stored.name != ABOUT);
-        Ok(Page { segments, last })
+        Ok(ListedPage { segments, last })
     }
 
     /// Takes the rows that are there and that this machine lacks, once in a job.
-    pub(crate) async fn take(&self, kept: &Arc<Store>, events: &Events) {
+    pub(crate) async fn download(&self, kept: &Arc<Store>, events: &Events) {
         let name = &kept.name();
         let done = self.0.shared.lock().contains_key(name);
         let Some(first) = self.0.listed.lock().get(name).cloned() else {
@@ -144,20 +144,20 @@ impl Team {
             return;
         }
         let seen = self.look_at_all(kept, first).await;
-        self.tell(events, Shared::Taken, seen.rows, seen.bytes);
-        self.pass_over(events, name, &seen.broken);
+        self.report(events, Shared::Taken, seen.rows, seen.bytes);
+        self.report_broken(events, name, &seen.broken);
         let broken = seen.broken.into_iter().map(|(name, _)| name);
         self.0.broken.lock().extend(broken);
         match seen.failed {
-            Some(why) => self.give_up(events, &why),
+            Some(why) => self.disable(events, &why),
             None => drop(self.0.shared.lock().insert(name.clone(), seen.keys)),
         }
     }
 
     /// Takes from segments, page by page, until all are looked at or the store fails.
-    async fn look_at_all(&self, kept: &Arc<Store>, mut page: Page) -> Seen {
+    async fn look_at_all(&self, kept: &Arc<Store>, mut page: ListedPage) -> ScanResult {
         let free = AtomicU64::new(kept.free_rows());
-        let mut seen = Seen::default();
+        let mut seen = ScanResult::default();
         loop {
             let last = page.last.take();
             self.look_at(kept, page, &free, &mut seen).await;
@@ -174,11 +174,11 @@ impl Team {
         }
     }
 
-    async fn look_at(&self, kept: &Arc<Store>, page: Page, free: &AtomicU64, seen: &mut Seen) {
+    async fn look_at(&self, kept: &Arc<Store>, page: ListedPage, free: &AtomicU64, seen: &mut ScanResult) {
         let looks = page
             .segments
             .into_iter()
-            .map(|stored| self.look(kept, stored, free));
+            .map(|stored| self.scan(kept, stored, free));
         let mut looks = stream::iter(looks).buffer_unordered(FETCHES);
         while let Some(looked) = looks.next().await {
             match looked {
@@ -187,8 +187,8 @@ impl Team {
                     seen.rows += taken.rows;
                     seen.bytes += taken.bytes;
                 }
-                Err(Passed::Broken(name, why)) => seen.broken.push((name, why)),
-                Err(Passed::Failed(why)) => {
+                Err(SkippedSegment::Broken(name, why)) => seen.broken.push((name, why)),
+                Err(SkippedSegment::Failed(why)) => {
                     seen.failed = Some(why);
                     return;
                 }
@@ -197,8 +197,13 @@ impl Team {
     }
 
     /// Takes the rows of a segment, if any of them is lacking and there is room.
-    async fn look(&self, kept: &Arc<Store>, stored: Stored, free: &AtomicU64) -> Result<Taken, Passed> {
-        let broken = |why| Passed::Broken(stored.name.clone(), why);
+    async fn scan(
+        &self,
+        kept: &Arc<Store>,
+        stored: Stored,
+        free: &AtomicU64,
+    ) -> Result<ScannedSegment, SkippedSegment> {
+        let broken = |why| SkippedSegment::Broken(stored.name.clone(), why);
         let form = kept.segments();
         let count = form.rows(&stored.name, stored.size).map_err(broken)?;
         let key = format!("{}/{}", kept.name(), stored.name);
@@ -210,7 +215,7 @@ impl Team {
         let room = free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits);
         if lacking == 0 || room.is_err() {
             let (rows, bytes) = (0, 0);
-            return Ok(Taken { keys, rows, bytes });
+            return Ok(ScannedSegment { keys, rows, bytes });
         }
         bytes.extend(self.0.store.read(key, head..stored.size).await?);
         let (name, kept) = (stored.name.clone(), Arc::clone(kept));
@@ -220,16 +225,16 @@ impl Team {
         };
         let rows = blocking(take).await?.map_err(broken)? as u64;
         let bytes = stored.size;
-        Ok(Taken { keys, rows, bytes })
+        Ok(ScannedSegment { keys, rows, bytes })
     }
 
     /// Sends the rows that this machine has and that are not there yet.
     async fn send(&self, kept: &Arc<Store>, events: &Events) {
         let (mut rows, mut bytes) = (0, 0);
         let sent = self.send_all(kept, &mut rows, &mut bytes).await;
-        self.tell(events, Shared::Sent, rows, bytes);
+        self.report(events, Shared::Sent, rows, bytes);
         if let Err(why) = sent {
-            self.give_up(events, &why);
+            self.disable(events, &why);
         }
     }
 
@@ -297,18 +302,17 @@ impl Team {
         self.0.off.load(Ordering::Relaxed)
     }
 
-    /// Does without the store from now on, and says so once.
-    fn give_up(&self, events: &Events, why: &str) {
+    /// Stops using the store, with one warning.
+    fn disable(&self, events: &Events, why: &str) {
         if !self.0.off.swap(true, Ordering::Relaxed) {
             let store = self.0.store.shown();
-            let message = format!(
-                "rows are not shared through {store} any more, and this machine keeps its own: {why}"
-            );
+            let message =
+                format!("stopped sharing features through {store}, caching on this machine only: {why}");
             events(Event::Warning { message });
         }
     }
 
-    fn tell(&self, events: &Events, what: Shared, rows: u64, bytes: u64) {
+    fn report(&self, events: &Events, what: Shared, rows: u64, bytes: u64) {
         if rows > 0 {
             let store = self.0.store.shown();
             events(Event::Shared {
@@ -320,7 +324,7 @@ impl Team {
         }
     }
 
-    fn pass_over(&self, events: &Events, folder: &str, broken: &[(String, BrokenSegment)]) {
+    fn report_broken(&self, events: &Events, folder: &str, broken: &[(String, BrokenSegment)]) {
         let named = broken.iter().take(NAMED);
         let named: Vec<String> = named.map(|(name, why)| format!("{name}: {why}")).collect();
         if named.is_empty() {
@@ -328,7 +332,7 @@ impl Team {
         }
         let more = if broken.len() > NAMED { "; .." } else { "" };
         let message = format!(
-            "{} objects in {folder} of {} are passed over and can be removed: {}{more}",
+            "ignored {} invalid objects in {folder} of {}, which can be removed: {}{more}",
             broken.len(),
             self.0.store.shown(),
             named.join("; ")
@@ -337,19 +341,19 @@ impl Team {
     }
 }
 
-impl From<Unavailable> for Passed {
+impl From<Unavailable> for SkippedSegment {
     fn from(why: Unavailable) -> Self {
         Self::Failed(why.to_string())
     }
 }
 
-impl From<TrainerError> for Passed {
+impl From<TrainerError> for SkippedSegment {
     fn from(why: TrainerError) -> Self {
         Self::Failed(why.to_string())
     }
 }
 
-/// Rows of a job on their way to its team. Dropping it leaves those that have not gone for the next job.
+/// Background uploads of a job's features. Dropping it leaves the rest to the next job.
 pub(crate) struct Sharing {
     team: Option<Team>,
     events: Events,
@@ -368,8 +372,8 @@ impl Sharing {
         }
     }
 
-    /// Has the rows that are kept by now sent, behind the job's back.
-    pub(crate) fn begin(&mut self, kept: Option<&Arc<Store>>) {
+    /// Uploads the features cached so far in the background.
+    pub(crate) fn start_upload(&mut self, kept: Option<&Arc<Store>>) {
         let (Some(team), Some(kept)) = (self.team.clone(), kept.cloned()) else {
             return;
         };
@@ -380,21 +384,21 @@ impl Sharing {
         });
     }
 
-    /// Waits until all of them are sent, as long as is reasonable.
+    /// Waits for all uploads, up to the timeout.
     pub(crate) async fn finish(mut self) {
         while self.tasks.try_join_next().is_some() {}
         let Some(team) = self.team.filter(|_| !self.tasks.is_empty()) else {
             return;
         };
-        let (store, patience) = (team.0.store.shown(), team.0.patience);
+        let (store, timeout) = (team.0.store.shown(), team.0.timeout);
         (self.events)(Event::Sharing {
             store: store.clone(),
-            seconds: patience.as_secs_f64(),
+            seconds: timeout.as_secs_f64(),
         });
         let all = async { while self.tasks.join_next().await.is_some() {} };
-        if tokio::time::timeout(patience, all).await.is_err() {
+        if tokio::time::timeout(timeout, all).await.is_err() {
             let message = format!(
-                "not all rows are in {store} after {patience:?}; the others stay on this machine, and its next job sends them"
+                "uploading features to {store} timed out after {timeout:?}; the next job on this machine uploads the rest"
             );
             (self.events)(Event::Warning { message });
         }

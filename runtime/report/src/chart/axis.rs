@@ -9,7 +9,7 @@ pub(crate) struct Axis {
 
 impl Axis {
     /// An axis on which all of `low..=high` lies, with about `most` ticks.
-    pub(crate) fn of(low: f64, high: f64, most: u32) -> Self {
+    pub(crate) fn rounded(low: f64, high: f64, most: u32) -> Self {
         let (low, high) = if !(high - low).is_finite() {
             (0.0, 1.0)
         } else if low < high {
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn ticks_are_round_numbers_around_the_values() {
-        let axis = Axis::of(0.13, 0.94, 5);
+        let axis = Axis::rounded(0.13, 0.94, 5);
         let ticks: Vec<String> = axis.ticks().map(|tick| format!("{tick:.1}")).collect();
         assert_eq!(ticks, ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]);
         assert_eq!(
@@ -108,7 +108,7 @@ mod tests {
         );
         let whole: Vec<f64> = Axis::whole(0.0, 3.0, 8).ticks().collect();
         assert_eq!(whole, [0.0, 1.0, 2.0, 3.0]);
-        let limited = Axis::of(-0.2, 1.1, 5).within(0.0, 1.0);
+        let limited = Axis::rounded(-0.2, 1.1, 5).within(0.0, 1.0);
         assert_eq!((limited.low, limited.high), (0.0, 1.0));
         assert_eq!(limited.ticks().next(), Some(0.0));
     }
@@ -133,7 +133,7 @@ mod tests {
             (-1e300, 1e300),
             (1e-300, 2e-300),
         ] {
-            let axis = Axis::of(low, high, 5);
+            let axis = Axis::rounded(low, high, 5);
             assert!(
                 axis.low < axis.high && axis.ticks().count() <= 100,
                 "{low} {high}: {axis:?}"

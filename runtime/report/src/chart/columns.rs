@@ -31,7 +31,7 @@ pub(crate) struct Columns<'a> {
 }
 
 /// Neighbours taken together: the first and the last number, and the mean of each part.
-struct Joined {
+struct JoinedColumn {
     from: f64,
     to: f64,
     parts: [f64; 2],
@@ -46,7 +46,7 @@ pub(crate) fn columns(chart: &Columns) -> Option<String> {
     if most <= 0.0 || !most.is_finite() {
         return None;
     }
-    let up = Axis::of(0.0, most, 4);
+    let up = Axis::rounded(0.0, most, 4);
     let across = Axis::whole(first, last, 8);
     let wide = (FRAME.edge() - FRAME.left) / joined.len() as f64;
     let mut out = begin("chart", &FRAME, chart.title);
@@ -71,7 +71,7 @@ pub(crate) fn columns(chart: &Columns) -> Option<String> {
     Some(end(out))
 }
 
-fn joined(columns: &[(f64, [f64; 2])]) -> Vec<Joined> {
+fn joined(columns: &[(f64, [f64; 2])]) -> Vec<JoinedColumn> {
     let per = columns.len().div_ceil(MOST).max(1);
     let join = |chunk: &[(f64, [f64; 2])]| {
         let mean = |part: fn([f64; 2]) -> f64| {
@@ -79,7 +79,7 @@ fn joined(columns: &[(f64, [f64; 2])]) -> Vec<Joined> {
             let parts = parts.map(|value| if value.is_finite() { value.max(0.0) } else { 0.0 });
             parts.sum::<f64>() / chunk.len() as f64
         };
-        Some(Joined {
+        Some(JoinedColumn {
             from: chunk.first()?.0,
             to: chunk.last()?.0,
             parts: [mean(|[low, _]| low), mean(|[_, high]| high)],
@@ -97,7 +97,7 @@ struct Stack<'a> {
 }
 
 impl Stack<'_> {
-    fn draw(&self, out: &mut String, column: &Joined) {
+    fn draw(&self, out: &mut String, column: &JoinedColumn) {
         let number = if column.from == column.to {
             plain(column.from)
         } else {

@@ -1,7 +1,7 @@
 use super::axis::Axis;
 use super::frame::{Frame, Side};
-use super::lines::{Place, Series};
-use super::sheet::{self, Entry};
+use super::lines::{PlotArea, Series};
+use super::sheet::{self, LegendEntry};
 use super::{COLOURS, Mark, fill, stroke};
 use crate::markup::{bytes, escaped, plain};
 
@@ -62,8 +62,8 @@ pub fn cuts(chart: &Cuts) -> String {
     sheet::finish(out)
 }
 
-fn entries(chart: &Cuts) -> [Entry; 4] {
-    let entry = |mark, place, text: String| Entry { mark, place, text };
+fn entries(chart: &Cuts) -> [LegendEntry; 4] {
+    let entry = |mark, place, text: String| LegendEntry { mark, place, text };
     let weight = |name: &str, weight: u64| format!("{name}, {}", bytes(weight as f64));
     [
         entry(Mark::Box, SIZE, "bytes of a sample at the cut".to_owned()),
@@ -74,7 +74,7 @@ fn entries(chart: &Cuts) -> [Entry; 4] {
 }
 
 /// A column for each cut, numbered from 0, and bytes upwards.
-fn place(chart: &Cuts) -> Place {
+fn place(chart: &Cuts) -> PlotArea {
     let letters = chart.cuts.iter().map(|cut| cut.name.chars().count());
     // Names stand askew.
     let bottom = 36.0 + letters.max().unwrap_or(0).min(LONGEST) as f64 * 4.6;
@@ -86,14 +86,14 @@ fn place(chart: &Cuts) -> Place {
     let least = sizes().fold(f64::INFINITY, f64::min).min(1e6);
     let low = least.log10().floor();
     let high = sizes().fold(1.0, f64::max).log10().ceil().max(low + 1.0);
-    Place {
+    PlotArea {
         frame: sheet::frame(430.0 + bottom, bottom),
         across: Axis::whole(0.0, chart.cuts.len() as f64, 1),
         up: Axis::logarithmic(10_f64.powf(low), 10_f64.powf(high), &[1.0]),
     }
 }
 
-fn bars(out: &mut String, chart: &Cuts, place: &Place) {
+fn bars(out: &mut String, chart: &Cuts, place: &PlotArea) {
     let Frame {
         width, left, right, ..
     } = place.frame;
@@ -129,12 +129,12 @@ fn bars(out: &mut String, chart: &Cuts, place: &Place) {
 }
 
 /// The line, and its own axis at the right end.
-fn compute(out: &mut String, chart: &Cuts, place: &Place) {
+fn compute(out: &mut String, chart: &Cuts, place: &PlotArea) {
     let most = chart.cuts.iter().map(|cut| cut.milliseconds).fold(1e-3, f64::max);
-    let place = Place {
+    let place = PlotArea {
         frame: place.frame,
         across: place.across.clone(),
-        up: Axis::of(0.0, most, 5),
+        up: Axis::rounded(0.0, most, 5),
     };
     for tick in place.up.ticks() {
         out.push_str(&format!(

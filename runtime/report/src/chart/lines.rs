@@ -59,12 +59,12 @@ pub(crate) fn lines(chart: &Lines) -> Option<String> {
     let across = if chart.counted {
         Axis::whole(left.floor().min(1.0), right.ceil(), 8)
     } else {
-        Axis::of(left.min(0.0), right, 6)
+        Axis::rounded(left.min(0.0), right, 6)
     };
-    let place = Place {
+    let place = PlotArea {
         frame: FRAME,
         across,
-        up: Axis::of(low, high, 5).within(chart.limits.0, chart.limits.1),
+        up: Axis::rounded(low, high, 5).within(chart.limits.0, chart.limits.1),
     };
     let mut out = begin("chart", &FRAME, chart.title);
     for tick in place.up.ticks() {
@@ -83,13 +83,13 @@ pub(crate) fn lines(chart: &Lines) -> Option<String> {
 }
 
 /// Where the values of a chart lie.
-pub(super) struct Place {
+pub(super) struct PlotArea {
     pub(super) frame: Frame,
     pub(super) across: Axis,
     pub(super) up: Axis,
 }
 
-impl Place {
+impl PlotArea {
     pub(super) fn x(&self, value: f64) -> f64 {
         self.frame.x(self.across.share(value))
     }

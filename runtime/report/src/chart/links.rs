@@ -1,7 +1,7 @@
 use super::axis::Axis;
 use super::frame::Side;
-use super::lines::Place;
-use super::sheet::{self, Entry};
+use super::lines::PlotArea;
+use super::sheet::{self, LegendEntry};
 use super::{Mark, stroke};
 use crate::markup::{escaped, plain};
 
@@ -69,8 +69,8 @@ fn splits(points: &[LinkPoint]) -> Vec<&str> {
     splits
 }
 
-fn entries(splits: &[&str]) -> Vec<Entry> {
-    let entry = |(place, split): (usize, &&str)| Entry {
+fn entries(splits: &[&str]) -> Vec<LegendEntry> {
+    let entry = |(place, split): (usize, &&str)| LegendEntry {
         mark: Mark::Line,
         place,
         text: format!("best split: {split}"),
@@ -79,7 +79,7 @@ fn entries(splits: &[&str]) -> Vec<Entry> {
 }
 
 /// Bytes per second from left to right, speed-ups from 1 upwards.
-fn place(points: &[LinkPoint]) -> Place {
+fn place(points: &[LinkPoint]) -> PlotArea {
     const STEPS: [f64; 6] = [1.0, 1.5, 2.0, 3.0, 5.0, 7.0];
     let slowest = points.first().map_or(125e3, |point| point.bytes_per_second);
     let fastest = points.last().map_or(125e7, |point| point.bytes_per_second);
@@ -91,7 +91,7 @@ fn place(points: &[LinkPoint]) -> Place {
     let top = ticks.find(|tick| *tick >= most * 1.02).unwrap_or(most).max(1.5);
     // Over many powers of ten only as many as have room.
     let steps = if top > 30.0 { &[1.0, 2.0, 5.0][..] } else { &STEPS };
-    Place {
+    PlotArea {
         frame: sheet::frame(470.0, 52.0),
         across: Axis::logarithmic(slowest, fastest, &[1.25]),
         up: Axis::logarithmic(1.0, top, steps),
@@ -108,7 +108,7 @@ fn rate(bytes_per_second: f64) -> String {
 }
 
 /// A dashed line where the link is that the plan was made for.
-fn measured(out: &mut String, place: &Place, rate: f64) {
+fn measured(out: &mut String, place: &PlotArea, rate: f64) {
     if !(place.across.low..=place.across.high).contains(&rate) {
         return;
     }

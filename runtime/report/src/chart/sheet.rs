@@ -20,14 +20,14 @@ const LIGHT: [&str; COLOURS] = ["#0072b2", "#c65102", "#00805c", "#9c3f86", "#7a
 const DARK: [&str; COLOURS] = ["#5ab4f0", "#f0913e", "#43c79c", "#e28fcb", "#d6bf4f", "#b4bcc6"];
 
 /// What the legend says of a colour.
-pub(super) struct Entry {
+pub(super) struct LegendEntry {
     pub(super) mark: Mark,
     pub(super) place: usize,
     pub(super) text: String,
 }
 
 /// The file's beginning, up to where the chart is drawn.
-pub(super) fn begin(frame: &Frame, title: &str, subtitle: &str, entries: &[Entry]) -> String {
+pub(super) fn begin(frame: &Frame, title: &str, subtitle: &str, entries: &[LegendEntry]) -> String {
     let Frame {
         width, height, left, ..
     } = frame;
@@ -49,7 +49,7 @@ pub(super) fn finish(out: String) -> String {
 }
 
 /// In rows from left to right below the title.
-fn legend(out: &mut String, frame: &Frame, entries: &[Entry]) {
+fn legend(out: &mut String, frame: &Frame, entries: &[LegendEntry]) {
     /// What a letter takes at this size, on the wide side.
     const LETTER: f64 = 7.0;
     let (mut x, mut y) = (frame.left, 70.0);

@@ -7,14 +7,14 @@ const SHOWN: usize = 12;
 
 /// A candidate, and the steps that were divided as it says.
 #[derive(Debug)]
-pub(crate) struct Compared<'a> {
+pub(crate) struct CandidateComparison<'a> {
     pub(crate) candidate: &'a Candidate,
     pub(crate) chosen: bool,
-    pub(crate) measured: Option<Measured>,
+    pub(crate) measured: Option<MeasuredSplit>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Measured {
+pub(crate) struct MeasuredSplit {
     /// Median of what a step waited and computed.
     pub(crate) seconds: f64,
     pub(crate) steps: usize,
@@ -23,7 +23,7 @@ pub(crate) struct Measured {
 }
 
 /// The candidates of `plan`, the shortest job first: the best, the chosen one, and those that were measured.
-pub(crate) fn compared<'a>(plan: &'a Plan, journal: &Journal) -> Vec<Compared<'a>> {
+pub(crate) fn compare_candidates<'a>(plan: &'a Plan, journal: &Journal) -> Vec<CandidateComparison<'a>> {
     let mut ranked: Vec<&Candidate> = plan.candidates.iter().collect();
     let cost = |candidate: &Candidate| {
         if candidate.total_seconds > 0.0 {
@@ -33,15 +33,15 @@ pub(crate) fn compared<'a>(plan: &'a Plan, journal: &Journal) -> Vec<Compared<'a
         }
     };
     ranked.sort_by(|left, right| cost(left).total_cmp(&cost(right)));
-    let measured: Vec<(&str, Measured)> = journal
+    let measured: Vec<(&str, MeasuredSplit)> = journal
         .steps
         .splits()
         .iter()
-        .filter_map(|split| Some((split.as_str(), of_split(journal, split)?)))
+        .filter_map(|split| Some((split.as_str(), measured_at(journal, split)?)))
         .collect();
     // A split is measured in one encoding: that of its best candidate, unless another was chosen.
     let mut taken = Vec::new();
-    let mut rows: Vec<Compared> = Vec::new();
+    let mut rows: Vec<CandidateComparison> = Vec::new();
     for candidate in &ranked {
         let chosen = plan.chose(candidate);
         let is_best = !taken.contains(&candidate.split.as_str());
@@ -54,7 +54,7 @@ pub(crate) fn compared<'a>(plan: &'a Plan, journal: &Journal) -> Vec<Compared<'a
         let found = measured
             .iter()
             .find(|(split, _)| meant && *split == candidate.split);
-        rows.push(Compared {
+        rows.push(CandidateComparison {
             candidate,
             chosen,
             measured: found.map(|(_, measured)| *measured),
@@ -69,14 +69,14 @@ pub(crate) fn compared<'a>(plan: &'a Plan, journal: &Journal) -> Vec<Compared<'a
 }
 
 /// Steps of epochs that came from the network alone count, where there are any: with kept rows an iteration is another one.
-fn of_split(journal: &Journal, split: &str) -> Option<Measured> {
+fn measured_at(journal: &Journal, split: &str) -> Option<MeasuredSplit> {
     let kept: Vec<u32> = journal
         .epochs
         .iter()
         .filter(|epoch| epoch.kept_rows > 0)
         .map(|epoch| epoch.epoch)
         .collect();
-    let steps = journal.steps.kept().iter();
+    let steps = journal.steps.sampled().iter();
     let steps = steps.filter(|step| journal.steps.split(step) == split);
     let took = |step: &crate::run::Step| f64::from(step.waited) + f64::from(step.computed);
     let (from_store, fetched): (Vec<_>, Vec<_>) =
@@ -86,7 +86,7 @@ fn of_split(journal: &Journal, split: &str) -> Option<Measured> {
     let mut times: Vec<f64> = counted.into_iter().map(took).collect();
     times.sort_by(f64::total_cmp);
     let seconds = times.get(times.len() / 2).copied()?;
-    Some(Measured {
+    Some(MeasuredSplit {
         seconds,
         steps: times.len(),
         kept,

@@ -1,4 +1,4 @@
-//! How each class is told from the others.
+//! Precision, recall and confusion of each class.
 
 use crate::run::{Dataset, Predictions};
 use std::collections::HashMap;
@@ -41,7 +41,7 @@ impl Class {
 }
 
 impl Classes {
-    pub(crate) fn of(predictions: &Predictions, dataset: &Dataset) -> Self {
+    pub(crate) fn from_predictions(predictions: &Predictions, dataset: &Dataset) -> Self {
         let mut places: HashMap<&str, usize> = HashMap::new();
         let mut classes = Vec::new();
         let seen = {

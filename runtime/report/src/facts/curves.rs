@@ -3,7 +3,7 @@
 use crate::run::{Epoch, Journal, Step};
 
 /// `(epoch, figure)` of each epoch that has one.
-pub(crate) fn epochs_of(journal: &Journal, figure: impl Fn(&Epoch) -> Option<f64>) -> Vec<(f64, f64)> {
+pub(crate) fn epoch_series(journal: &Journal, figure: impl Fn(&Epoch) -> Option<f64>) -> Vec<(f64, f64)> {
     let points = journal.epochs.iter().filter_map(|epoch| {
         let value = figure(epoch).filter(|value| value.is_finite())?;
         Some((f64::from(epoch.epoch), value))
@@ -12,13 +12,13 @@ pub(crate) fn epochs_of(journal: &Journal, figure: impl Fn(&Epoch) -> Option<f64
 }
 
 /// `(epochs trained, loss)` of each step that was kept.
-pub(crate) fn steps_of(journal: &Journal) -> Vec<(f64, f64)> {
+pub(crate) fn step_series(journal: &Journal) -> Vec<(f64, f64)> {
     let usual = journal.dataset.steps_per_epoch;
-    let mut points = Vec::with_capacity(journal.steps.kept().len());
+    let mut points = Vec::with_capacity(journal.steps.sampled().len());
     let ended = |epoch: u32| journal.epochs.iter().rev().any(|ended| ended.epoch == epoch);
     for steps in journal
         .steps
-        .kept()
+        .sampled()
         .chunk_by(|left, right| left.epoch == right.epoch)
     {
         let (Some(first), Some(last)) = (steps.first(), steps.last()) else {

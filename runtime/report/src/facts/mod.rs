@@ -5,7 +5,7 @@ mod classes;
 mod curves;
 mod timeline;
 
-pub(crate) use candidates::{Compared, compared};
+pub(crate) use candidates::{CandidateComparison, compare_candidates};
 pub(crate) use classes::{Class, Classes};
-pub(crate) use curves::{epochs_of, steps_of};
+pub(crate) use curves::{epoch_series, step_series};
 pub(crate) use timeline::{Span, Timeline};

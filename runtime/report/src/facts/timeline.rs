@@ -34,9 +34,9 @@ pub(crate) struct Timeline {
 
 impl Timeline {
     /// None of a job without steps, or without time.
-    pub(crate) fn of(journal: &Journal) -> Option<Self> {
+    pub(crate) fn from_journal(journal: &Journal) -> Option<Self> {
         let seconds = journal.ended;
-        if journal.steps.kept().is_empty() || seconds <= 0.0 {
+        if journal.steps.sampled().is_empty() || seconds <= 0.0 {
             return None;
         }
         let part = seconds / PARTS as f64;
@@ -50,7 +50,7 @@ impl Timeline {
             kept: kept(journal, seconds),
             down: down(journal, seconds),
         };
-        for step in journal.steps.kept() {
+        for step in journal.steps.sampled() {
             let computing = step.at - f64::from(step.computed);
             let waiting = computing - f64::from(step.waited);
             spread(&mut line.waited, part, waiting, computing, weight);
@@ -86,7 +86,7 @@ fn splits(journal: &Journal, seconds: f64) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::new();
     for steps in journal
         .steps
-        .kept()
+        .sampled()
         .chunk_by(|left, right| left.split == right.split)
     {
         let (Some(first), Some(last)) = (steps.first(), steps.last()) else {

@@ -17,10 +17,10 @@ pub(super) fn section(out: &mut String, classes: &Classes) {
     let accuracy = classes.right as f64 / classes.samples as f64;
     let top_five = classes.top_five.filter(|_| classes.classes.len() > 5);
     let top_five = top_five.map_or_else(String::new, |share| {
-        format!(", {} with the right class among the first five", percent(share))
+        format!(", {} with the correct class in the top five", percent(share))
     });
     out.push_str(&format!(
-        "<section><h2>Classes</h2><p>The model that was written, on {} validation images: {} right{top_five}.</p>",
+        "<section><h2>Classes</h2><p>The written model on {} validation images: {} correct{top_five}.</p>",
         count(classes.samples),
         percent(accuracy)
     ));
@@ -34,7 +34,7 @@ fn confusion(out: &mut String, classes: &Classes) {
     if full {
         let names: Vec<&str> = classes.classes.iter().map(|class| class.name.as_str()).collect();
         let chart = matrix(&Matrix {
-            title: "Confusion matrix: which class images are of, by rows, and what they were taken for, by columns",
+            title: "Confusion matrix: true class by rows, predicted class by columns",
             names: &names,
             cells: &classes.pairs,
         });
@@ -61,9 +61,9 @@ fn confusion(out: &mut String, classes: &Classes) {
         })
         .collect();
     let (open, close) = if full {
-        ("<details><summary>What is mixed up most</summary>", "</details>")
+        ("<details><summary>Most confused classes</summary>", "</details>")
     } else {
-        ("<h3>What is mixed up most</h3>", "")
+        ("<h3>Most confused classes</h3>", "")
     };
     out.push_str(open);
     let header = [

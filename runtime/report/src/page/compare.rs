@@ -6,7 +6,7 @@ use super::shell;
 use super::table::{Cell, Row, more, table};
 use crate::Run;
 use crate::chart::{Lines, Mark, Series, legend, lines};
-use crate::facts::epochs_of;
+use crate::facts::epoch_series;
 use crate::figure;
 use crate::markup::{bytes, duration, escaped, middle_cut, percent, plain, shortened, significant};
 use std::collections::BTreeSet;
@@ -24,7 +24,7 @@ pub(super) fn page(runs: &[Run]) -> String {
         runs.len()
     ));
     if runs.is_empty() {
-        out.push_str(r#"<p class="warn">There are no runs to compare.</p>"#);
+        out.push_str(r#"<p class="warn">No runs to compare.</p>"#);
     } else {
         figures(&mut out, runs);
         let drawn = runs.get(..DRAWN.min(runs.len())).unwrap_or_default();
@@ -52,7 +52,7 @@ fn names(runs: &[Run]) -> Vec<String> {
 
 /// What all of them are judged by: the first run's figure.
 fn judged(runs: &[Run]) -> Option<&str> {
-    runs.iter().find_map(|run| figure::judged_by(&run.journal))
+    runs.iter().find_map(|run| figure::primary_metric(&run.journal))
 }
 
 fn figures(out: &mut String, runs: &[Run]) {
@@ -188,10 +188,10 @@ fn curves(out: &mut String, runs: &[Run], all: usize) {
                 epochs.filter_map(|epoch| Some((epoch.at / 60.0, figure::value(&epoch.figures, name)?)));
             points.filter(|(_, value)| value.is_finite()).collect()
         });
-        let minutes = ("minutes since the job began", false);
+        let minutes = ("minutes since the job started", false);
         draw(out, &format!("{title} over time"), minutes, &by_time, share);
     }
-    let losses = curves.of(|run| epochs_of(&run.journal, |epoch| Some(epoch.loss)));
+    let losses = curves.of(|run| epoch_series(&run.journal, |epoch| Some(epoch.loss)));
     draw(out, "Training loss over epochs", ("epoch", true), &losses, false);
     out.push_str("</div>");
     more(out, runs.len(), all as u64, "runs");

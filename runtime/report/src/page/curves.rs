@@ -1,7 +1,7 @@
 use super::table::{Cell, Row, more, table};
 use crate::Run;
 use crate::chart::{Lines, Mark, Series, legend, lines};
-use crate::facts::{epochs_of, steps_of};
+use crate::facts::{epoch_series, step_series};
 use crate::figure;
 use crate::markup::{bytes, duration, escaped, percent, plain, significant};
 use crate::run::{Epoch, Journal};
@@ -13,7 +13,7 @@ const ROWS: usize = 200;
 
 pub(super) fn section(out: &mut String, run: &Run) {
     let journal = &run.journal;
-    if journal.steps.kept().is_empty() && journal.epochs.is_empty() {
+    if journal.steps.sampled().is_empty() && journal.epochs.is_empty() {
         return;
     }
     out.push_str(r#"<section><h2>Curves</h2><div class="grid2">"#);
@@ -42,13 +42,13 @@ fn loss(out: &mut String, journal: &Journal) {
     let series = [
         Series {
             name: "mean of an epoch".to_owned(),
-            points: epochs_of(journal, |epoch| Some(epoch.loss)),
+            points: epoch_series(journal, |epoch| Some(epoch.loss)),
             place: 0,
             behind: false,
         },
         Series {
             name: "of each step".to_owned(),
-            points: steps_of(journal),
+            points: step_series(journal),
             place: 5,
             behind: true,
         },
@@ -97,7 +97,7 @@ fn validation(out: &mut String, journal: &Journal, names: &[&str]) {
     };
     let chart = lines(&Lines {
         title: &format!("{heading}, over epochs"),
-        across: "epoch, 0 is before training",
+        across: "epoch (0: before training)",
         counted: true,
         series: &series,
         limits: if share {
@@ -137,7 +137,7 @@ pub(super) fn of_figure(journal: &Journal, name: &str) -> Vec<(f64, f64)> {
     let before = journal.baseline.as_ref();
     let before = before.and_then(|baseline| figure::value(&baseline.figures(), name));
     let before = before.filter(|value| value.is_finite()).map(|value| (0.0, value));
-    let epochs = epochs_of(journal, |epoch| figure::value(&epoch.figures, name));
+    let epochs = epoch_series(journal, |epoch| figure::value(&epoch.figures, name));
     before.into_iter().chain(epochs).collect()
 }
 
@@ -158,7 +158,7 @@ fn epochs(out: &mut String, journal: &Journal) {
     header.extend([("Time", true), ("Waited", true), ("Received", true)]);
     header.extend(stored.then_some(("From store", true)));
     header.push(("Split", false));
-    let best = figure::judged_by(journal).and_then(|name| figure::best(journal, name));
+    let best = figure::primary_metric(journal).and_then(|name| figure::best(journal, name));
     let best = best.map(|(epoch, _)| epoch.epoch);
     // The best one and, of many, the last.
     let late = all.len().saturating_sub(ROWS);
@@ -172,7 +172,7 @@ fn epochs(out: &mut String, journal: &Journal) {
             best: best == Some(epoch.epoch),
         })
         .collect();
-    out.push_str("<details><summary>All figures by epoch</summary>");
+    out.push_str("<details><summary>All metrics by epoch</summary>");
     out.push_str(&table(&header, &rows));
     more(out, rows.len(), all.len() as u64, "epochs");
     out.push_str("</details>");

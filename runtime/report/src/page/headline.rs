@@ -18,12 +18,12 @@ pub(super) fn section(out: &mut String, run: &Run, classes: Option<&Classes>) {
     ));
     if journal.done.is_none() {
         let state = if journal.epochs.is_empty() {
-            "has finished no epoch"
+            "has no finished epoch"
         } else {
-            "is not done"
+            "is incomplete"
         };
         out.push_str(&format!(
-            r#"<p class="warn">This job {state}: it still runs, or it ended before it was through. What follows is what it left.</p>"#
+            r#"<p class="warn">This job {state}: it is still running, or it was interrupted. This page shows its results so far.</p>"#
         ));
     }
     out.push_str(r#"<dl class="tiles">"#);
@@ -32,12 +32,7 @@ pub(super) fn section(out: &mut String, run: &Run, classes: Option<&Classes>) {
         .filter(|classes| classes.classes.len() > 5)
         .and_then(|of| of.top_five)
     {
-        tile(
-            out,
-            "Top-5 accuracy",
-            &percent(top_five),
-            "of the model that was written",
-        );
+        tile(out, "Top-5 accuracy", &percent(top_five), "of the written model");
     }
     time(out, journal);
     traffic(out, journal);
@@ -68,13 +63,10 @@ fn bad(out: &mut String, journal: &Journal) {
         })
         .collect();
     out.push_str(&format!(
-        "<details><summary>Images that are bad and were skipped: {}</summary>",
+        "<details><summary>Skipped bad images: {}</summary>",
         count(journal.bad_count)
     ));
-    out.push_str(&table(
-        &[("Image", false), ("What is wrong with it", false)],
-        &rows,
-    ));
+    out.push_str(&table(&[("Image", false), ("Error", false)], &rows));
     more(out, rows.len(), journal.bad_count, "images");
     out.push_str("</details>");
 }
@@ -87,7 +79,7 @@ fn about(journal: &Journal) -> String {
         Task::Classes => ["class", "classes"],
     };
     if data.train == 0 {
-        return "The job had not listed its data.".to_owned();
+        return "The data was not listed yet.".to_owned();
     }
     format!(
         "{} {}, {} training and {} validation images, {} epochs of {} steps",
@@ -102,7 +94,7 @@ fn about(journal: &Journal) -> String {
 
 /// What the run is judged by at its best epoch, and the other figures there.
 fn judged(out: &mut String, journal: &Journal) {
-    let Some(name) = figure::judged_by(journal) else {
+    let Some(name) = figure::primary_metric(journal) else {
         return;
     };
     let before = journal.baseline.as_ref();
@@ -155,7 +147,7 @@ fn time(out: &mut String, journal: &Journal) {
     times.sort_by(f64::total_cmp);
     let middle = times.get(times.len() / 2).copied();
     let words = middle.map_or_else(String::new, |median| {
-        format!("{} an epoch in the median", duration(median))
+        format!("{} per epoch (median)", duration(median))
     });
     tile(out, "Time", &duration(seconds), &words);
 }
@@ -167,7 +159,7 @@ fn traffic(out: &mut String, journal: &Journal) {
     let fetched: u64 = journal.epochs.iter().map(|epoch| epoch.fetched_rows).sum();
     let words = if kept > 0 {
         format!(
-            "{} of all rows came from the store",
+            "{} of all features from the cache",
             percent(kept as f64 / (kept + fetched) as f64)
         )
     } else {
@@ -197,7 +189,7 @@ fn changes(journal: &Journal) -> String {
         .map_or("", |chosen| chosen.encoding.as_str());
     match journal.count(MomentKind::Replan) {
         0 if encoding.is_empty() => String::new(),
-        0 => format!("in {encoding}, all through the job"),
+        0 => format!("in {encoding}, throughout the job"),
         1 => "changed once".to_owned(),
         count => format!("changed {count} times"),
     }

@@ -10,12 +10,12 @@ pub(super) fn section(out: &mut String, mistakes: &[Mistake]) {
     let without = match mistakes.iter().filter(|mistake| mistake.image.is_none()).count() {
         0 => String::new(),
         count => format!(
-            " {count} of {} without an image: it has none, is too large, or did not come when the job ended.",
+            " {count} of {} have no image: too large, or not received when the job ended.",
             mistakes.len()
         ),
     };
     out.push_str(&format!(
-        r#"<section><h2>Worst mistakes</h2><p class="soft">What the model was surest of and wrong about.{without}</p><div class="mistakes">"#,
+        r#"<section><h2>Worst mistakes</h2><p class="soft">Wrong predictions with the highest confidence.{without}</p><div class="mistakes">"#,
     ));
     for mistake in mistakes {
         let (label, predicted) = (
@@ -24,7 +24,7 @@ pub(super) fn section(out: &mut String, mistakes: &[Mistake]) {
         );
         let picture = match &mistake.image {
             Some((kind, bytes)) => format!(
-                r#"<img alt="{label}, taken for {predicted}" src="data:{kind};base64,{}"/>"#,
+                r#"<img alt="{label}, predicted {predicted}" src="data:{kind};base64,{}"/>"#,
                 STANDARD.encode(bytes)
             ),
             None => r#"<div class="blank">no image</div>"#.to_owned(),
@@ -35,7 +35,7 @@ pub(super) fn section(out: &mut String, mistakes: &[Mistake]) {
             String::new()
         };
         out.push_str(&format!(
-            r#"<figure>{picture}<figcaption>{label}<br/><span class="taken">taken for {predicted}{sure}</span><small title="{}">{}</small></figcaption></figure>"#,
+            r#"<figure>{picture}<figcaption>{label}<br/><span class="taken">predicted {predicted}{sure}</span><small title="{}">{}</small></figcaption></figure>"#,
             escaped(&shortened(&mistake.key, 300)),
             escaped(&middle_cut(&mistake.key, 48)),
         ));

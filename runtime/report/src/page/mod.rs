@@ -33,7 +33,7 @@ fn single(run: &Run) -> String {
         .predictions
         .as_ref()
         .filter(|_| run.journal.dataset.task == Task::Classes)
-        .map(|predictions| Classes::of(predictions, &run.journal.dataset));
+        .map(|predictions| Classes::from_predictions(predictions, &run.journal.dataset));
     let mut out = shell::begin(&run.name);
     headline::section(&mut out, run, classes.as_ref());
     curves::section(&mut out, run);

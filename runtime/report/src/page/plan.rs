@@ -1,17 +1,17 @@
 use super::table::{Cell, Row, more, table};
 use crate::Run;
 use crate::chart::{Mark, legend};
-use crate::facts::{Compared, compared};
+use crate::facts::{CandidateComparison, compare_candidates};
 use crate::markup::{bytes, count, duration, escaped, shortened};
 
 pub(super) fn section(out: &mut String, run: &Run) {
     let Some(plan) = &run.plan else {
         return;
     };
-    let rows = compared(plan, &run.journal);
+    let rows = compare_candidates(plan, &run.journal);
     out.push_str("<section><h2>Plan</h2>");
     out.push_str(&format!(
-        "<p>Divided at <strong>{}</strong> in {} by the rule {}, over a link of {}/s. {}</p>",
+        "<p>Split at <strong>{}</strong> in {} by the rule {}, over a link of {}/s. {}</p>",
         escaped(&shortened(&plan.split, 80)),
         escaped(&plan.encoding),
         escaped(&shortened(&plan.policy, 80)),
@@ -44,7 +44,7 @@ pub(super) fn section(out: &mut String, run: &Run) {
 
 /// The seconds of a whole bar: those of the longest, but of no more than five times the shortest, next to which the others could not be
 /// told apart.
-fn scale(rows: &[Compared]) -> f64 {
+fn scale(rows: &[CandidateComparison]) -> f64 {
     let times = || {
         let times = rows.iter().flat_map(|row| {
             let measured = row.measured.filter(|measured| !measured.kept);
@@ -58,7 +58,7 @@ fn scale(rows: &[Compared]) -> f64 {
 }
 
 /// How the chosen split turned out.
-fn verdict(rows: &[Compared], predicted: f64) -> String {
+fn verdict(rows: &[CandidateComparison], predicted: f64) -> String {
     let measured = rows.iter().find(|row| row.chosen).and_then(|row| row.measured);
     let said = format!("Predicted {} an iteration", duration(predicted));
     match measured {
@@ -86,7 +86,7 @@ fn bar(place: usize, seconds: f64, whole: f64) -> String {
     )
 }
 
-fn of(row: &Compared, whole: f64) -> Row {
+fn of(row: &CandidateComparison, whole: f64) -> Row {
     let candidate = row.candidate;
     let mut bars = bar(0, candidate.iteration_seconds, whole);
     let fetched = row.measured.filter(|measured| !measured.kept);
@@ -105,7 +105,7 @@ fn of(row: &Compared, whole: f64) -> Row {
         tag(row.chosen, "chosen"),
         tag(
             row.measured.is_some_and(|measured| measured.kept),
-            "kept rows only"
+            "cached features only"
         )
     );
     let seconds = |value: f64| Cell::Number(duration(value));

@@ -14,10 +14,12 @@ pub(super) fn section(out: &mut String, settings: &Settings) {
             best: false,
         })
         .collect();
-    out.push_str("<section><h2>Configuration</h2><details open=\"open\"><summary>The job with all its defaults</summary>");
+    out.push_str(
+        "<section><h2>Configuration</h2><details open=\"open\"><summary>Settings with defaults</summary>",
+    );
     out.push_str(&table(&[("Setting", false), ("Value", false)], &rows));
     if settings.cut {
-        out.push_str(r#"<p class="soft">There are more settings in config.json.</p>"#);
+        out.push_str(r#"<p class="soft">config.json contains more settings.</p>"#);
     }
     out.push_str("</details></section>");
 }

@@ -16,14 +16,14 @@ const STEPS: [f64; 20] = [
 ];
 
 pub(super) fn section(out: &mut String, journal: &Journal) {
-    let Some(line) = Timeline::of(journal) else {
+    let Some(line) = Timeline::from_journal(journal) else {
         return;
     };
     out.push_str("<section><h2>Timeline</h2>");
     let mean = |parts: &[f64]| parts.iter().sum::<f64>() / parts.len().max(1) as f64;
     let (computed, waited) = (mean(&line.computed), mean(&line.waited));
     out.push_str(&format!(
-        "<p>Of {} the trainer computed {}, waited for batches {}, and did neither {}: it measured, validated, or wrote.</p>",
+        "<p>Of {}, the trainer spent {} computing, {} waiting for batches, and {} on other work: measuring, validating, writing.</p>",
         duration(line.seconds),
         percent(computed),
         percent(waited),
@@ -37,7 +37,7 @@ pub(super) fn section(out: &mut String, journal: &Journal) {
         "trainer",
         &area(
             "tall",
-            "What the trainer did over the job: computing, and waiting for batches",
+            "Trainer over the job: computing, and waiting for batches",
             &layers,
         ),
     );
@@ -98,7 +98,7 @@ fn received(out: &mut String, line: &Timeline) {
 
 fn stretches(out: &mut String, journal: &Journal, line: &Timeline) {
     if line.splits.len() > 1 {
-        let strip = spans("Where batches were divided, over the job", &line.splits, |span| {
+        let strip = spans("Split over the job", &line.splits, |span| {
             (
                 span.value as usize,
                 1.0,
@@ -122,25 +122,25 @@ fn stretches(out: &mut String, journal: &Journal, line: &Timeline) {
             (
                 3,
                 span.value,
-                format!("{}: {} from the store", span.text, percent(span.value)),
+                format!("{}: {} from the cache", span.text, percent(span.value)),
             )
         };
         lane(
             out,
             "from store",
             &spans(
-                "Share of rows that came from the store, by epoch",
+                "Share of activations from the feature cache, by epoch",
                 &line.kept,
                 look,
             ),
         );
     }
     if !line.down.is_empty() {
-        let look = |span: &Span| (5, 1.0, format!("{} hosts left out", span.value));
+        let look = |span: &Span| (5, 1.0, format!("{} hosts down", span.value));
         lane(
             out,
-            "hosts left out",
-            &spans("When hosts were left out", &line.down, look),
+            "hosts down",
+            &spans("Times when hosts were down", &line.down, look),
         );
     }
 }
@@ -156,31 +156,16 @@ fn events(out: &mut String, journal: &Journal, line: &Timeline) {
         lane(out, "epochs", &marks("Ends of epochs", 5, &epochs));
     }
     for (kinds, name, title, colour) in [
-        (
-            &[MomentKind::Replan][..],
-            "replans",
-            "When the split was changed",
-            1,
-        ),
-        (
-            &[MomentKind::Unfreeze],
-            "unfreezing",
-            "When more of the network was trained",
-            3,
-        ),
+        (&[MomentKind::Replan][..], "replans", "Changes of the split", 1),
+        (&[MomentKind::Unfreeze], "unfreezing", "Unfreezing", 3),
         (
             &[MomentKind::HostDown, MomentKind::HostUp],
             "hosts",
-            "When hosts were left out or used again",
+            "Hosts down and up",
             0,
         ),
-        (
-            &[MomentKind::Retry],
-            "retries",
-            "When samples were asked for again",
-            4,
-        ),
-        (&[MomentKind::Store], "store", "What the store said", 3),
+        (&[MomentKind::Retry], "retries", "Retries", 4),
+        (&[MomentKind::Store], "store", "Feature cache and store", 3),
         (&[MomentKind::Warning], "warnings", "Warnings", 1),
     ] {
         let of = journal
@@ -218,7 +203,7 @@ fn told(out: &mut String, journal: &Journal) {
             best: false,
         })
         .collect();
-    out.push_str("<details><summary>What happened, in words</summary>");
+    out.push_str("<details><summary>Events</summary>");
     out.push_str(&table(&[("At", true), ("What", false), ("", false)], &rows));
     let all = journal.moments.iter().map(|moment| moment.kind);
     let retries = journal.count(MomentKind::Retry);
@@ -232,7 +217,7 @@ fn word(kind: MomentKind) -> &'static str {
         MomentKind::Split => "split",
         MomentKind::Replan => "replan",
         MomentKind::Unfreeze => "unfreeze",
-        MomentKind::HostDown => "host left out",
+        MomentKind::HostDown => "host down",
         MomentKind::HostUp => "host back",
         MomentKind::Retry => "retry",
         MomentKind::Store => "store",

@@ -26,14 +26,14 @@ fn time(out: &mut String, journal: &Journal) {
         (f64::from(epoch.epoch), [epoch.seconds - waited, waited])
     });
     let chart = columns(&Columns {
-        title: "Seconds of each epoch: waiting for batches, and everything else",
+        title: "Seconds of each epoch: waiting for batches, and other",
         across: "epoch",
-        names: ["everything else", "waiting for batches"],
+        names: ["other", "waiting for batches"],
         columns: &of.collect::<Vec<_>>(),
         ticked: short_duration,
         shown: duration,
     });
-    let key = legend(Mark::Box, &[(0, "everything else"), (1, "waiting for batches")]);
+    let key = legend(Mark::Box, &[(0, "other"), (1, "waiting for batches")]);
     figure_of(out, "Time of an epoch", chart, &key, "");
 }
 
@@ -71,19 +71,19 @@ fn reuse(out: &mut String, journal: &Journal) {
             (kept + one, fetched + other)
         });
     let chart = columns(&Columns {
-        title: "Rows of each epoch that came from the feature store, and that were fetched",
+        title: "Activations of each epoch: from the feature cache, and fetched",
         across: "epoch",
-        names: ["from the store", "fetched"],
+        names: ["from the cache", "fetched"],
         columns: &stored,
         ticked: rows_of,
         shown: rows_of,
     });
-    let key = legend(Mark::Box, &[(0, "from the store"), (1, "fetched")]);
+    let key = legend(Mark::Box, &[(0, "from the cache"), (1, "fetched")]);
     let caption = format!(
-        "{} of all rows came from the store.",
+        "{} of all activations came from the feature cache.",
         percent(kept / (kept + fetched))
     );
-    figure_of(out, "Rows of an epoch", chart, &key, &caption);
+    figure_of(out, "Activations of an epoch", chart, &key, &caption);
 }
 
 fn rows_of(rows: f64) -> String {
@@ -118,7 +118,7 @@ fn purposes(out: &mut String, received: &Received) {
     out.push_str("</ul>");
     if received.interrupted > 0 {
         out.push_str(&format!(
-            "<figcaption>{} of them came in answers that broke off or were given up, and were asked for again.</figcaption>",
+            "<figcaption>{} of them belong to failed or cancelled requests, which were retried.</figcaption>",
             bytes(received.interrupted as f64)
         ));
     }

@@ -23,7 +23,7 @@ pub(crate) fn whole(file: &Path, most: u64) -> Result<Option<Vec<u8>>, ReportErr
         .read_to_end(&mut bytes)
         .map_err(unreadable)?;
     if bytes.len() as u64 > most {
-        let reason = format!("the file has more than {most} bytes");
+        let reason = format!("the file exceeds {most} bytes");
         return Err(ReportError::broken(file, 1, reason));
     }
     Ok(Some(bytes))
@@ -46,7 +46,7 @@ pub(crate) fn lines(
             .map_err(unreadable)?;
         let ends = line.ends_with(b"\n");
         if read as u64 == LINE && !ends {
-            let reason = format!("it has more than {LINE} bytes");
+            let reason = format!("the line exceeds {LINE} bytes");
             return Err(ReportError::broken(file, number, reason));
         }
         if read == 0 {

@@ -20,7 +20,7 @@ const SLACK: f64 = 5.0;
 #[derive(Debug, Default)]
 pub(crate) struct Journal {
     pub(crate) dataset: Dataset,
-    pub(crate) chosen: Option<Chosen>,
+    pub(crate) chosen: Option<ChosenSplit>,
     pub(crate) baseline: Option<Quality>,
     pub(crate) steps: Steps,
     /// By their numbers, each once.
@@ -30,7 +30,7 @@ pub(crate) struct Journal {
     counts: [u64; KINDS.len()],
     pub(crate) bad: Vec<BadSample>,
     pub(crate) bad_count: u64,
-    pub(crate) done: Option<Done>,
+    pub(crate) done: Option<JobResult>,
     /// Seconds from the job's beginning to its last event.
     pub(crate) ended: f64,
     /// What is added to `at`: the time of earlier starts, where a resumed job counts from its own.
@@ -52,7 +52,7 @@ pub(crate) struct Dataset {
 
 /// Where the network was divided in the beginning.
 #[derive(Debug, Clone)]
-pub(crate) struct Chosen {
+pub(crate) struct ChosenSplit {
     pub(crate) split: String,
     pub(crate) encoding: String,
 }
@@ -82,7 +82,7 @@ pub(crate) struct BadSample {
 
 /// What the job came to.
 #[derive(Debug, Clone)]
-pub(crate) struct Done {
+pub(crate) struct JobResult {
     pub(crate) split: String,
     pub(crate) bytes_received: u64,
     pub(crate) received: Received,
@@ -158,11 +158,11 @@ impl Journal {
         if let Some((kind, text)) = moment(&event) {
             self.moment(at, kind, &text);
         }
-        self.keep(at, event)
+        self.add_event(at, event)
     }
 
-    /// Keeps what is more than a moment.
-    fn keep(&mut self, at: f64, event: Event) -> Result<(), String> {
+    /// Stores an event that is more than a mark on the timeline.
+    fn add_event(&mut self, at: f64, event: Event) -> Result<(), String> {
         match event {
             Event::Dataset {
                 task,
@@ -184,7 +184,7 @@ impl Journal {
             }
             Event::Baseline { validation, .. } => self.baseline = Some(validation),
             Event::Split { split, encoding, .. } => {
-                self.chosen = Some(Chosen {
+                self.chosen = Some(ChosenSplit {
                     split: split.to_string(),
                     encoding: encoding.to_string(),
                 });
@@ -202,19 +202,19 @@ impl Journal {
                 seconds,
                 ..
             } => {
-                self.done = Some(Done {
+                self.done = Some(JobResult {
                     split: split.to_string(),
                     bytes_received,
                     received,
                     seconds,
                 });
             }
-            other => return self.keep_training(at, other),
+            other => return self.add_training_event(at, other),
         }
         Ok(())
     }
 
-    fn keep_training(&mut self, at: f64, event: Event) -> Result<(), String> {
+    fn add_training_event(&mut self, at: f64, event: Event) -> Result<(), String> {
         match event {
             Event::Step {
                 epoch,
@@ -286,7 +286,7 @@ impl Journal {
             self.epochs.pop();
         }
         if self.epochs.len() == EPOCHS {
-            return Err(format!("there are more than {EPOCHS} epochs"));
+            return Err(format!("more than {EPOCHS} epochs"));
         }
         self.epochs.push(epoch);
         Ok(())
@@ -331,7 +331,7 @@ fn moment(event: &Event) -> Option<(MomentKind, String)> {
             (MomentKind::Replan, text)
         }
         Event::Unfreeze { epoch, freeze } => {
-            let text = format!("from epoch {epoch} on what follows {freeze} is trained");
+            let text = format!("training the layers after {freeze} from epoch {epoch} on");
             (MomentKind::Unfreeze, text)
         }
         Event::Warning { message } => (MomentKind::Warning, message.clone()),
@@ -342,7 +342,7 @@ fn moment(event: &Event) -> Option<(MomentKind, String)> {
             ..
         } => {
             let text = format!(
-                "{kept} of {rows} rows at the freeze cut are kept; all of them take {}",
+                "{kept} of {rows} features cached; all take {}",
                 bytes(*needed as f64)
             );
             (MomentKind::Store, text)
@@ -351,25 +351,25 @@ fn moment(event: &Event) -> Option<(MomentKind, String)> {
             what, rows, store, ..
         } => {
             let way = match what {
-                Shared::Taken => "taken from",
-                Shared::Sent => "sent to",
+                Shared::Taken => "downloaded from",
+                Shared::Sent => "uploaded to",
             };
-            let text = format!("{rows} rows at the freeze cut {way} {store}");
+            let text = format!("{rows} features {way} {store}");
             (MomentKind::Store, text)
         }
-        Event::Notice(notice) => return moment_of_notice(notice),
+        Event::Notice(notice) => return notice_moment(notice),
         _ => return None,
     })
 }
 
-fn moment_of_notice(notice: &Notice) -> Option<(MomentKind, String)> {
+fn notice_moment(notice: &Notice) -> Option<(MomentKind, String)> {
     match notice {
         Notice::Host {
             host, state, reason, ..
         } => {
             let (kind, word) = match state {
-                HostState::Up => (MomentKind::HostUp, "is used again"),
-                HostState::Down => (MomentKind::HostDown, "is left out"),
+                HostState::Up => (MomentKind::HostUp, "is up again"),
+                HostState::Down => (MomentKind::HostDown, "is down"),
             };
             Some((kind, format!("{host} {word}: {reason}")))
         }

@@ -23,7 +23,7 @@ pub(crate) struct Mistake {
 }
 
 #[derive(Deserialize)]
-struct Listed {
+struct ListedMistake {
     key: String,
     label: String,
     predicted: String,
@@ -39,7 +39,7 @@ pub(crate) fn read(folder: &Path) -> Result<Vec<Mistake>, ReportError> {
     let Some(bytes) = files::whole(&file, LIST)? else {
         return Ok(Vec::new());
     };
-    let listed: Vec<Listed> =
+    let listed: Vec<ListedMistake> =
         serde_json::from_slice(&bytes).map_err(|error| ReportError::json(&file, &error))?;
     let mut left = IMAGES;
     let mistakes = listed.into_iter().take(MOST).map(|listed| {

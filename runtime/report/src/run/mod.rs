@@ -20,7 +20,7 @@ use frostline_job::folder as layout;
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
-/// A job, as its folder tells it; what is not in the folder is not in here.
+/// A run as read from its folder.
 ///
 /// Takes at most some tens of megabytes: of very long jobs not every step is kept, of mistakes not every image.
 #[derive(Debug)]

@@ -37,7 +37,7 @@ impl Predictions {
             return Ok(None);
         }
         let needed = |name: &str| {
-            let lacks = || ReportError::broken(file, 1, format!("there is no column {name:?}"));
+            let lacks = || ReportError::broken(file, 1, format!("missing column {name:?}"));
             column(name).ok_or_else(lacks)
         };
         let (label, predicted, rank) = (needed("label")?, needed("predicted")?, column("rank"));
@@ -63,7 +63,7 @@ impl Predictions {
     fn add(&mut self, label: &str, predicted: &str, rank: Option<&str>) -> Result<(), String> {
         let pair = (self.place(label)?, self.place(predicted)?);
         if self.pairs.len() >= PAIRS && !self.pairs.contains_key(&pair) {
-            return Err(format!("there are more than {PAIRS} pairs of classes"));
+            return Err(format!("more than {PAIRS} pairs of classes"));
         }
         *self.pairs.entry(pair).or_default() += 1;
         self.samples += 1;
@@ -71,7 +71,7 @@ impl Predictions {
             let rank: u64 = rank
                 .trim()
                 .parse()
-                .map_err(|_| format!("the rank {rank:?} is no number"))?;
+                .map_err(|_| format!("invalid rank {rank:?}"))?;
             self.ranked += 1;
             self.in_five += u64::from(rank <= 5);
         }
@@ -83,7 +83,7 @@ impl Predictions {
             return Ok(*place);
         }
         if self.names.len() == CLASSES {
-            return Err(format!("there are more than {CLASSES} classes"));
+            return Err(format!("more than {CLASSES} classes"));
         }
         let place = self.names.len() as u32;
         self.names.push(name.to_owned());
@@ -98,9 +98,9 @@ fn broken(file: &Path, line: u64, error: &csv::Error) -> ReportError {
         csv::ErrorKind::UnequalLengths {
             expected_len, len, ..
         } => {
-            format!("it has {len} columns, not {expected_len}")
+            format!("expected {expected_len} columns, found {len}")
         }
-        csv::ErrorKind::Utf8 { .. } => "it is no UTF-8".to_owned(),
+        csv::ErrorKind::Utf8 { .. } => "invalid UTF-8".to_owned(),
         _ => error.to_string(),
     };
     ReportError::broken(file, at.max(1), reason)

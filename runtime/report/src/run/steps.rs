@@ -46,12 +46,12 @@ pub(crate) struct Steps {
 
 impl Default for Steps {
     fn default() -> Self {
-        Self::of(MOST)
+        Self::with_limit(MOST)
     }
 }
 
 impl Steps {
-    fn of(most: usize) -> Self {
+    fn with_limit(most: usize) -> Self {
         Self {
             kept: Vec::new(),
             splits: Vec::new(),
@@ -60,7 +60,7 @@ impl Steps {
         }
     }
 
-    pub(crate) fn kept(&self) -> &[Step] {
+    pub(crate) fn sampled(&self) -> &[Step] {
         &self.kept
     }
 
@@ -141,22 +141,22 @@ mod tests {
 
     #[test]
     fn of_a_long_job_evenly_spread_steps_are_kept() {
-        let mut steps = Steps::of(64);
+        let mut steps = Steps::with_limit(64);
         for step in 1..=1000 {
             steps.add(&event(step, 1.0));
         }
-        let numbers: Vec<u64> = steps.kept().iter().map(|step| step.step).collect();
+        let numbers: Vec<u64> = steps.sampled().iter().map(|step| step.step).collect();
         assert_eq!(steps.stride(), 16);
         assert_eq!(numbers, (1..=62).map(|i| i * 16).collect::<Vec<_>>());
     }
 
     #[test]
     fn numbers_that_defy_thinning_are_bounded_too() {
-        let mut steps = Steps::of(4);
+        let mut steps = Steps::with_limit(4);
         for step in (0..64).map(|power| 1_u64 << power) {
             steps.add(&event(step, 1.0));
         }
-        assert!(steps.kept().len() < 4);
+        assert!(steps.sampled().len() < 4);
     }
 
     #[test]
@@ -165,8 +165,8 @@ mod tests {
         for (step, loss) in [(1, 9.0), (2, 8.0), (3, 7.0), (2, 6.0), (3, 5.0)] {
             steps.add(&event(step, loss));
         }
-        let losses: Vec<f32> = steps.kept().iter().map(|step| step.loss).collect();
+        let losses: Vec<f32> = steps.sampled().iter().map(|step| step.loss).collect();
         assert_eq!(losses, [9.0, 6.0, 5.0]);
-        assert_eq!(steps.kept().first().unwrap().waited, 0.0);
+        assert_eq!(steps.sampled().first().unwrap().waited, 0.0);
     }
 }

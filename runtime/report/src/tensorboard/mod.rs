@@ -13,7 +13,7 @@ use record::Events;
 /// `epoch/skipped`, `epoch/kept_rows` and `epoch/fetched_rows`; `validation/accuracy` or what else the task has, from before the first
 /// step on. What is no number is left out. Of jobs with more than a quarter of a million steps evenly spread ones are told.
 pub fn tensorboard(run: &Run) -> Vec<u8> {
-    let mut events = Events::begin(run.started);
+    let mut events = Events::new(run.started);
     let journal = &run.journal;
     if let Some(baseline) = &journal.baseline {
         for (name, value) in baseline.figures() {
@@ -22,9 +22,9 @@ pub fn tensorboard(run: &Run) -> Vec<u8> {
     }
     let mut epochs = journal.epochs.iter().peekable();
     let mut last = 0;
-    for step in journal.steps.kept() {
+    for step in journal.steps.sampled() {
         while let Some(epoch) = epochs.next_if(|epoch| epoch.epoch < step.epoch) {
-            of_epoch(&mut events, run.started, last, epoch, journal);
+            add_epoch(&mut events, run.started, last, epoch, journal);
         }
         last = step.step;
         let (at, number) = (run.started + step.at, step.step);
@@ -34,12 +34,12 @@ pub fn tensorboard(run: &Run) -> Vec<u8> {
     }
     for epoch in epochs {
         last = last.max(u64::from(epoch.epoch).saturating_mul(journal.dataset.steps_per_epoch));
-        of_epoch(&mut events, run.started, last, epoch, journal);
+        add_epoch(&mut events, run.started, last, epoch, journal);
     }
     events.bytes()
 }
 
-fn of_epoch(events: &mut Events, started: f64, step: u64, epoch: &Epoch, journal: &Journal) {
+fn add_epoch(events: &mut Events, started: f64, step: u64, epoch: &Epoch, journal: &Journal) {
     let at = started + epoch.at;
     for (name, value) in [
         ("epoch/loss", epoch.loss),

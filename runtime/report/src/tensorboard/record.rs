@@ -18,7 +18,7 @@ pub(super) struct Events {
 
 impl Events {
     /// The first record says what the file is. `at` is in seconds since 1970.
-    pub(super) fn begin(at: f64) -> Self {
+    pub(super) fn new(at: f64) -> Self {
         let mut events = Self { bytes: Vec::new() };
         let mut event = event(at);
         with_length(&mut event, field::FILE_VERSION, b"brain.Event:2");
@@ -26,7 +26,7 @@ impl Events {
         events
     }
 
-    /// A value at a step; what is no number is left out.
+    /// A value at a step; NaN is skipped.
     pub(super) fn scalar(&mut self, at: f64, step: u64, tag: &str, value: f64) {
         if !value.is_finite() {
             return;

@@ -36,7 +36,7 @@ fn what_is_no_run_is_refused_by_name() {
     for of in [folder.path().to_owned(), folder.path().join("none")] {
         let error = Run::read(&of).unwrap_err();
         assert!(matches!(&error, ReportError::NoRun { folder } if *folder == of));
-        assert!(error.to_string().contains("is no run folder"), "{error}");
+        assert!(error.to_string().contains("is not a run folder"), "{error}");
     }
 }
 
@@ -64,7 +64,7 @@ fn a_job_that_ended_before_its_first_step_has_a_page_too() {
         assert!(!tensorboard(&read).is_empty());
         let page = html(&[read]);
         assert!(
-            page.contains("has finished no epoch") && !page.contains("NaN"),
+            page.contains("has no finished epoch") && !page.contains("NaN"),
             "{page}"
         );
     }
@@ -130,19 +130,19 @@ fn other_files_name_their_lines_too() {
             "predictions.csv",
             "key,label\n1,2\n",
             1,
-            "no column \"predicted\"",
+            "missing column \"predicted\"",
         ),
         (
             "predictions.csv",
             "key,label,predicted,probability,rank\na,b,c,1,1\na,b,c,1,first\n",
             3,
-            "\"first\" is no number",
+            "invalid rank \"first\"",
         ),
         (
             "predictions.csv",
             "key,label,predicted\na,b,c\na,b\n",
             3,
-            "2 columns, not 3",
+            "expected 3 columns, found 2",
         ),
         ("mistakes/mistakes.json", "[{\"key\":\"a\"}]", 1, "missing field"),
     ];

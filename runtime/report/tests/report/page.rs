@@ -83,14 +83,14 @@ fn a_page_has_everything_that_the_folder_tells() {
         "Timeline",
         "Plan",
         "Bytes by purpose",
-        "Rows of an epoch",
+        "Activations of an epoch",
         "Configuration",
         "features.7",
         "recipe.weight_decay",
-        "store-2:8443 is left out",
-        "what follows features.7 is trained",
-        "0 of 3069 rows at the freeze cut are kept",
-        "kept rows only",
+        "store-2:8443 is down",
+        "training the layers after features.7",
+        "0 of 3069 features cached",
+        "cached features only",
     ] {
         assert!(page.contains(section), "{section}");
     }
@@ -204,7 +204,7 @@ fn a_huge_run_has_a_page_of_ordinary_size() {
     };
     let page = html(&[read(&sample, folder.path(), "run")]);
     assert!(page.len() < 1_000_000, "{}", page.len());
-    assert!(page.contains("What is mixed up most") && !page.contains("<h3>Confusion matrix"));
+    assert!(page.contains("Most confused classes") && !page.contains("<h3>Confusion matrix"));
     elements(&page);
 }
 
@@ -254,7 +254,7 @@ fn several_runs_are_compared() {
     // What is the same in both is not among what differs.
     assert!(!page.contains("recipe.momentum"));
     assert!(page.contains("class=\"best\""));
-    assert!(html(&[]).contains("no runs to compare"));
+    assert!(html(&[]).contains("No runs to compare"));
 }
 
 #[test]

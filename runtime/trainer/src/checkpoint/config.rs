@@ -44,7 +44,7 @@ pub fn recorded(run: &Path) -> Result<JobSpec, TrainerError> {
     };
     let file = run.join(CONFIG);
     if !file.is_file() {
-        return Err(refused(format!("there is no run: it has no {CONFIG}")));
+        return Err(refused(format!("not a run folder: {CONFIG} is missing")));
     }
     JobSpec::read(&file).map_err(|error| refused(error.to_string()))
 }

@@ -22,27 +22,27 @@ pub(super) type Tensors = Vec<(String, Tensor)>;
 
 /// Why a file is not used.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Broken {
-    #[error("it cannot be read: {0}")]
+pub(crate) enum FileError {
+    #[error("cannot read it: {0}")]
     Read(#[from] io::Error),
-    #[error("it is no file that Frostline wrote")]
+    #[error("not a Frostline checkpoint")]
     Foreign,
-    #[error("it is of version {0}, and this Frostline reads version {VERSION}")]
+    #[error("format version {0} is unsupported (this Frostline reads version {VERSION})")]
     Version(u32),
-    #[error("its checksum does not fit: it was cut off, or changed after it was written")]
+    #[error("checksum mismatch: the file is truncated or was modified")]
     Checksum,
-    #[error("it does not hold together: {0}")]
+    #[error("corrupt file: {0}")]
     Content(String),
 }
 
 #[derive(Serialize, Deserialize)]
 struct Header<N> {
     note: N,
-    tensors: Vec<Entry>,
+    tensors: Vec<TensorEntry>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Entry {
+struct TensorEntry {
     name: String,
     dtype: DType,
     shape: Vec<usize>,
@@ -55,7 +55,7 @@ pub(super) fn write(
     note: &impl Serialize,
     tensors: &[(String, Tensor)],
 ) -> io::Result<u64> {
-    let entry = |(name, tensor): &(String, Tensor)| Entry {
+    let entry = |(name, tensor): &(String, Tensor)| TensorEntry {
         name: name.clone(),
         dtype: tensor.dtype(),
         shape: tensor.shape().dims().to_vec(),
@@ -82,33 +82,33 @@ pub(super) fn write(
 }
 
 /// Reads what [`write`] wrote. It is checked before anything of it is believed; while it is read it is in memory twice.
-pub(super) fn read<N: DeserializeOwned>(path: &Path) -> Result<(N, Tensors), Broken> {
+pub(super) fn read<N: DeserializeOwned>(path: &Path) -> Result<(N, Tensors), FileError> {
     parse(&fs::read(path)?)
 }
 
-fn parse<N: DeserializeOwned>(bytes: &[u8]) -> Result<(N, Tensors), Broken> {
-    let (body, hash) = bytes.split_last_chunk::<HASH>().ok_or(Broken::Checksum)?;
+fn parse<N: DeserializeOwned>(bytes: &[u8]) -> Result<(N, Tensors), FileError> {
+    let (body, hash) = bytes.split_last_chunk::<HASH>().ok_or(FileError::Checksum)?;
     if Sha256::digest(body).as_slice() != hash {
         return Err(match bytes.starts_with(MAGIC) {
-            true => Broken::Checksum,
-            false => Broken::Foreign,
+            true => FileError::Checksum,
+            false => FileError::Foreign,
         });
     }
-    let rest = body.strip_prefix(MAGIC).ok_or(Broken::Foreign)?;
-    let (version, rest) = rest.split_first_chunk().ok_or(Broken::Checksum)?;
+    let rest = body.strip_prefix(MAGIC).ok_or(FileError::Foreign)?;
+    let (version, rest) = rest.split_first_chunk().ok_or(FileError::Checksum)?;
     let version = u32::from_le_bytes(*version);
     if version != VERSION {
-        return Err(Broken::Version(version));
+        return Err(FileError::Version(version));
     }
-    let content = |why: &str| Broken::Content(why.to_owned());
-    let (length, rest) = rest.split_first_chunk().ok_or(Broken::Checksum)?;
+    let content = |why: &str| FileError::Content(why.to_owned());
+    let (length, rest) = rest.split_first_chunk().ok_or(FileError::Checksum)?;
     let length =
-        usize::try_from(u64::from_le_bytes(*length)).map_err(|_| content("its header is too long"))?;
+        usize::try_from(u64::from_le_bytes(*length)).map_err(|_| content("the header is too long"))?;
     let header = rest
         .get(..length)
-        .ok_or_else(|| content("its header is cut off"))?;
+        .ok_or_else(|| content("the header is truncated"))?;
     let header: Header<N> =
-        serde_json::from_slice(header).map_err(|error| Broken::Content(error.to_string()))?;
+        serde_json::from_slice(header).map_err(|error| FileError::Content(error.to_string()))?;
     let mut rest = rest.get(length..).unwrap_or_default();
     let mut tensors = Vec::with_capacity(header.tensors.len());
     for entry in header.tensors {
@@ -116,15 +116,16 @@ fn parse<N: DeserializeOwned>(bytes: &[u8]) -> Result<(N, Tensors), Broken> {
         let bytes = shape.bytes(entry.dtype.size()).ok();
         let (own, others) = bytes
             .and_then(|bytes| rest.split_at_checked(bytes))
-            .ok_or_else(|| content("a tensor is cut off"))?;
-        let data = Data::from_bytes(entry.dtype, own).ok_or_else(|| content("a tensor is none"))?;
-        let tensor = Tensor::new(shape, data).map_err(|error| Broken::Content(error.to_string()))?;
+            .ok_or_else(|| content("a tensor is truncated"))?;
+        let data =
+            Data::from_bytes(entry.dtype, own).ok_or_else(|| content("a tensor has invalid values"))?;
+        let tensor = Tensor::new(shape, data).map_err(|error| FileError::Content(error.to_string()))?;
         tensors.push((entry.name, tensor));
         rest = others;
     }
     match rest {
         [] => Ok((header.note, tensors)),
-        _ => Err(content("something follows its tensors")),
+        _ => Err(content("trailing bytes after the tensors")),
     }
 }
 
@@ -215,17 +216,17 @@ mod tests {
         endless[MAGIC.len() + 4..MAGIC.len() + 12].fill(0xff);
         assert!(matches!(
             parse::<String>(&sealed(&endless)),
-            Err(Broken::Content(_))
+            Err(FileError::Content(_))
         ));
         assert!(matches!(
             parse::<String>(&sealed(&body[..body.len() - 1])),
-            Err(Broken::Content(_))
+            Err(FileError::Content(_))
         ));
         assert!(matches!(
             parse::<String>(&sealed(b"something else")),
-            Err(Broken::Foreign)
+            Err(FileError::Foreign)
         ));
-        assert!(matches!(parse::<u64>(&sealed(body)), Err(Broken::Content(_))));
+        assert!(matches!(parse::<u64>(&sealed(body)), Err(FileError::Content(_))));
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! A run's folder.
 
+use super::checkpoints::{CheckpointFolder, FoundCheckpoint};
 use super::config::{self, digest};
-use super::keeper::{Keeper, Place};
-use super::lock::{Kept, lock};
+use super::lock::{RunLock, lock};
 use super::record::{Recorder, recorded};
 use super::run_folder::RunFolder;
 use super::samples::SampleIndex;
-use super::shelf::{Found, Shelf};
-use super::snapshot::{JobNote, Maker};
+use super::snapshot::{Environment, JobNote};
+use super::writer::{CheckpointTarget, CheckpointWriter};
 use crate::compute::{blocking, session_options};
 use crate::whole_file::{self, Create};
 use crate::{EncodingChoice, Events, Job, JobSpec, Policy, Summary, TrainerError};
@@ -20,28 +20,28 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The folder of a run while a job has it to itself.
-pub(crate) struct Folder {
+/// A run's folder, locked by one job.
+pub(crate) struct LockedRun {
     path: PathBuf,
     create: Create,
     every: Option<u64>,
     /// The job as it is recorded.
     spec: JobSpec,
-    shelf: Shelf,
-    /// What the job goes on from.
-    found: Option<Found>,
+    checkpoints: CheckpointFolder,
+    /// The checkpoint to resume from.
+    found: Option<FoundCheckpoint>,
     /// Hash of the samples that it went through.
     samples: Option<String>,
-    maker: Maker,
-    kept: Arc<Kept>,
+    maker: Environment,
+    kept: Arc<RunLock>,
 }
 
-impl Folder {
-    /// Takes the folder of a checked job, if it has one, and what it is to go on from; refuses what would be another job.
+impl LockedRun {
+    /// Locks the folder of a checked job, if it has one, and loads its checkpoint; refuses one of a different job.
     ///
     /// # Errors
     /// [`TrainerError::Run`], [`TrainerError::Resume`].
-    pub(crate) async fn take(job: &Job) -> Result<Option<(Self, Arc<Kept>)>, TrainerError> {
+    pub(crate) async fn open_for(job: &Job) -> Result<Option<(Self, Arc<RunLock>)>, TrainerError> {
         let Some(run) = job.run.clone() else {
             return Ok(None);
         };
@@ -49,14 +49,14 @@ impl Folder {
         blocking(move || Self::open(&job, &run).map(Some)).await
     }
 
-    fn open(job: &Job, run: &RunFolder) -> Result<(Self, Arc<Kept>), TrainerError> {
+    fn open(job: &Job, run: &RunFolder) -> Result<(Self, Arc<RunLock>), TrainerError> {
         let path = run.path.clone();
         let failed = |error: io::Error| run_error(&path, &error);
         let then = run.resume.then(|| config::recorded(&path)).transpose()?;
-        let kept = Arc::new(occupy(run)?);
+        let kept = Arc::new(lock_folder(run)?);
         whole_file::sweep(&path).map_err(failed)?;
         let mut spec = config::record(job)?;
-        let mut shelf = Shelf::open(path.join(CHECKPOINTS), run.create).map_err(failed)?;
+        let mut checkpoints = CheckpointFolder::open(path.join(CHECKPOINTS), run.create).map_err(failed)?;
         let maker = maker(job);
         let mut found = None;
         if let Some(then) = then {
@@ -65,11 +65,11 @@ impl Folder {
                 run: path.clone(),
                 why,
             };
-            found = shelf.newest().map_err(refused)?;
+            found = checkpoints.newest().map_err(refused)?;
             check_same(&then, &spec, found.as_ref(), &maker).map_err(refused)?;
         }
         if let Some(found) = &found {
-            shelf.adopt(found).map_err(failed)?;
+            checkpoints.resume_from(found).map_err(failed)?;
         }
         write_json(&path.join(CONFIG), run.create, &spec).map_err(failed)?;
         match fs::remove_file(path.join(END)) {
@@ -80,7 +80,7 @@ impl Folder {
             create: run.create,
             every: spec.checkpoint_steps,
             spec,
-            shelf,
+            checkpoints,
             samples: found
                 .as_ref()
                 .map(|found| found.snapshot.note.job.samples.clone()),
@@ -92,7 +92,7 @@ impl Folder {
         Ok((folder, kept))
     }
 
-    /// Has what `events` are told written to the folder as well, soon after.
+    /// Also writes `events` to the folder, asynchronously.
     ///
     /// # Errors
     /// [`TrainerError::Run`].
@@ -101,7 +101,7 @@ impl Folder {
     }
 
     /// The job that the run was: with its split and encoding, where bits count and they were chosen.
-    pub(crate) fn fixed(&self, mut job: Job) -> Job {
+    pub(crate) fn with_recorded_split(&self, mut job: Job) -> Job {
         if let Some(found) = self.found.as_ref().filter(|_| job.spec.reproducible) {
             let note = &found.snapshot.note.at;
             job.spec.split = Policy::Fixed(note.split.clone());
@@ -110,22 +110,23 @@ impl Folder {
         job
     }
 
-    /// Holds the samples against those of the run, and keeps them where it begins.
+    /// Compares the samples with those of the run; a new run records them.
     ///
     /// # Errors
     /// [`TrainerError::Resume`] where they changed, [`TrainerError::Run`].
-    pub(crate) async fn admit(&self, samples: SampleIndex) -> Result<JobNote, TrainerError> {
+    pub(crate) async fn check_samples(&self, samples: SampleIndex) -> Result<JobNote, TrainerError> {
         let (path, create, digest) = (self.path.join(SAMPLES), self.create, samples.digest.clone());
         let then = self.samples.clone();
         let run = self.path.clone();
         blocking(move || {
             let before = SampleIndex::read(&path).ok();
             if then.is_some_and(|then| then != samples.digest) {
-                let became =
-                    before.map_or_else(String::new, |before| format!(": {}", before.until(&samples)));
+                let became = before.map_or_else(String::new, |before| {
+                    format!(": {}", before.difference_to(&samples))
+                });
                 return Err(TrainerError::Resume {
                     run,
-                    why: format!("the data set is another one{became}"),
+                    why: format!("the data set has changed{became}"),
                 });
             }
             let written = samples.write(&path, create).map(drop);
@@ -138,7 +139,7 @@ impl Folder {
         Ok(job_note(&self.spec, digest))
     }
 
-    /// Keeps the plan.
+    /// Writes the plan.
     ///
     /// # Errors
     /// [`TrainerError::Run`].
@@ -146,19 +147,19 @@ impl Folder {
         write_json(&self.path.join(PLAN), self.create, plan).map_err(|error| self.failed(&error))
     }
 
-    /// What the job goes on from; once.
-    pub(crate) fn take_found(&mut self) -> Option<Found> {
+    /// The checkpoint to resume from; once.
+    pub(crate) fn take_found(&mut self) -> Option<FoundCheckpoint> {
         self.found.take()
     }
 
     /// What writes the checkpoints of the `job`.
-    pub(crate) fn keeper(self, job: JobNote, events: &Events) -> Keeper {
-        let place = Place {
-            shelf: self.shelf,
+    pub(crate) fn checkpoint_writer(self, job: JobNote, events: &Events) -> CheckpointWriter {
+        let place = CheckpointTarget {
+            checkpoints: self.checkpoints,
             kept: self.kept,
             every: self.every,
         };
-        Keeper::new(place, job, self.maker, events)
+        CheckpointWriter::new(place, job, self.maker, events)
     }
 
     fn failed(&self, error: &io::Error) -> TrainerError {
@@ -166,8 +167,8 @@ impl Folder {
     }
 }
 
-/// Makes a run's folder, and has it to itself.
-fn occupy(run: &RunFolder) -> Result<Kept, TrainerError> {
+/// Creates and locks a run's folder.
+fn lock_folder(run: &RunFolder) -> Result<RunLock, TrainerError> {
     let failed = |error: io::Error| run_error(&run.path, &error);
     fs::create_dir_all(&run.path).map_err(failed)?;
     let kept = lock(&run.path).map_err(failed)?;
@@ -175,17 +176,22 @@ fn occupy(run: &RunFolder) -> Result<Kept, TrainerError> {
         run: run.path.clone(),
         why: why.to_owned(),
     };
-    let kept = kept.ok_or_else(|| refused("another job runs in it"))?;
+    let kept = kept.ok_or_else(|| refused("another job is running in it"))?;
     if !run.resume && run.path.join(CONFIG).exists() {
         return Err(refused(
-            "there is a run already; resume it (--resume), or take another folder",
+            "the folder already contains a run; pass --resume, or choose another folder",
         ));
     }
     Ok(kept)
 }
 
 /// Why the job `now` cannot resume the run that was `then`, from the checkpoint `found`.
-fn check_same(then: &JobSpec, now: &JobSpec, found: Option<&Found>, maker: &Maker) -> Result<(), String> {
+fn check_same(
+    then: &JobSpec,
+    now: &JobSpec,
+    found: Option<&FoundCheckpoint>,
+    maker: &Environment,
+) -> Result<(), String> {
     let begun = found.map_or(0, |found| found.snapshot.note.at.progress.epoch_begun());
     if let Some(why) = frostline_job::refusal(then, now, begun) {
         return Err(why);
@@ -199,8 +205,8 @@ fn check_same(then: &JobSpec, now: &JobSpec, found: Option<&Found>, maker: &Make
 }
 
 /// What makes the checkpoints of `job`.
-fn maker(job: &Job) -> Maker {
-    Maker {
+fn maker(job: &Job) -> Environment {
+    Environment {
         frostline: env!("CARGO_PKG_VERSION").to_owned(),
         library: library_version().unwrap_or_default(),
         device: job.device.to_string(),
@@ -215,9 +221,9 @@ fn run_error(run: &Path, error: &io::Error) -> TrainerError {
     }
 }
 
-/// Says how the run in `folder` ended, as well as that can be said.
-pub(crate) fn conclude(folder: &Path, ending: &Ending) {
-    // Without it the run counts as interrupted, which can be gone on with.
+/// Records how the run in `folder` ended, best effort.
+pub(crate) fn write_ending(folder: &Path, ending: &Ending) {
+    // Without it the run counts as interrupted and can be resumed.
     let _ = write_json(&folder.join(END), |path| File::create_new(path), ending);
 }
 
@@ -242,7 +248,7 @@ fn job_note(spec: &JobSpec, samples: String) -> JobNote {
 }
 
 /// In what the maker of a checkpoint is another one; bits may differ then.
-fn other_maker(then: &Maker, now: &Maker) -> String {
+fn other_maker(then: &Environment, now: &Environment) -> String {
     let pairs = [
         ("Frostline", &then.frostline, &now.frostline),
         ("ONNX Runtime", &then.library, &now.library),
@@ -253,7 +259,7 @@ fn other_maker(then: &Maker, now: &Maker) -> String {
     let mut pairs = pairs.into_iter().chain([("threads", old, new)]);
     let other = pairs.find(|(_, then, now)| then != now);
     let (what, then, now) = other.map_or(("something", "", ""), |(what, then, now)| (what, then, now));
-    format!("it is --reproducible, and {what} was {then} and is {now} now")
+    format!("--reproducible requires the same {what}: it is {now}, the checkpoint has {then}")
 }
 
 /// Seconds since 1970.

@@ -2,7 +2,7 @@
 
 use super::record::epochs_of;
 use super::run_folder::RunFolder;
-use super::{config, folder, lock, shelf};
+use super::{checkpoints, config, folder, lock};
 use crate::{Job, JobSpec, TrainerError};
 use frostline_job::folder::{CHECKPOINTS, EVENTS, Ending};
 use serde::Serialize;
@@ -19,7 +19,7 @@ pub struct RunSummary {
     pub path: PathBuf,
     /// The network that is trained.
     pub model: String,
-    /// Whether it goes on.
+    /// Its state.
     pub state: RunState,
     /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -41,7 +41,7 @@ pub struct RunSummary {
     pub age_seconds: u64,
 }
 
-/// Whether a run goes on.
+/// The state of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, strum::Display)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
@@ -50,13 +50,13 @@ pub enum RunState {
     Running,
     /// Its model was written after its last epoch.
     Finished,
-    /// It was told to stop, or killed; it can be gone on with.
+    /// It was cancelled or killed, and can be resumed.
     Interrupted,
     /// It ended with an error.
     Failed,
 }
 
-/// The runs in `folder`, the newest first; what is no run is left out.
+/// The runs in `folder`, the newest first; other entries are skipped.
 ///
 /// # Errors
 /// The system's. A folder that is not there has no runs.
@@ -76,10 +76,10 @@ pub fn runs(folder: &Path) -> io::Result<Vec<RunSummary>> {
     Ok(runs.into_iter().map(|(_, run)| run).collect())
 }
 
-/// The newest run in `folder` that is the checked `job` and has not finished, to go on with.
+/// The newest run in `folder` that matches the checked `job` and has not finished, to resume.
 ///
 /// # Errors
-/// [`TrainerError::Resume`] where there is none, with why the newest one is none.
+/// [`TrainerError::Resume`] where none matches, with the reason for the newest one.
 pub fn unfinished(folder: &Path, job: &Job) -> Result<RunFolder, TrainerError> {
     let refused = |why: String| TrainerError::Resume {
         run: folder.to_owned(),
@@ -89,8 +89,8 @@ pub fn unfinished(folder: &Path, job: &Job) -> Result<RunFolder, TrainerError> {
     let mut first = None;
     for run in runs(folder).map_err(|error| refused(error.to_string()))? {
         let why = match run.state {
-            RunState::Finished => Some("it has finished".to_owned()),
-            RunState::Running => Some("it still runs".to_owned()),
+            RunState::Finished => Some("finished".to_owned()),
+            RunState::Running => Some("still running".to_owned()),
             RunState::Interrupted | RunState::Failed => {
                 frostline_job::refusal(&config::recorded(&run.path)?, &now, run.epochs_done)
             }
@@ -100,13 +100,13 @@ pub fn unfinished(folder: &Path, job: &Job) -> Result<RunFolder, TrainerError> {
             Some(why) => first = first.or(Some(format!("the newest is {}: {why}", run.name))),
         }
     }
-    let newest = first.unwrap_or_else(|| "there are no runs at all".to_owned());
-    Err(refused(format!("no unfinished run in it is this job; {newest}")))
+    let newest = first.unwrap_or_else(|| "the folder contains no runs".to_owned());
+    Err(refused(format!("no unfinished run matches this job; {newest}")))
 }
 
-/// Whether the run in `folder` has a checkpoint that a job may go on from.
+/// Whether the run in `folder` has a checkpoint to resume from.
 pub fn can_resume(folder: &Path) -> bool {
-    shelf::any(&folder.join(CHECKPOINTS))
+    checkpoints::any(&folder.join(CHECKPOINTS))
 }
 
 fn summary(path: PathBuf, spec: &JobSpec) -> io::Result<RunSummary> {

@@ -1,4 +1,4 @@
-//! One job at a time has a run's folder.
+//! A lock: one job at a time uses a run's folder.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -7,32 +7,32 @@ use std::time::Duration;
 
 const LOCK: &str = "lock";
 
-/// Has a run's folder to itself until it is dropped.
-pub(crate) struct Kept {
+/// The lock of a run's folder, released on drop.
+pub(crate) struct RunLock {
     _lock: File,
 }
 
-/// Locks a run's folder; `None` where another job has it. Whoever looks at it has it for an instant.
-pub(super) fn lock(folder: &Path) -> io::Result<Option<Kept>> {
+/// Locks a run's folder; `None` if another job holds it. [`is_locked`] holds it for an instant, so this retries.
+pub(super) fn lock(folder: &Path) -> io::Result<Option<RunLock>> {
     let file = File::options()
         .create(true)
         .truncate(false)
         .write(true)
         .open(folder.join(LOCK))?;
-    for _ in 0..LOOKS {
-        if has_locked(&file)? {
-            return Ok(Some(Kept { _lock: file }));
+    for _ in 0..ATTEMPTS {
+        if try_lock(&file)? {
+            return Ok(Some(RunLock { _lock: file }));
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(PAUSE);
     }
     Ok(None)
 }
 
-/// How often a lock is tried for, and how long after another.
-const LOOKS: usize = 5;
-const LOOK: Duration = Duration::from_millis(20);
+/// Attempts to lock, and the pause between them.
+const ATTEMPTS: usize = 5;
+const PAUSE: Duration = Duration::from_millis(20);
 
-fn has_locked(file: &File) -> io::Result<bool> {
+fn try_lock(file: &File) -> io::Result<bool> {
     match file.try_lock() {
         Ok(()) => Ok(true),
         Err(TryLockError::WouldBlock) => Ok(false),
@@ -40,10 +40,10 @@ fn has_locked(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Whether a job has a run's folder.
+/// Whether a job holds a run's folder.
 pub(super) fn is_locked(folder: &Path) -> io::Result<bool> {
     match File::open(folder.join(LOCK)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        file => Ok(!has_locked(&file?)?),
+        file => Ok(!try_lock(&file?)?),
     }
 }

@@ -1,28 +1,28 @@
-//! What a job keeps so that it can go on after anything: `docs/runs.md` says what a run's folder is, what a checkpoint holds and when a run is
-//! not gone on with.
+//! Checkpoints and run folders: `docs/runs.md` describes the folder, the content of a checkpoint and when a resume is
+//! refused.
 //!
-//! * [`Folder`]: a run's folder while a job has it to itself; [`RunFolder`] is what a job is told of it.
-//! * [`snapshot`]: all that one step hands to the next; [`file`] is how it lies on disk, [`shelf`] which of them are kept.
-//! * [`config`], [`SampleIndex`]: what makes a job this one, to be held against the job that is to go on.
+//! * [`LockedRun`]: a run's folder, locked by its job; [`RunFolder`] is the setting that names it.
+//! * [`snapshot`]: the state between two steps; [`file`] is its format, [`checkpoints`] their folder.
+//! * [`config`], [`SampleIndex`]: what makes a job this one, compared with the job that resumes.
 
+mod checkpoints;
 mod config;
 mod exact;
 mod file;
 mod folder;
-mod keeper;
 mod list;
 mod lock;
 mod record;
 mod run_folder;
 mod samples;
-mod shelf;
 mod snapshot;
+mod writer;
 
+pub(crate) use checkpoints::{FoundCheckpoint, SavedEpoch, Weights};
 pub use config::recorded;
-pub(crate) use folder::{Folder, conclude};
-pub(crate) use keeper::Keeper;
+pub(crate) use folder::{LockedRun, write_ending};
 pub use list::{RunState, RunSummary, can_resume, runs, unfinished};
 pub use run_folder::RunFolder;
 pub(crate) use samples::SampleIndex;
-pub(crate) use shelf::{Found, KeptEpoch, Weights};
-pub(crate) use snapshot::{BestNote, EpochResult, Progress, Situation};
+pub(crate) use snapshot::{BestNote, EpochResult, Progress, TrainingState};
+pub(crate) use writer::CheckpointWriter;

@@ -16,22 +16,22 @@ use tokio::sync::{mpsc, oneshot};
 /// Lines that wait for a disk that does not keep up: minutes of steps, in some ten megabytes.
 const WAITING: usize = 1 << 16;
 
-/// Writes events on a thread of its own, so that whoever tells of one never waits for the disk.
+/// Writes events on a thread of its own, so that emitting one never waits for the disk.
 pub(crate) struct Recorder {
-    lines: mpsc::Sender<Entry>,
+    lines: mpsc::Sender<RecorderEntry>,
 }
 
-enum Entry {
+enum RecorderEntry {
     Line(String),
     /// Answers once all lines before it are written.
     Settle(oneshot::Sender<()>),
 }
 
 impl Recorder {
-    /// Waits until all that was told before is written, or cannot be.
+    /// Waits until all earlier events are written, or have failed.
     pub(crate) async fn settle(&self) {
         let (written, all_written) = oneshot::channel();
-        if self.lines.send(Entry::Settle(written)).await.is_ok() {
+        if self.lines.send(RecorderEntry::Settle(written)).await.is_ok() {
             // A writer that is gone writes nothing any more.
             let _ = all_written.await;
         }
@@ -60,13 +60,10 @@ fn recorded_to(
     events: &Events,
 ) -> io::Result<(Events, Recorder)> {
     let (lines, waiting) = mpsc::channel(WAITING);
-    let lost = format!(
-        "events are missing in {}: the disk is too slow for them",
-        path.display()
-    );
+    let lost = format!("lost events of {}: the disk is too slow", path.display());
     let (told, place) = (Arc::clone(events), path.display().to_string());
     let failed = move |why: &dyn Display| {
-        let message = format!("no more events are written to {place}: {why}");
+        let message = format!("stopped writing events to {place}: {why}");
         told(Event::Warning { message });
     };
     std::thread::Builder::new()
@@ -80,7 +77,7 @@ fn recorded_to(
         if !matches!(event, Event::Notice(Notice::Uploading { .. })) {
             let mut held = lines.lock();
             let line = line(&event, before + began.elapsed().as_secs_f64());
-            let sent = line.map(|line| held.0.try_send(Entry::Line(line)));
+            let sent = line.map(|line| held.0.try_send(RecorderEntry::Line(line)));
             let lost = match sent {
                 Ok(Err(TrySendError::Full(_))) => held.1.take(),
                 _ => None,
@@ -95,15 +92,15 @@ fn recorded_to(
 }
 
 /// Writes what comes, until that `failed` or nobody tells anything any more.
-fn write(mut file: impl Write, mut waiting: mpsc::Receiver<Entry>, failed: impl Fn(&dyn Display)) {
+fn write(mut file: impl Write, mut waiting: mpsc::Receiver<RecorderEntry>, failed: impl Fn(&dyn Display)) {
     while let Some(entry) = waiting.blocking_recv() {
         match entry {
-            Entry::Line(line) => {
+            RecorderEntry::Line(line) => {
                 if let Err(error) = file.write_all(line.as_bytes()) {
                     return failed(&error);
                 }
             }
-            Entry::Settle(written) => drop(written.send(())),
+            RecorderEntry::Settle(written) => drop(written.send(())),
         }
     }
 }
@@ -229,7 +226,7 @@ mod tests {
         let warned = Arc::new(Mutex::new(0));
         let log = Arc::clone(&warned);
         let told: Events = Arc::new(move |event| {
-            let lost = matches!(event, Event::Warning { message } if message.contains("missing in slow"));
+            let lost = matches!(event, Event::Warning { message } if message.contains("lost events of slow"));
             *log.lock() += u32::from(lost);
         });
         let (events, recorder) = recorded_to(disk, Path::new("slow"), 0.0, &told).unwrap();

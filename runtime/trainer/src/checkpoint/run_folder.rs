@@ -3,7 +3,7 @@ use frostline_job::folder::MODEL;
 use std::fs::File;
 use std::path::PathBuf;
 
-/// Where a job keeps what it needs to resume, and its results. `docs/runs.md` says what lies there.
+/// Where a job stores its checkpoints and results. `docs/runs.md` lists the files.
 #[derive(Debug, Clone)]
 pub struct RunFolder {
     /// The folder; made where it is not there. It holds one run.
@@ -15,7 +15,7 @@ pub struct RunFolder {
 }
 
 impl RunFolder {
-    /// The folder of a run that begins.
+    /// The folder of a new run.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),

@@ -1,6 +1,6 @@
-//! Which samples a job has, in a few bytes each, so that a job that is to go on can say what became of them.
+//! A job's samples in a few bytes each, so that a resumed job can say how they changed.
 
-use super::file::{self, Broken, Tensors};
+use super::file::{self, FileError, Tensors};
 use crate::pipeline::{FeedPlan, Part};
 use crate::whole_file::Create;
 use frostline_tensor::{Data, Tensor};
@@ -36,7 +36,7 @@ impl fmt::Display for Difference {
             changed,
         } = self;
         if *self == Self::default() {
-            return to.write_str("the samples come in another order");
+            return to.write_str("the order of the samples changed");
         }
         write!(to, "{added} samples added, {removed} removed, {changed} changed")
     }
@@ -44,7 +44,7 @@ impl fmt::Display for Difference {
 
 impl SampleIndex {
     /// Of a job's samples, in these classes.
-    pub(crate) fn of(feed: &FeedPlan, classes: &[String]) -> Self {
+    pub(crate) fn from_feed(feed: &FeedPlan, classes: &[String]) -> Self {
         let mut all = Sha256::new();
         let mut samples = Vec::with_capacity(feed.train.len() + feed.validation.len());
         for part in [Part::Train, Part::Validation] {
@@ -77,7 +77,7 @@ impl SampleIndex {
     }
 
     /// What became of these until there were those of `now`.
-    pub(crate) fn until(&self, now: &Self) -> Difference {
+    pub(crate) fn difference_to(&self, now: &Self) -> Difference {
         let mut difference = Difference::default();
         let (mut then, mut now) = (self.samples.iter().peekable(), now.samples.iter().peekable());
         loop {
@@ -107,14 +107,14 @@ impl SampleIndex {
         file::write(path, create, &self.digest, &[("samples".to_owned(), tensor)])
     }
 
-    pub(super) fn read(path: &Path) -> Result<Self, Broken> {
+    pub(super) fn read(path: &Path) -> Result<Self, FileError> {
         let (digest, tensors): (String, Tensors) = file::read(path)?;
         match tensors.first().map(|(_, tensor)| tensor.data()) {
             Some(Data::I64(values)) => Ok(Self {
                 digest,
                 samples: values.as_chunks().0.to_vec(),
             }),
-            _ => Err(Broken::Content("it has no samples".to_owned())),
+            _ => Err(FileError::Content("the list of samples is missing".to_owned())),
         }
     }
 }
@@ -141,7 +141,7 @@ mod tests {
         };
         let train = Arc::new(samples.iter().map(sample).collect());
         let feed = FeedPlan::new(train, Arc::default(), 4);
-        SampleIndex::of(&feed, &["cat".to_owned(), "dog".to_owned()])
+        SampleIndex::from_feed(&feed, &["cat".to_owned(), "dog".to_owned()])
     }
 
     #[test]
@@ -154,11 +154,15 @@ mod tests {
             ("e", "1", 1),
             ("f", "1", 1),
         ]);
-        let text = then.until(&now).to_string();
+        let text = then.difference_to(&now).to_string();
         assert_eq!(text, "2 samples added, 1 removed, 2 changed");
         assert_ne!(then.digest, now.digest);
         let swapped = index(&[("b", "1", 0), ("a", "1", 0), ("c", "1", 1), ("d", "1", 1)]);
-        assert!(then.until(&swapped).to_string().contains("another order"));
+        assert!(
+            then.difference_to(&swapped)
+                .to_string()
+                .contains("order of the samples")
+        );
         assert_ne!(then.digest, swapped.digest);
     }
 

@@ -1,7 +1,7 @@
 //! All that one step of a job hands to the next, and what job it is of.
 
 use super::exact;
-use super::file::{self, Broken, Tensors};
+use super::file::{self, FileError, Tensors};
 use crate::Quality;
 use crate::compute::SuffixState;
 use crate::pipeline::Part;
@@ -16,7 +16,7 @@ use std::path::Path;
 /// A job between two steps.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Snapshot {
-    pub(crate) note: Note,
+    pub(crate) note: CheckpointNote,
     pub(crate) suffix: SuffixState,
     /// Samples that cannot be used.
     pub(crate) bad: Vec<(Part, usize)>,
@@ -24,17 +24,17 @@ pub(crate) struct Snapshot {
 
 /// What of it is no tensor.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Note {
+pub(crate) struct CheckpointNote {
     pub(crate) job: JobNote,
-    pub(crate) maker: Maker,
+    pub(crate) maker: Environment,
     /// Where it stood.
     #[serde(flatten)]
-    pub(crate) at: Situation,
+    pub(crate) at: TrainingState,
 }
 
 /// Where a job stands.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Situation {
+pub(crate) struct TrainingState {
     pub(crate) progress: Progress,
     /// The freeze cut that the layers are of which are trained.
     pub(crate) freeze: String,
@@ -63,7 +63,7 @@ pub(crate) struct JobNote {
 
 /// What wrote it: another one may compute otherwise in the last bits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Maker {
+pub(crate) struct Environment {
     pub(crate) frostline: String,
     pub(crate) library: String,
     pub(crate) device: String,
@@ -169,8 +169,8 @@ impl Snapshot {
     }
 
     /// Reads what was written, and nothing that is not whole.
-    pub(super) fn read(path: &Path) -> Result<Self, Broken> {
-        let (note, tensors): (Note, Tensors) = file::read(path)?;
+    pub(super) fn read(path: &Path) -> Result<Self, FileError> {
+        let (note, tensors): (CheckpointNote, Tensors) = file::read(path)?;
         let (mut slots, mut standard, mut bad) = (Vec::new(), None, Vec::new());
         for (name, tensor) in tensors {
             match (name.as_str(), tensor.data()) {
@@ -189,7 +189,7 @@ impl Snapshot {
                 }
                 _ => match name.strip_prefix(SLOT) {
                     Some(input) => slots.push((input.to_owned(), tensor)),
-                    None => return Err(Broken::Content(format!("nobody knows its tensor '{name}'"))),
+                    None => return Err(FileError::Content(format!("unknown tensor '{name}'"))),
                 },
             }
         }

@@ -1,5 +1,5 @@
 //! What the trainer computes itself: the middle, the training step, the forward pass that validates. It runs on one
-//! thread of its own, so that the network goes on meanwhile.
+//! thread of its own, so that fetching continues meanwhile.
 
 mod forward;
 mod state;

@@ -3,7 +3,7 @@ use super::step::{Step, not_trained, resident, training};
 use super::{Dedicated, Forward};
 use crate::TrainerError;
 use crate::evaluation::Targets;
-use crate::pipeline::{Keeping, Rows};
+use crate::pipeline::{BatchRows, PendingCache};
 use crate::recipe::StepTerms;
 use crate::standard::{LinearHead, Moments, Standard};
 use frostline_engine::{Device, Interrupt, ResidentState, SessionOptions};
@@ -46,7 +46,7 @@ pub(crate) struct Suffix {
     sessions: Vec<Step>,
     /// The update, where several batches make one, once there was one.
     update: Option<Step>,
-    /// The forward pass under the present weights, once asked for.
+    /// The forward pass with the current weights, opened on first use.
     present: Option<Forward>,
 }
 
@@ -71,17 +71,17 @@ pub(crate) struct SuffixParts {
     /// Middles kept at once, at least 1.
     pub(crate) middles: usize,
     pub(crate) options: SessionOptions,
-    /// What to go on from; `None` for the weights as they are in `suffix`.
+    /// The state to resume from; `None` starts from the weights in `suffix`.
     pub(crate) state: Option<Arc<SuffixState>>,
 }
 
 impl Suffix {
     pub(crate) fn open(parts: SuffixParts, interrupt: &Interrupt) -> Result<Self, TrainerError> {
-        Self::go_on(parts, HashMap::new(), interrupt)
+        Self::restore(parts, HashMap::new(), interrupt)
     }
 
-    /// Trains more layers from now on. What the step and its optimiser know of weights that were trained before stays.
-    pub(crate) fn widen(&mut self, parts: SuffixParts) -> Result<(), TrainerError> {
+    /// Trains more layers from now on. Weights that were trained before keep their optimiser state.
+    pub(crate) fn unfreeze(&mut self, parts: SuffixParts) -> Result<(), TrainerError> {
         let mut remembered = HashMap::new();
         for slot in &self.slots {
             let tensor = slot.to_weight(&self.state.tensor(&slot.input).map_err(training)?);
@@ -91,12 +91,12 @@ impl Suffix {
         self.sessions.clear();
         self.middles.clear();
         self.present = None;
-        *self = Self::go_on(parts, remembered, &self.interrupt.clone())?;
+        *self = Self::restore(parts, remembered, &self.interrupt.clone())?;
         Ok(())
     }
 
-    /// A suffix whose slots begin with what is `remembered`, by their inputs, as the suffix has it.
-    fn go_on(
+    /// A suffix whose slots start with the `remembered` values, by input.
+    fn restore(
         parts: SuffixParts,
         mut remembered: HashMap<String, Tensor>,
         interrupt: &Interrupt,
@@ -162,14 +162,14 @@ impl Suffix {
         let split = split.cloned();
         let open = move |interrupt: &Interrupt| {
             let mut suffix = Self::open(parts, interrupt)?;
-            split.map_or(Ok(()), |split| suffix.expect(&split))?;
+            split.map_or(Ok(()), |split| suffix.prepare_middle(&split))?;
             Ok(suffix)
         };
         Dedicated::open(open).await
     }
 
-    /// Gets ready for batches divided at `split`, so that the first of them does not wait for it.
-    pub(crate) fn expect(&mut self, split: &Split) -> Result<(), TrainerError> {
+    /// Opens the middle of `split` before its first batch arrives.
+    pub(crate) fn prepare_middle(&mut self, split: &Split) -> Result<(), TrainerError> {
         self.middle(split).map(|_| ())
     }
 
@@ -177,14 +177,14 @@ impl Suffix {
     pub(crate) fn train(
         &mut self,
         split: &Split,
-        rows: Rows,
+        rows: BatchRows,
         targets: Targets,
         terms: &StepTerms,
     ) -> Result<f32, TrainerError> {
         self.present = None;
-        let (activations, keeping) = self.freeze_activations(split, rows)?;
+        let (activations, pending) = self.freeze_activations(split, rows)?;
         let loss = self.step(&activations, targets, terms)?;
-        keeping.keep(activations);
+        pending.cache(activations);
         self.update(terms)?;
         Ok(loss)
     }
@@ -247,23 +247,23 @@ impl Suffix {
         }
     }
 
-    /// Looks at rows that features are to be standardised by.
-    pub(crate) fn look(&mut self, split: &Split, rows: Rows) -> Result<(), TrainerError> {
-        let (activations, keeping) = self.freeze_activations(split, rows)?;
+    /// Adds rows to the moments that features are standardised by.
+    pub(crate) fn add_moments(&mut self, split: &Split, rows: BatchRows) -> Result<(), TrainerError> {
+        let (activations, pending) = self.freeze_activations(split, rows)?;
         self.moments.add(&activations);
-        keeping.keep(activations);
+        pending.cache(activations);
         Ok(())
     }
 
-    /// Standardises features from now on, by the rows that were looked at.
+    /// Standardises features from now on, by the moments added so far.
     pub(crate) fn standardize(&mut self) {
         self.present = None;
         self.standard = Some(std::mem::take(&mut self.moments).standard());
     }
 
-    /// What the present weights make of these rows, `[rows, outputs]`.
-    pub(crate) fn predict(&mut self, split: &Split, rows: Rows) -> Result<Tensor, TrainerError> {
-        let (activations, keeping) = self.freeze_activations(split, rows)?;
+    /// Outputs of the current weights, `[rows, outputs]`.
+    pub(crate) fn predict(&mut self, split: &Split, rows: BatchRows) -> Result<Tensor, TrainerError> {
+        let (activations, pending) = self.freeze_activations(split, rows)?;
         if self.present.is_none() {
             let model = self.model.merge(&self.weights()?)?;
             self.present = Some(Forward::open(
@@ -279,7 +279,7 @@ impl Suffix {
             .as_mut()
             .ok_or(TrainerError::Ended { part: "engine" })?;
         let outputs = present.run(&activations)?;
-        keeping.keep(activations);
+        pending.cache(activations);
         Ok(outputs)
     }
 
@@ -312,7 +312,11 @@ impl Suffix {
     }
 
     /// The rows at the freeze cut: those that were fetched after the middle, if there is one.
-    fn freeze_activations(&mut self, split: &Split, rows: Rows) -> Result<(Tensor, Keeping), TrainerError> {
+    fn freeze_activations(
+        &mut self,
+        split: &Split,
+        rows: BatchRows,
+    ) -> Result<(Tensor, PendingCache), TrainerError> {
         rows.join(|fetched| {
             let middle = self.middle(split)?;
             middle.map(|middle| middle.run(fetched)).transpose()

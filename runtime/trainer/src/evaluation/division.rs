@@ -28,14 +28,14 @@ pub(crate) enum Divided {
 }
 
 /// Data as they are listed.
-pub(crate) struct Listed<'a> {
+pub(crate) struct ListedSamples<'a> {
     pub(crate) root: &'a str,
     pub(crate) listing: Listing,
     pub(crate) table: Option<LabelTable>,
     pub(crate) files: SampleFiles,
 }
 
-impl Listed<'_> {
+impl ListedSamples<'_> {
     /// Divides them into those to train and those to validate with.
     ///
     /// # Errors
@@ -61,7 +61,7 @@ impl Listed<'_> {
 
 impl Division {
     /// That of a `dataset`; `None` where there was no share to divide by.
-    pub(crate) fn of(dataset: &Dataset, share: Option<f64>, seed: u64) -> Option<Self> {
+    pub(crate) fn from_dataset(dataset: &Dataset, share: Option<f64>, seed: u64) -> Option<Self> {
         Some(Self {
             share: share?,
             seed,
@@ -70,7 +70,7 @@ impl Division {
     }
 
     /// What of `data` was held out.
-    pub(crate) fn again(&self, data: Listed<'_>) -> Divided {
+    pub(crate) fn reproduce(&self, data: ListedSamples<'_>) -> Divided {
         match data.divide(Some(self.share), self.seed) {
             Err(_) => Divided::Already,
             Ok(dataset) if digest(&dataset) == self.samples => {

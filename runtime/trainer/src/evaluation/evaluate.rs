@@ -2,12 +2,12 @@ use super::labels;
 use crate::compute::{Dedicated, Forward, blocking, session_options};
 use crate::evaluation::Scorer;
 use crate::evaluation::Validation;
-use crate::evaluation::{Divided, Division, Listed};
+use crate::evaluation::{Divided, Division, ListedSamples};
 use crate::event::notices;
 use crate::guest::stock_description;
 use crate::notes::Input;
 use crate::offer::Offer;
-use crate::pipeline::{BadSamples, Feed, FeedPlan, Rows, Steering};
+use crate::pipeline::{BadSamples, BatchRows, Feed, FeedPlan, Steering};
 use crate::training::run::fetcher;
 use crate::upload::{OnHosts, Upload};
 use crate::{Evaluation, EvaluationJob, Event, Events, Flow, Guest, TrainerError, notes};
@@ -66,30 +66,30 @@ async fn run(job: &EvaluationJob, hosts: &Hosts, events: &Events) -> Result<Eval
     let outputs = outputs(job, &offer.network, &listing, table.as_ref())?;
     let names = outputs.names.clone();
     let for_samples = job.clone();
-    let arranged = blocking(move || arrange(&for_samples, outputs, listing, table)).await?;
+    let arranged = blocking(move || divide_data(&for_samples, outputs, listing, table)).await?;
     let (plan, held_out) = (arranged.plan, arranged.divided == Some(HeldOut::All));
     if arranged.left_out.objects > 0 {
         events(Event::LeftOut(arranged.left_out));
     }
     if arranged.divided == Some(HeldOut::Unknown) {
-        let message = "the model's training held a part of its data out, and these are other data: samples that it was trained on may be \
-                       among those that are measured";
+        let message = "the model was trained on a part of other data: this evaluation may include samples that \
+                       it was trained on";
         events(Event::Warning {
             message: message.to_owned(),
         });
     }
     let network = open(job, &split, task).await?;
     let bad = Arc::new(BadSamples::new(job.on_bad_sample, Arc::clone(events)));
-    let steering = Arc::new(Steering::towards(source));
+    let steering = Arc::new(Steering::fixed(source));
     let fetcher = fetcher(FLOW.window, job.threads)?;
     let mut feed = Feed::start(plan.clone(), fetcher, steering, hosts.clone(), Arc::clone(&bad))?;
-    let predict = |network: &mut Scorer, _: &Split, rows: Rows| {
+    let predict = |network: &mut Scorer, _: &Split, rows: BatchRows| {
         let rows = rows.fetched().ok_or(TrainerError::Ended { part: "pipeline" })?;
         network.run(rows)
     };
-    let validation = Validation::of(&plan, &mut feed, &bad, &network, predict).await?;
+    let validation = Validation::run(&plan, &mut feed, &bad, &network, predict).await?;
     let file = job.predictions.clone();
-    let evaluation = blocking(move || conclude(&validation, &names, file.as_deref())).await?;
+    let evaluation = blocking(move || summarize(&validation, &names, file.as_deref())).await?;
     Ok(Evaluation {
         held_out,
         ..evaluation
@@ -97,7 +97,7 @@ async fn run(job: &EvaluationJob, hosts: &Hosts, events: &Events) -> Result<Eval
 }
 
 /// The figures, and the predictions in their file.
-fn conclude(
+fn summarize(
     validation: &Validation,
     names: &[String],
     file: Option<&Path>,
@@ -129,7 +129,7 @@ async fn open(job: &EvaluationJob, split: &Split, task: Task) -> Result<Dedicate
 }
 
 /// What is to be measured.
-struct Arranged {
+struct EvaluationData {
     plan: FeedPlan,
     left_out: LeftOut,
     /// Of a model that divided its own data.
@@ -143,16 +143,16 @@ enum HeldOut {
     Unknown,
 }
 
-fn arrange(
+fn divide_data(
     job: &EvaluationJob,
     outputs: Outputs,
     listing: Listing,
     table: Option<LabelTable>,
-) -> Result<Arranged, TrainerError> {
+) -> Result<EvaluationData, TrainerError> {
     let files = files(job);
     let names = &outputs.names;
     let again = |division: Division| {
-        division.again(Listed {
+        division.reproduce(ListedSamples {
             root: &job.root,
             listing: listing.clone(),
             table: table.clone(),
@@ -185,7 +185,7 @@ fn arrange(
         memory_bytes: MEMORY_BYTES,
         ..FeedPlan::new(Arc::default(), Arc::new(samples), job.batch)
     };
-    Ok(Arranged {
+    Ok(EvaluationData {
         plan,
         left_out,
         divided,
@@ -235,9 +235,9 @@ fn knows(classes: &[String], class: &str) -> String {
         similar => format!("did you mean '{}'? ", similar.join("', '")),
     };
     if classes.len() <= SHORT {
-        return format!("{meant}it knows {}", classes.join(", "));
+        return format!("{meant}the model has {}", classes.join(", "));
     }
-    format!("{meant}it knows {} others", classes.len())
+    format!("{meant}the model has {} other classes", classes.len())
 }
 
 /// The objects as they are, for the whole model.
@@ -293,7 +293,7 @@ async fn rows_of(
 fn before_head(network: &Network) -> Result<(String, Split), TrainerError> {
     let cut = network.cuts.iter().rev().find(|cut| cut.before_head);
     let cut = cut.ok_or_else(|| TrainerError::Pixels {
-        reason: "no cut of the network lies before its classifier, so no guest can serve it".to_owned(),
+        reason: "the network has no cut before its classifier, so no guest can serve it".to_owned(),
     })?;
     Ok((cut.name.clone(), Split::Cut(cut.name.clone())))
 }

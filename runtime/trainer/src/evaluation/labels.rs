@@ -76,7 +76,7 @@ async fn fetch(root: &str, object: ObjectInfo, hosts: &Hosts) -> Result<Bytes, T
     };
     if object.size > LabelTable::MOST_BYTES {
         return Err(failed(format!(
-            "it has {} bytes, {} at most",
+            "it has {} bytes, the limit is {}",
             object.size,
             LabelTable::MOST_BYTES
         )));
@@ -84,6 +84,5 @@ async fn fetch(root: &str, object: ObjectInfo, hosts: &Hosts) -> Result<Bytes, T
     let wanted = std::slice::from_ref(&object);
     let read = |client: HostClient| async move { client.read(root, wanted).await };
     let bytes = hosts.first(read).await?.pop();
-    bytes
-        .ok_or_else(|| failed("the host could not read it, or it has changed since it was listed".to_owned()))
+    bytes.ok_or_else(|| failed("the host cannot read it, or it changed after the listing".to_owned()))
 }

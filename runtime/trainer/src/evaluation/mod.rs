@@ -9,10 +9,10 @@ mod tables;
 mod targets;
 mod validation;
 
-pub(crate) use division::{Divided, Division, Listed};
+pub(crate) use division::{Divided, Division, ListedSamples};
 pub use evaluate::evaluate;
 pub(crate) use predictions::*;
 pub(crate) use scorer::Scorer;
-pub use tables::{ClassFigures, Confused, LabelFigures, Tables, TargetFigures};
+pub use tables::{ClassFigures, ConfusedPair, LabelFigures, Tables, TargetFigures};
 pub(crate) use targets::Targets;
 pub(crate) use validation::Validation;

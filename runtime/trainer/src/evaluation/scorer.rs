@@ -100,8 +100,8 @@ mod tests {
         for (before, after) in plain.chunks(7).zip(said.as_f32().unwrap().chunks(7)) {
             for (left, right) in before.iter().zip(after) {
                 let (left, right) = (
-                    Softmax::of(before).probability(*left),
-                    Softmax::of(after).probability(*right),
+                    Softmax::from_row(before).probability(*left),
+                    Softmax::from_row(after).probability(*right),
                 );
                 assert!((left - right).abs() < 1e-5, "{left} {right}");
             }

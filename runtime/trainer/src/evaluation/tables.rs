@@ -14,7 +14,7 @@ pub enum Tables {
         /// In the order of the outputs.
         classes: Vec<ClassFigures>,
         /// The confusion matrix' cells that are not 0, row by row. A sample of which no output is a number is in none.
-        confusion: Vec<Confused>,
+        confusion: Vec<ConfusedPair>,
     },
     /// With several labels a sample.
     Labels {
@@ -45,7 +45,7 @@ pub struct ClassFigures {
 
 /// A cell of a confusion matrix; classes are told by their places among the outputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Confused {
+pub struct ConfusedPair {
     /// What the samples are.
     pub label: usize,
     /// What they were taken for.
@@ -86,12 +86,12 @@ pub struct TargetFigures {
 
 impl Tables {
     /// The `most` cells beside the diagonal with the most samples, the largest first; none where there are no classes.
-    pub fn most_confused(&self, most: usize) -> Vec<Confused> {
+    pub fn most_confused(&self, most: usize) -> Vec<ConfusedPair> {
         let Self::Classes { confusion, .. } = self else {
             return Vec::new();
         };
         let wrong = confusion.iter().filter(|cell| cell.label != cell.predicted);
-        let mut wrong: Vec<Confused> = wrong.copied().collect();
+        let mut wrong: Vec<ConfusedPair> = wrong.copied().collect();
         wrong.sort_by_key(|cell| Reverse(cell.count));
         wrong.truncate(most);
         wrong

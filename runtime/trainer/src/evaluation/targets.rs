@@ -19,7 +19,7 @@ pub(crate) enum Targets {
 
 impl Targets {
     /// Of the samples of these numbers.
-    pub(crate) fn of(samples: &Samples, numbers: impl Iterator<Item = usize> + Clone) -> Self {
+    pub(crate) fn from_samples(samples: &Samples, numbers: impl Iterator<Item = usize> + Clone) -> Self {
         let values: Vec<f32> = numbers
             .clone()
             .filter_map(|number| samples.values(number))

@@ -1,6 +1,6 @@
 use crate::compute::{Dedicated, blocking};
 use crate::evaluation::Predictions;
-use crate::pipeline::{BadSamples, Feed, FeedPlan, Part, Rows};
+use crate::pipeline::{BadSamples, BatchRows, Feed, FeedPlan, Part};
 use crate::{Quality, Received, TrainerError};
 use frostline_tensor::Tensor;
 use frostline_wire::Split;
@@ -18,14 +18,14 @@ pub(crate) struct Validation {
 }
 
 /// What a model makes of the rows of a split, `[rows, outputs]`.
-type Predict<T> = fn(&mut T, &Split, Rows) -> Result<Tensor, TrainerError>;
+type Predict<T> = fn(&mut T, &Split, BatchRows) -> Result<Tensor, TrainerError>;
 
 impl Validation {
     /// Takes the validation batches of `plan`, which `feed` brings next, and holds what `model` makes of them against what is so.
     ///
     /// # Errors
     /// [`TrainerError::AllBad`], and whatever the feed or the engine ends with.
-    pub(crate) async fn of<T: Send + 'static>(
+    pub(crate) async fn run<T: Send + 'static>(
         plan: &FeedPlan,
         feed: &mut Feed,
         bad: &BadSamples,
@@ -39,7 +39,7 @@ impl Validation {
             received = batch.epoch.received();
             let Some(rows) = batch.rows.take() else { continue };
             let split = batch.source.split.clone();
-            kept += rows.kept();
+            kept += rows.cached_count();
             let outputs = model.run(move |model| predict(model, &split, rows)).await?;
             predictions.add(&batch.indices, &outputs, &batch.targets);
         }

@@ -4,7 +4,7 @@ use super::ProfileCache;
 use crate::TrainerError;
 use crate::compute::{Dedicated, MOST_ROWS, Suffix, SuffixParts, blocking};
 use crate::evaluation::Targets;
-use crate::pipeline::Rows;
+use crate::pipeline::BatchRows;
 use crate::plan::TrainerProfile;
 use crate::recipe::StepTerms;
 use bytes::Bytes;
@@ -280,7 +280,7 @@ async fn step(task: TrainerTask) -> Result<f64, TrainerError> {
     let terms = StepTerms::measured();
     let steps = move |(suffix, zeros): &mut (Suffix, Tensor)| {
         let mut step = || {
-            let rows = Rows::plain(zeros.clone());
+            let rows = BatchRows::plain(zeros.clone());
             let started = Instant::now();
             suffix.train(&at, rows, Targets::Classes(vec![0; batch]), &terms)?;
             Ok::<f64, TrainerError>(started.elapsed().as_secs_f64())

@@ -8,14 +8,12 @@ use frostline_wire::Split;
 impl Offer {
     /// The split asked for, if it is possible.
     pub(crate) fn fixed(&self, split: &Split) -> Result<Chosen, TrainerError> {
-        self.chosen(split, "as asked for".to_owned())
+        self.chosen(split, "as requested".to_owned())
     }
 
     /// Everything on the trainer, because the hosts refuse the frozen layers with the words `why`.
     pub(crate) fn without_layers(&self, why: &str) -> Result<Chosen, TrainerError> {
-        self.without_hosts(&format!(
-            "the hosts do not run the frozen layers, so this machine does: {why}"
-        ))
+        self.without_hosts(&format!("the frozen layers run on this machine: {why}"))
     }
 
     /// Everything on the trainer, for this `reason`.
@@ -36,20 +34,20 @@ impl Offer {
             matches!(usable.split, Split::Cut(_)) && usable.bytes_per_sample < self.object_bytes
         };
         let (split, rule) = match policy {
-            Policy::Fixed(split) => (split.clone(), "as asked for"),
+            Policy::Fixed(split) => (split.clone(), "as requested"),
             Policy::Freeze if self.freeze == self.network.input.name => (Split::Input, "nothing is frozen"),
-            Policy::Freeze => (Split::Cut(self.freeze.clone()), "everything that is frozen"),
+            Policy::Freeze => (Split::Cut(self.freeze.clone()), "all frozen layers"),
             _ => match splits.iter().find(smaller) {
                 Some(cut) => (
                     cut.split.clone(),
-                    "by the rule of bytes: the earliest cut that is smaller than the stored images",
+                    "fewest bytes: the earliest cut smaller than the stored images",
                 ),
                 None => {
                     let least = splits.iter().min_by_key(|usable| usable.bytes_per_sample);
                     let least = least.ok_or(TrainerError::Ended { part: "plan" })?;
                     (
                         least.split.clone(),
-                        "by the rule of bytes: no cut is smaller than the stored images, and this one is the smallest of all",
+                        "fewest bytes: the smallest cut, though larger than the stored images",
                     )
                 }
             },

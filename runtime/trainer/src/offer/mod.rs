@@ -178,10 +178,10 @@ impl Offer {
         let encoding = self.encoding_of(split);
         let reason = match split {
             Split::None if encoding != Encoding::F32 => {
-                "objects travel as they are; ask for f32, or for another split"
+                "objects are sent unchanged; use f32, or another split"
             }
             Split::Cut(_) if encoding.values == Values::U8 => {
-                "u8 is for pixels; ask for f32, f16 or int8, or for the split 'input'"
+                "u8 is for pixels; use f32, f16 or int8, or the split 'input'"
             }
             _ => return Ok(()),
         };

@@ -2,7 +2,7 @@
 
 use super::Offer;
 use crate::TrainerError;
-use crate::plan::few;
+use crate::plan::list_first;
 use frostline_graph::Cut;
 use frostline_tensor::{DType, PixelSpec};
 use frostline_wire::{Activation, Split};
@@ -22,7 +22,7 @@ impl Offer {
 
     /// The guest's recipe, without which there is no `split` before the first layer.
     pub(super) fn recipe(&self, split: &Split) -> Result<PixelSpec, TrainerError> {
-        let reason = "it makes the network's input itself, so only it can; ask for a cut";
+        let reason = "the guest makes the network's input; choose a cut";
         self.pixels()
             .ok_or_else(|| self.ruled_out(split, reason.to_owned()))
     }
@@ -49,7 +49,7 @@ impl Offer {
     fn why_not(&self, cut: &Cut) -> Option<String> {
         if cut.dtype != DType::F32 {
             return Some(format!(
-                "activations there are {}, and only f32 travels",
+                "its activations are {}, and only f32 can be sent",
                 cut.dtype
             ));
         }
@@ -59,27 +59,27 @@ impl Offer {
             .iter()
             .find(|served| served.name == cut.name);
         match served.map(|served| &served.activation) {
-            None => Some(self.what_it_serves()),
+            None => Some(self.served_cuts()),
             Some(Activation::Faithful) => None,
             Some(Activation::Own(_)) if cut.name != self.freeze => Some(format!(
-                "its activation there is its own, which can only stand at the freeze cut '{}'",
+                "the guest's own activation is only allowed at the freeze cut '{}'",
                 self.freeze
             )),
             Some(Activation::Own(shape)) => (shape.as_slice() != cut.shape.dims()).then(|| {
                 format!(
-                    "its own activation there is {shape:?}, but the layers after it take {}",
+                    "the guest's activation has the shape {shape:?}, the layers after it take {}",
                     cut.shape
                 )
             }),
         }
     }
 
-    fn what_it_serves(&self) -> String {
+    fn served_cuts(&self) -> String {
         let served = self.description.cuts.iter();
         let names: Vec<&str> = served.map(|served| served.name.as_str()).collect();
         match names.as_slice() {
-            [] => "it serves no cut of this model".to_owned(),
-            names => format!("the cuts it serves are {}", few(names)),
+            [] => "the guest serves no cut of this model".to_owned(),
+            names => format!("the guest serves the cuts {}", list_first(names)),
         }
     }
 

@@ -9,11 +9,11 @@ use std::collections::HashSet;
 pub(crate) struct BadSamples {
     policy: OnBadSample,
     events: Events,
-    noted: Mutex<Noted>,
+    noted: Mutex<BadSampleState>,
 }
 
 #[derive(Default)]
-struct Noted {
+struct BadSampleState {
     samples: HashSet<(Part, usize)>,
     last: Option<(String, OpError)>,
 }
@@ -27,11 +27,11 @@ impl BadSamples {
         }
     }
 
-    /// Notes that sample `index` of `part` is bad.
+    /// Records that sample `index` of `part` is bad.
     ///
     /// # Errors
-    /// [`TrainerError::BadSample`] when the job is to fail on such.
-    pub(crate) fn note(
+    /// [`TrainerError::BadSample`] with [`OnBadSample::Fail`].
+    pub(crate) fn record(
         &self,
         part: Part,
         index: usize,
@@ -57,8 +57,8 @@ impl BadSamples {
         Ok(())
     }
 
-    /// Takes samples for bad that were found so before.
-    pub(crate) fn know(&self, samples: impl IntoIterator<Item = (Part, usize)>) {
+    /// Restores bad samples from a checkpoint.
+    pub(crate) fn restore(&self, samples: impl IntoIterator<Item = (Part, usize)>) {
         self.noted.lock().samples.extend(samples);
     }
 

@@ -121,7 +121,7 @@ impl FeedPlan {
     /// `source`, as samples of `part` look in `epoch`: validated is what they are.
     pub(super) fn viewed(&self, source: Arc<Source>, epoch: u32, part: Part) -> Arc<Source> {
         match part {
-            Part::Train => match self.views.of(epoch) {
+            Part::Train => match self.views.for_epoch(epoch) {
                 None => source,
                 view => Arc::new(Source {
                     view,

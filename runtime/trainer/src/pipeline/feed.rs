@@ -1,5 +1,5 @@
 use super::batches::{FeedPlan, Part};
-use super::rows::{Origin, Rows};
+use super::rows::{BatchRows, Origin};
 use super::{BadSamples, Steering};
 use crate::evaluation::Targets;
 use crate::features::Features;
@@ -12,17 +12,17 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::task::{AbortOnDropHandle, TaskTracker, task_tracker::TaskTrackerToken};
 
-/// One batch, ready for the engine. Its memory is given back when it is dropped.
+/// One batch, ready for the engine. Its memory is released on drop.
 pub(crate) struct Batch {
     /// The rows; none when every sample of the batch is bad.
-    pub(crate) rows: Option<Rows>,
+    pub(crate) rows: Option<BatchRows>,
     /// Which of the part's samples they are.
     pub(crate) indices: Vec<usize>,
-    /// What they are to come out as.
+    /// Their targets.
     pub(crate) targets: Targets,
     /// Where they come from.
     pub(crate) source: Arc<Source>,
-    /// What bringing them here took.
+    /// The cost of their transfer.
     pub(crate) transfer: Transfer,
     /// Counts the bytes of this batch's epoch.
     pub(crate) epoch: EpochBytes,
@@ -65,7 +65,7 @@ impl EpochBytes {
 
 type Fetching = AbortOnDropHandle<Result<Batch, TrainerError>>;
 
-/// Batches as they are wanted, extracted ahead. Dropping it ends every fetch.
+/// Prefetched batches, in order. Dropping it cancels every fetch.
 pub(crate) struct Feed {
     batches: mpsc::Receiver<Fetching>,
     _driver: AbortOnDropHandle<Result<(), TrainerError>>,
@@ -75,7 +75,7 @@ pub(crate) struct Feed {
 const PIECE: u64 = 4096;
 
 impl Feed {
-    /// Begins to extract.
+    /// Starts prefetching.
     ///
     /// # Errors
     /// [`TrainerError::Memory`] when two batches do not fit the memory given.
@@ -224,13 +224,13 @@ impl Fetch {
     ) -> Result<Batch, TrainerError> {
         let found = match &self.features {
             Some(features) => self.find(features).await?,
-            None => Known::default(),
+            None => CachedPart::default(),
         };
         let missing = found.missing(self.samples.len());
         let mut origins = vec![None; self.samples.len()];
         for place in &found.places {
             if let Some(origin) = origins.get_mut(*place) {
-                *origin = Some(Origin::Kept);
+                *origin = Some(Origin::Cached);
             }
         }
         let fetched = match missing.as_slice() {
@@ -244,7 +244,7 @@ impl Fetch {
                 for (position, error) in &fetched.bad {
                     let place = at(position);
                     if let (Some(index), Some(sample)) = (self.indices.get(place), self.samples.get(place)) {
-                        bad.note(self.part, *index, sample, error)?;
+                        bad.record(self.part, *index, sample, error)?;
                     }
                 }
                 for place in fetched.kept.iter().map(at) {
@@ -261,10 +261,10 @@ impl Fetch {
         let good = self.indices.iter().zip(&origins);
         let good = good.filter(|(_, origin)| origin.is_some());
         let indices: Vec<usize> = good.map(|(index, _)| *index).collect();
-        let targets = Targets::of(&self.part_samples, indices.iter().copied());
+        let targets = Targets::from_samples(&self.part_samples, indices.iter().copied());
         let origins: Vec<Origin> = origins.into_iter().flatten().collect();
         Ok(Batch {
-            rows: Rows::of(rows, found.rows, origins, self.features),
+            rows: BatchRows::new(rows, found.rows, origins, self.features),
             indices,
             targets,
             source: self.source,
@@ -276,14 +276,14 @@ impl Fetch {
     }
 
     /// What of the batch was kept, and what else of it may be.
-    async fn find(&self, features: &Arc<Features>) -> Result<Known, TrainerError> {
+    async fn find(&self, features: &Arc<Features>) -> Result<CachedPart, TrainerError> {
         let Some(keys) = features.keys(&self.source, &self.samples) else {
-            return Ok(Known::default());
+            return Ok(CachedPart::default());
         };
         let keys: Arc<[RowKey]> = keys.into();
         let found = features.find(Arc::clone(&keys)).await?;
-        let takes = features.takes(&self.source);
-        Ok(Known {
+        let takes = features.accepts(&self.source);
+        Ok(CachedPart {
             keys: if takes { keys } else { Arc::default() },
             rows: found.rows,
             places: found.places,
@@ -309,7 +309,7 @@ impl Fetch {
 
 /// What is known of a batch's rows before any is fetched.
 #[derive(Default)]
-struct Known {
+struct CachedPart {
     /// What each is to be kept under; none where they are not kept.
     keys: Arc<[RowKey]>,
     /// Those that were kept.
@@ -318,7 +318,7 @@ struct Known {
     places: Vec<usize>,
 }
 
-impl Known {
+impl CachedPart {
     /// Those of `count` that were not kept, ascending.
     fn missing(&self, count: usize) -> Vec<usize> {
         let is_missing = |place: &usize| self.places.binary_search(place).is_err();

@@ -9,5 +9,5 @@ mod steer;
 pub(crate) use bad::BadSamples;
 pub(crate) use batches::{FeedPlan, Part};
 pub(crate) use feed::{Batch, Feed};
-pub(crate) use rows::{Keeping, Rows};
+pub(crate) use rows::{BatchRows, PendingCache};
 pub(crate) use steer::Steering;

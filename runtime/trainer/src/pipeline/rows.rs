@@ -4,8 +4,8 @@ use frostline_features::RowKey;
 use frostline_tensor::{Shape, Tensor};
 use std::sync::Arc;
 
-/// The rows of a batch: those that were fetched, at the split of their source, and those that were kept, at the freeze cut.
-pub(crate) struct Rows {
+/// The rows of a batch: fetched activations at the split of their source, and cached features at the freeze cut.
+pub(crate) struct BatchRows {
     fetched: Option<Tensor>,
     kept: Option<Tensor>,
     origins: Vec<Origin>,
@@ -15,20 +15,20 @@ pub(crate) struct Rows {
 /// Where a row comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
-    Kept,
-    /// With what it is to be kept under, if it is.
+    Cached,
+    /// With its cache key, if it is to be cached.
     Fetched(Option<RowKey>),
 }
 
 /// Rows at the freeze cut that are to be kept once they were used.
-pub(crate) struct Keeping {
+pub(crate) struct PendingCache {
     keys: Vec<Option<RowKey>>,
     features: Option<Arc<Features>>,
 }
 
-impl Rows {
+impl BatchRows {
     /// Rows by their origins; `None` where there are none.
-    pub(super) fn of(
+    pub(super) fn new(
         fetched: Option<Tensor>,
         kept: Option<Tensor>,
         origins: Vec<Origin>,
@@ -42,7 +42,7 @@ impl Rows {
         })
     }
 
-    /// Rows that were fetched and are not to be kept.
+    /// Fetched rows that are not cached.
     pub(crate) fn plain(rows: Tensor) -> Self {
         let origins = vec![Origin::Fetched(None); rows.rows().unwrap_or(0)];
         Self {
@@ -58,9 +58,9 @@ impl Rows {
         self.origins.len()
     }
 
-    /// How many of them were kept.
-    pub(crate) fn kept(&self) -> usize {
-        let kept = self.origins.iter().filter(|origin| **origin == Origin::Kept);
+    /// How many came from the cache.
+    pub(crate) fn cached_count(&self) -> usize {
+        let kept = self.origins.iter().filter(|origin| **origin == Origin::Cached);
         kept.count()
     }
 
@@ -69,13 +69,13 @@ impl Rows {
         self.fetched.as_ref()
     }
 
-    /// All of them at the freeze cut, in their order. `middle` makes what was fetched into that, or nothing where it is that already.
+    /// All of them at the freeze cut, in their order. `middle` computes the fetched rows up to it, and is `None` where they are already there.
     pub(crate) fn join(
         self,
         middle: impl FnOnce(&Tensor) -> Result<Option<Tensor>, TrainerError>,
-    ) -> Result<(Tensor, Keeping), TrainerError> {
+    ) -> Result<(Tensor, PendingCache), TrainerError> {
         let keys = self.origins.iter().map(|origin| match origin {
-            Origin::Kept => None,
+            Origin::Cached => None,
             Origin::Fetched(key) => *key,
         });
         let mut keys: Vec<Option<RowKey>> = keys.collect();
@@ -92,17 +92,17 @@ impl Rows {
             features.round(&mut keys, &mut rows);
         }
         let features = self.features;
-        Ok((rows, Keeping { keys, features }))
+        Ok((rows, PendingCache { keys, features }))
     }
 }
 
-impl Keeping {
-    /// Hands the rows to the store, if there is one.
-    pub(crate) fn keep(self, rows: Tensor) {
+impl PendingCache {
+    /// Stores the features in the cache, if there is one.
+    pub(crate) fn cache(self, rows: Tensor) {
         if let Some(features) = self.features
             && self.keys.iter().any(Option::is_some)
         {
-            features.keep(self.keys, rows);
+            features.cache(self.keys, rows);
         }
     }
 }
@@ -116,7 +116,7 @@ fn interleave(fetched: &Tensor, kept: &Tensor, origins: &[Origin]) -> Result<Ten
     let mut values = Vec::with_capacity(origins.len() * width);
     for origin in origins {
         let next = match origin {
-            Origin::Kept => kept.next(),
+            Origin::Cached => kept.next(),
             Origin::Fetched(_) => fetched.next(),
         };
         values.extend_from_slice(next.unwrap_or_default());
@@ -138,7 +138,7 @@ mod tests {
             let doubled = rows.as_f32().unwrap().iter().map(|value| value * 2.0).collect();
             Ok(Some(Tensor::f32(rows.shape().clone(), doubled).unwrap()))
         };
-        let (kept, new) = (Origin::Kept, Origin::Fetched(None));
+        let (kept, new) = (Origin::Cached, Origin::Fetched(None));
         for (fetched, stored, origins, expected) in [
             (
                 &[1.0, 2.0][..],
@@ -150,10 +150,10 @@ mod tests {
             (&[], &[10.0], vec![kept], &[10.0]),
             (&[3.0], &[], vec![new], &[6.0]),
         ] {
-            let joined = Rows::of(rows(fetched), rows(stored), origins, None).unwrap();
+            let joined = BatchRows::new(rows(fetched), rows(stored), origins, None).unwrap();
             let (tensor, _) = joined.join(twice).unwrap();
             assert_eq!(tensor.as_f32(), Some(expected));
         }
-        assert!(Rows::of(None, None, Vec::new(), None).is_none());
+        assert!(BatchRows::new(None, None, Vec::new(), None).is_none());
     }
 }

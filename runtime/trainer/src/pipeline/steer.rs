@@ -1,33 +1,33 @@
 use super::batches::Part;
-use crate::share::in_whole_grants;
+use crate::host_loads::in_whole_grants;
 use frostline_client::Source;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Where the next batch is divided. The feed asks it for every batch, so a job changes its split from one batch to the next; batches
-/// on their way stay as they were asked for.
+/// The source of the next batch. The feed reads it for every batch, so a job can change its split between batches; batches in flight
+/// are unaffected.
 pub(crate) struct Steering {
-    course: Mutex<Course>,
+    course: Mutex<SteeringState>,
 }
 
-struct Course {
+struct SteeringState {
     now: Arc<Source>,
-    /// The most of a request of it.
+    /// Its samples per request, at most.
     samples: usize,
-    /// Training batches until the next source, for a course that was laid out beforehand.
+    /// Training batches until the next source, for a schedule known in advance.
     legs: VecDeque<(u64, Arc<Source>)>,
 }
 
 impl Steering {
-    /// One source until [`Steering::turn`].
-    pub(crate) fn towards(source: Source) -> Self {
-        Self::along(Arc::new(source), VecDeque::new())
+    /// One source until [`Steering::set_source`].
+    pub(crate) fn fixed(source: Source) -> Self {
+        Self::scheduled(Arc::new(source), VecDeque::new())
     }
 
     /// Sources for so many training batches each, one after the other; the last one stays.
-    pub(crate) fn along(first: Arc<Source>, legs: VecDeque<(u64, Arc<Source>)>) -> Self {
-        let course = Course {
+    pub(crate) fn scheduled(first: Arc<Source>, legs: VecDeque<(u64, Arc<Source>)>) -> Self {
+        let course = SteeringState {
             samples: first.request_samples,
             now: first,
             legs,
@@ -37,7 +37,7 @@ impl Steering {
         }
     }
 
-    /// What the next batch of `part` is asked from.
+    /// The source of the next batch of `part`.
     pub(crate) fn next(&self, part: Part) -> Arc<Source> {
         let mut course = self.course.lock();
         if part == Part::Train {
@@ -52,19 +52,19 @@ impl Steering {
         Arc::clone(&course.now)
     }
 
-    /// What batches are asked from at present.
+    /// The current source.
     pub(crate) fn now(&self) -> Arc<Source> {
         Arc::clone(&self.course.lock().now)
     }
 
-    /// Asks for later batches from another source.
-    pub(crate) fn turn(&self, source: Arc<Source>) {
+    /// Changes the source of later batches.
+    pub(crate) fn set_source(&self, source: Arc<Source>) {
         let mut course = self.course.lock();
         course.samples = source.request_samples;
         course.now = source;
     }
 
-    /// Asks for later batches in whole grants of so many samples.
+    /// Requests later batches in whole grants of so many samples.
     pub(crate) fn grant(&self, grant: Option<usize>) {
         let mut course = self.course.lock();
         let request_samples = in_whole_grants(course.samples, grant);
@@ -105,9 +105,9 @@ mod tests {
 
     #[test]
     fn a_turn_holds_from_the_next_batch_on() {
-        let steering = Steering::along(source("a"), VecDeque::new());
+        let steering = Steering::scheduled(source("a"), VecDeque::new());
         assert_eq!(next(&steering, Part::Train), "a");
-        steering.turn(source("b"));
+        steering.set_source(source("b"));
         assert_eq!(next(&steering, Part::Validation), "b");
         assert_eq!(next(&steering, Part::Train), "b");
     }
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn legs_count_training_batches_and_the_last_one_stays() {
         let legs = [(2, source("a")), (0, source("skipped")), (1, source("b"))];
-        let steering = Steering::along(source("a"), legs.into());
+        let steering = Steering::scheduled(source("a"), legs.into());
         let splits: Vec<String> = (0..5).map(|_| next(&steering, Part::Train)).collect();
         assert_eq!(splits, ["a", "a", "b", "b", "b"]);
     }

@@ -67,19 +67,19 @@ impl Plan {
             Bottleneck::Link => "the link",
             Bottleneck::Trainer => "the trainer",
         };
-        let split = modules.shown(&candidate.split);
+        let split = modules.label(&candidate.split);
         let chosen = format!(
-            "'{split}' as {}: {} an iteration, bound by {bound}; {} a sample",
+            "'{split}' as {}: {} per iteration, bound by {bound}; {} per sample",
             candidate.encoding,
             seconds(prediction.iteration_seconds),
             shown_bytes(candidate.bytes_per_sample)
         );
         let next = next.map(|next| {
-            let (split, ratio) = (modules.shown(&next.split), next.ratio);
+            let (split, ratio) = (modules.label(&next.split), next.ratio);
             if ratio < 1.0 {
-                format!("'{split}' at {ratio:.2} times that is too near to tell, and may lose more")
+                format!("'{split}' at {ratio:.2}x is within the error, at a higher risk")
             } else {
-                format!("next is '{split}' at {ratio:.2} times that")
+                format!("next is '{split}' at {ratio:.2}x")
             }
         });
         let parts = [Some(chosen), next, self.reused()];
@@ -99,12 +99,14 @@ impl Plan {
         let bytes = shown_bytes(workload.store_bytes() as f64);
         let rows = match 1.0 - later.fetched {
             kept if kept <= 0.0 => return None,
-            kept if kept >= 1.0 => "from kept rows".to_owned(),
-            kept => format!("with {:.0} % of their rows kept", 100.0 * kept),
+            kept if kept >= 1.0 => "from the feature cache".to_owned(),
+            kept => format!("with {:.0} % of the features cached", 100.0 * kept),
         };
         if first.fetched <= 0.0 {
             let epoch = seconds(prediction.iteration_seconds * workload.epoch_iterations as f64);
-            return Some(format!("all rows are kept ({bytes}): an epoch takes {epoch}"));
+            return Some(format!(
+                "all features are cached ({bytes}): an epoch takes {epoch}"
+            ));
         }
         let from = ordinal(u64::from(reuse.views.max(1)) + 1);
         (later.iterations > 0).then(|| format!("epochs from the {from} on take {epoch} {rows} ({bytes})"))
@@ -127,15 +129,15 @@ fn wins_if(chosen: &Candidate, other: &Candidate, workload: &Workload) -> Option
     });
     for factor in factors {
         for knob in [Knob::Link, Knob::Host, Knob::Trainer] {
-            if wins(&turned(knob, factor)) {
-                return Some(change(knob, factor, workload));
+            if wins(&scenario_with(knob, factor)) {
+                return Some(describe_change(knob, factor, workload));
             }
         }
     }
     None
 }
 
-fn turned(knob: Knob, factor: f64) -> Scenario {
+fn scenario_with(knob: Knob, factor: f64) -> Scenario {
     let mut scenario = Scenario::MEASURED;
     match knob {
         Knob::Link => scenario.link = factor,
@@ -145,7 +147,7 @@ fn turned(knob: Knob, factor: f64) -> Scenario {
     scenario
 }
 
-fn change(knob: Knob, factor: f64, workload: &Workload) -> String {
+fn describe_change(knob: Knob, factor: f64, workload: &Workload) -> String {
     let (word, times) = if factor > 1.0 {
         ("slower", factor)
     } else {
@@ -153,11 +155,11 @@ fn change(knob: Knob, factor: f64, workload: &Workload) -> String {
     };
     match knob {
         Knob::Link => format!(
-            "the link moved {} instead of {}",
+            "link {} (is {})",
             rate(workload.link_bytes_per_second / factor),
             rate(workload.link_bytes_per_second)
         ),
-        Knob::Host => format!("the host were {times:.1} times {word}"),
-        Knob::Trainer => format!("the trainer were {times:.1} times {word}"),
+        Knob::Host => format!("host {times:.1}x {word}"),
+        Knob::Trainer => format!("trainer {times:.1}x {word}"),
     }
 }

@@ -19,7 +19,7 @@ pub(crate) enum Layers {
         seconds: f64,
     },
     /// They stay on the trainer, because sending them takes longer than the job without them.
-    Kept {
+    OnTrainer {
         /// Their size.
         bytes: u64,
         /// What sending them would take.
@@ -32,12 +32,12 @@ pub(crate) enum Layers {
 }
 
 impl Layers {
-    /// [`Layers::Kept`] when sending `bytes` of layers alone takes longer than the whole job `without` them: then no split that needs
+    /// [`Layers::OnTrainer`] when sending `bytes` of layers alone takes longer than the whole job `without` them: then no split that needs
     /// them can end earlier, however little it takes itself. Steps that take kept rows cost the same with them, and count for nothing.
     pub(crate) fn keep(bytes: u64, without: &Ranked, workload: &Workload) -> Option<Self> {
         let rate = workload.link_bytes_per_second;
         let (seconds, job_seconds) = (bytes as f64 / rate, without.prediction.fetching_seconds);
-        (seconds > job_seconds).then_some(Self::Kept {
+        (seconds > job_seconds).then_some(Self::OnTrainer {
             bytes,
             seconds,
             rate,
@@ -49,7 +49,7 @@ impl Layers {
     pub(crate) fn sent(&self) -> (u64, f64) {
         match *self {
             Self::Sent { bytes, seconds } => (bytes, seconds),
-            Self::OnHosts | Self::Kept { .. } => (0, 0.0),
+            Self::OnHosts | Self::OnTrainer { .. } => (0, 0.0),
         }
     }
 
@@ -59,18 +59,18 @@ impl Layers {
             Self::OnHosts => None,
             Self::Sent { bytes, seconds: took } => {
                 let (size, took_text) = (shown_bytes(bytes as f64), seconds(took));
-                let sent = format!("the frozen layers, {size}, took {took_text} to send");
+                let sent = format!("sending the frozen layers ({size}) took {took_text}");
                 Some(match paid_back(took, plan) {
                     Some((iterations, split)) if plan.may_pay_back(iterations) => {
                         format!("{sent}: paid back after {iterations} iterations against '{split}'")
                     }
                     Some((_, split)) => {
-                        format!("{sent}: not paid back against '{split}' by what still fetches")
+                        format!("{sent}: not paid back against '{split}' in the remaining job")
                     }
                     None => sent,
                 })
             }
-            Self::Kept {
+            Self::OnTrainer {
                 bytes,
                 seconds: sending,
                 rate: link,
@@ -78,10 +78,10 @@ impl Layers {
             } => {
                 let what = match plan.workload.reuse {
                     None => "the whole job",
-                    Some(_) => "all that fetches rows",
+                    Some(_) => "fetching all features",
                 };
                 Some(format!(
-                    "the frozen layers, {}, stay here: sending them takes {} at {}, {what} without them {}",
+                    "the frozen layers ({}) stay on the trainer: sending them takes {} at {}, {what} without them takes {}",
                     shown_bytes(bytes as f64),
                     seconds(sending),
                     rate(link),
@@ -191,7 +191,7 @@ mod tests {
             .unwrap();
         assert_eq!(
             why,
-            "the frozen layers, 42.0 MB, stay here: sending them takes 42.00 s at 8.0 Mbit/s, the whole job without them 20.00 s"
+            "the frozen layers (42.0 MB) stay on the trainer: sending them takes 42.00 s at 8.0 Mbit/s, the whole job without them takes 20.00 s"
         );
     }
 
@@ -204,7 +204,7 @@ mod tests {
             .explain(&plan_of(&[("none", 2.0)], &all))
             .unwrap();
         assert!(
-            why.ends_with("all that fetches rows without them 20.00 s"),
+            why.ends_with("fetching all features without them takes 20.00 s"),
             "{why}"
         );
         assert_eq!(stays_for(19_000_000, &all), None);
@@ -234,7 +234,7 @@ mod tests {
             ..all
         };
         assert!(
-            told(&short).ends_with("not paid back against 'none' by what still fetches"),
+            told(&short).ends_with("not paid back against 'none' in the remaining job"),
             "{}",
             told(&short)
         );
@@ -250,7 +250,7 @@ mod tests {
         let cut = plan(&[("none", 2.0), ("input", 3.0), ("features", 1.5)], 100);
         assert_eq!(
             sent.explain(&cut).unwrap(),
-            "the frozen layers, 42.1 MB, took 3.10 s to send: paid back after 7 iterations against 'none'"
+            "sending the frozen layers (42.1 MB) took 3.10 s: paid back after 7 iterations against 'none'"
         );
         for unpaid in [
             plan(&[("none", 1.0), ("features", 1.5)], 100),
@@ -258,7 +258,7 @@ mod tests {
         ] {
             assert_eq!(
                 sent.explain(&unpaid).unwrap(),
-                "the frozen layers, 42.1 MB, took 3.10 s to send"
+                "sending the frozen layers (42.1 MB) took 3.10 s"
             );
         }
         assert_eq!(Layers::OnHosts.explain(&cut), None);

@@ -39,5 +39,5 @@ pub use simulate::{Simulation, SimulationError};
 pub use stages::Stages;
 pub use summary::{Summary, SummaryRow};
 pub(crate) use survey::{Slowdown, Survey};
-pub(crate) use text::{few, rate};
+pub(crate) use text::{list_first, rate};
 pub(crate) use trainer_profile::TrainerProfile;

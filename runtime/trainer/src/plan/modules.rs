@@ -8,7 +8,7 @@ pub struct Modules(HashMap<String, String>);
 
 impl Modules {
     /// Of all cuts.
-    pub fn of(network: &Network) -> Self {
+    pub fn from_network(network: &Network) -> Self {
         let titles = network.cuts.iter().map(|cut| (&cut.name, network.title(cut)));
         let other = titles.filter(|(cut, title)| cut != title);
         Self(
@@ -27,7 +27,7 @@ impl Modules {
     }
 
     /// `split` for people, with its module.
-    pub fn shown(&self, split: &Split) -> String {
+    pub fn label(&self, split: &Split) -> String {
         match self.at(split) {
             Some(module) => format!("{split} ({module})"),
             None => split.to_string(),
@@ -63,8 +63,8 @@ mod tests {
             cuts: vec![cut("add_239", &["layer4.0"]), cut("pooled", &[])],
             head: None,
         };
-        let modules = Modules::of(&network);
-        let shown = |split: &str| modules.shown(&Split::from(split));
+        let modules = Modules::from_network(&network);
+        let shown = |split: &str| modules.label(&Split::from(split));
         assert_eq!(shown("add_239"), "add_239 (layer4.0)");
         assert_eq!(shown("pooled"), "pooled");
         assert_eq!(shown("none"), "none");

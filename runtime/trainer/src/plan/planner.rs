@@ -2,7 +2,7 @@ use super::{
     Candidate, Chosen, Explanation, Layers, LinkPoint, Modules, Plan, Survey, UsableSplit, Workload,
     over_links, policy,
 };
-use crate::share::in_whole_grants;
+use crate::host_loads::in_whole_grants;
 use crate::{Flow, Policy, TrainerError};
 use frostline_client::Link;
 use frostline_wire::Split;

@@ -1,6 +1,6 @@
 //! Rules that choose a split: ours, and those of others to compare with.
 
-use super::text::few;
+use super::text::list_first;
 use super::ties;
 use super::{Ranked, Workload};
 use crate::{Policy, TrainerError};
@@ -16,11 +16,10 @@ const HAPI_IMAGES: f64 = 2500.0;
 pub(crate) fn unfit<'a>(policy: &Policy, splits: impl IntoIterator<Item = &'a Split>) -> String {
     let splits: Vec<String> = splits.into_iter().map(Split::to_string).collect();
     if splits.is_empty() {
-        return "there are no candidates".to_owned();
+        return "the list of candidates is empty".to_owned();
     }
     if *policy == Policy::HapiSize {
-        return "it compares cuts with the stored objects, and the split 'none' is not among the candidates: let it be one, or take another \
-                rule"
+        return "the rule compares cuts with the stored objects; add 'none' to the candidates, or choose another rule"
             .to_owned();
     }
     let names = RULES.into_iter().chain(splits.iter().map(String::as_str));
@@ -33,7 +32,7 @@ pub(crate) fn unfit<'a>(policy: &Policy, splits: impl IntoIterator<Item = &'a Sp
     format!(
         "{meant}the rules are {}; the candidates are {}",
         RULES.join(", "),
-        few(&splits)
+        list_first(&splits)
     )
 }
 

@@ -1,7 +1,7 @@
 //! Planning on measurements from a file, without host or data: what `frostline plan --json` printed, or others published.
 
 use super::policy::unfit;
-use super::text::few;
+use super::text::list_first;
 use super::{
     Candidate, Explanation, Layers, LinkPoint, Modules, Plan, Reuse, Stages, Summary, Workload, over_links,
 };
@@ -25,12 +25,12 @@ pub struct Simulation {
     /// Where nothing is known about requests, the first batch is taken to be extracted whole before it travels.
     #[serde(default = "whole")]
     request_share: f64,
-    candidates: Vec<Measured>,
+    candidates: Vec<CandidateTimes>,
 }
 
 /// One candidate: seconds and bytes of an iteration.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-struct Measured {
+struct CandidateTimes {
     split: Split,
     #[serde(default)]
     encoding: Encoding,
@@ -50,8 +50,7 @@ fn whole() -> f64 {
 pub enum SimulationError {
     /// It is no JSON of this form.
     #[error(
-        "it is no description of a simulation: {0}; give what `frostline plan --json` prints, or write one as runtime/trainer/docs/planning.md \
-         describes it"
+        "invalid simulation: {0}; use the output of `frostline plan --json`, or see runtime/trainer/docs/planning.md"
     )]
     Json(#[from] serde_json::Error),
     /// A figure cannot be.
@@ -65,7 +64,7 @@ pub enum SimulationError {
         must: &'static str,
     },
     /// Two candidates have the same split.
-    #[error("the split '{0}' is there twice")]
+    #[error("duplicate split '{0}'")]
     Twice(Split),
     /// The policy chooses none of the candidates.
     #[error("no candidate fits the policy '{policy}': {why}")]
@@ -76,7 +75,7 @@ pub enum SimulationError {
         why: String,
     },
     /// A split that is to be considered was not measured.
-    #[error("there are no measurements of the split '{split}': {why}")]
+    #[error("the split '{split}' was not measured: {why}")]
     NotMeasured {
         /// The split.
         split: Split,
@@ -98,7 +97,7 @@ impl Simulation {
 
     /// The same over a link that moves this many bytes per second.
     #[must_use]
-    pub fn over(mut self, link_bytes_per_second: f64) -> Self {
+    pub fn with_link(mut self, link_bytes_per_second: f64) -> Self {
         self.link_bytes_per_second = link_bytes_per_second;
         self
     }
@@ -107,12 +106,12 @@ impl Simulation {
     ///
     /// # Errors
     /// [`SimulationError::NotMeasured`].
-    pub fn among(mut self, splits: &[Split]) -> Result<Self, SimulationError> {
+    pub fn with_candidates(mut self, splits: &[Split]) -> Result<Self, SimulationError> {
         let missing = |split: &&Split| !self.splits().any(|measured| measured == *split);
         if let Some(split) = splits.iter().find(missing) {
             return Err(SimulationError::NotMeasured {
                 split: split.clone(),
-                why: self.what_there_is(split),
+                why: self.list_splits(split),
             });
         }
         self.candidates
@@ -124,7 +123,7 @@ impl Simulation {
         self.candidates.iter().map(|measured| &measured.split)
     }
 
-    fn what_there_is(&self, split: &Split) -> String {
+    fn list_splits(&self, split: &Split) -> String {
         let names: Vec<String> = self.splits().map(Split::to_string).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let name = split.to_string();
@@ -132,7 +131,7 @@ impl Simulation {
             [] => String::new(),
             similar => format!("did you mean {}? ", similar.join(" or ")),
         };
-        format!("{meant}there are {}", few(&names))
+        format!("{meant}measured: {}", list_first(&names))
     }
 
     fn check(&self) -> Result<(), SimulationError> {
@@ -208,7 +207,7 @@ impl Simulation {
 
     /// Where no step is given, the trainer's least time at any split: there it has the least to do beside the step.
     fn step_seconds(&self) -> f64 {
-        let least = |least: f64, measured: &Measured| least.min(measured.trainer_seconds);
+        let least = |least: f64, measured: &CandidateTimes| least.min(measured.trainer_seconds);
         self.candidates.iter().fold(f64::INFINITY, least)
     }
 
@@ -243,12 +242,12 @@ fn figure(what: impl Into<String>, value: impl ToString, must: &'static str) -> 
     }
 }
 
-impl Measured {
+impl CandidateTimes {
     fn check(&self, batch: usize) -> Result<(), SimulationError> {
         let of = |what: &str| format!("{what} of the split '{}'", self.split);
         let given = "given for an iteration, or as bytes_per_sample";
         let bytes = self.bytes_of(batch);
-        let bytes = bytes.ok_or_else(|| figure(of("bytes"), "not there", given))?;
+        let bytes = bytes.ok_or_else(|| figure(of("bytes"), "missing", given))?;
         let fields = [
             ("host_seconds", self.host_seconds),
             ("trainer_seconds", self.trainer_seconds),

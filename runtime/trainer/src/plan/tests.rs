@@ -155,7 +155,7 @@ fn hapis_sizes_are_those_of_2500_images_whatever_the_batch_is() {
     let cuts = candidates[1..].to_vec();
     assert_eq!(Plan::choose(cuts, &workload, &Policy::HapiSize), None);
     let why = unfit(&Policy::HapiSize, &[Split::from("early")]);
-    assert!(why.contains("'none' is not among the candidates"), "{why}");
+    assert!(why.contains("add 'none' to the candidates"), "{why}");
 }
 
 #[test]
@@ -312,11 +312,13 @@ fn what_a_plan_prints_can_be_planned_again() {
 #[test]
 fn a_simulation_takes_another_link_and_fewer_candidates() {
     let simulation = || Simulation::parse(documented()).unwrap();
-    assert_eq!(simulation().over(2e6).workload().link_bytes_per_second, 2e6);
-    let only = simulation().among(&[Split::None]).unwrap();
+    assert_eq!(simulation().with_link(2e6).workload().link_bytes_per_second, 2e6);
+    let only = simulation().with_candidates(&[Split::None]).unwrap();
     let (summary, _) = only.plan(&Policy::Auto).unwrap();
     assert_eq!(summary.candidates.len(), 1);
-    let error = simulation().among(&[Split::from("Features")]).unwrap_err();
+    let error = simulation()
+        .with_candidates(&[Split::from("Features")])
+        .unwrap_err();
     assert!(error.to_string().contains("did you mean features?"), "{error}");
     let mistyped = simulation().plan(&"hapi-tyme".parse().unwrap()).unwrap_err();
     assert!(
@@ -350,10 +352,7 @@ fn impossible_simulations_are_refused() {
     assert!(matches!(Simulation::parse("{"), Err(SimulationError::Json(_))));
     let without_bytes = with("1", "1", "a").replacen("\"bytes\":1", "\"byte\":1", 1);
     let error = Simulation::parse(&without_bytes).unwrap_err().to_string();
-    assert!(
-        error.contains("bytes of the split 'none' is not there"),
-        "{error}"
-    );
+    assert!(error.contains("bytes of the split 'none' is missing"), "{error}");
     let empty = r#"{"link_bytes_per_second":1,"batch":1,"iterations":1,"candidates":[]}"#;
     assert!(matches!(
         Simulation::parse(empty).unwrap().plan(&Policy::Auto),

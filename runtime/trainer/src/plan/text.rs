@@ -33,7 +33,7 @@ pub(crate) fn ordinal(number: u64) -> String {
 }
 
 /// Names for a message, at most a dozen of them.
-pub(crate) fn few(names: &[&str]) -> String {
+pub(crate) fn list_first(names: &[&str]) -> String {
     const MOST: usize = 12;
     match names.get(..MOST) {
         Some(first) if names.len() > MOST => format!("{} and {} more", first.join(", "), names.len() - MOST),

@@ -17,16 +17,16 @@ pub struct Prediction {
 #[serde(rename_all = "lowercase")]
 pub enum Answer {
     /// The most likely classes, the likeliest first.
-    Classes(Vec<Likely>),
+    Classes(Vec<ClassProbability>),
     /// Every label, in the order of the outputs.
-    Labels(Vec<Flagged>),
+    Labels(Vec<LabelAnswer>),
     /// Every number, in the order of the outputs.
-    Targets(Vec<Estimated>),
+    Targets(Vec<TargetValue>),
 }
 
 /// A class that an image may be of.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Likely {
+pub struct ClassProbability {
     /// Its name.
     pub class: String,
     /// How likely it is, 0 to 1.
@@ -35,7 +35,7 @@ pub struct Likely {
 
 /// A label that an image has or not.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Flagged {
+pub struct LabelAnswer {
     /// Its name.
     pub label: String,
     /// Whether the image has it: whether that is more likely than not.
@@ -46,7 +46,7 @@ pub struct Flagged {
 
 /// A number that is said of an image.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Estimated {
+pub struct TargetValue {
     /// Its name.
     pub target: String,
     /// What it is.
@@ -60,14 +60,14 @@ impl Answer {
     /// Says so where the scores are no numbers.
     pub(super) fn of(row: &[f32], task: Task, names: &[String], most: usize) -> Result<Self, String> {
         if !row.iter().all(|score| score.is_finite()) {
-            return Err("the model's outputs for it are no finite numbers".to_owned());
+            return Err("the model's outputs are NaN or infinite".to_owned());
         }
         let each = || names.iter().cloned().zip(row.iter().copied());
         Ok(match task {
             Task::Classes => {
-                let softmax = Softmax::of(row);
+                let softmax = Softmax::from_row(row);
                 let likely = |place: usize| {
-                    Some(Likely {
+                    Some(ClassProbability {
                         class: names.get(place)?.clone(),
                         probability: softmax.probability(*row.get(place)?),
                     })
@@ -75,7 +75,7 @@ impl Answer {
                 Self::Classes(top(row, most).into_iter().filter_map(likely).collect())
             }
             Task::Labels => {
-                let flagged = |(label, score)| Flagged {
+                let flagged = |(label, score)| LabelAnswer {
                     label,
                     yes: is_yes(score),
                     probability: sigmoid(score),
@@ -83,7 +83,7 @@ impl Answer {
                 Self::Labels(each().map(flagged).collect())
             }
             Task::Numbers => {
-                let estimated = |(target, value)| Estimated { target, value };
+                let estimated = |(target, value)| TargetValue { target, value };
                 Self::Targets(each().map(estimated).collect())
             }
         })

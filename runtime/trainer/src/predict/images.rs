@@ -1,4 +1,4 @@
-use super::walk::{Found, Walk};
+use super::walk::{Walk, WalkItem};
 use crate::TrainerError;
 use crate::compute::blocking;
 use frostline_images::{DecodeLimits, DecodePool, load, normalise};
@@ -15,13 +15,13 @@ const MOST_BYTES: u64 = 256 << 20;
 
 /// Images as network input, a batch at a time, loaded ahead.
 pub(super) struct Images {
-    batches: mpsc::Receiver<Loaded>,
+    batches: mpsc::Receiver<LoadedImages>,
     /// There until it has ended.
     driver: Option<AbortOnDropHandle<Result<(), TrainerError>>>,
 }
 
 /// A batch of images.
-pub(super) struct Loaded {
+pub(super) struct LoadedImages {
     /// Every path, and what is wrong with it.
     pub(super) outcomes: Vec<(PathBuf, Result<(), String>)>,
     /// `f32[n, 3, h, w]` of the good ones, in their order; none where there are none.
@@ -47,7 +47,7 @@ impl Images {
     }
 
     /// The next batch; none after the last.
-    pub(super) async fn next(&mut self) -> Result<Option<Loaded>, TrainerError> {
+    pub(super) async fn next(&mut self) -> Result<Option<LoadedImages>, TrainerError> {
         if let Some(batch) = self.batches.recv().await {
             return Ok(Some(batch));
         }
@@ -65,10 +65,10 @@ async fn run(
     batch: usize,
     pixels: PixelSpec,
     decoders: DecodePool,
-    to: mpsc::Sender<Loaded>,
+    to: mpsc::Sender<LoadedImages>,
 ) -> Result<(), TrainerError> {
     loop {
-        let found: Vec<Found>;
+        let found: Vec<WalkItem>;
         (walk, found) = blocking(move || {
             let found = walk.by_ref().take(batch).collect();
             Ok((walk, found))
@@ -93,7 +93,7 @@ async fn run(
 /// An image's pixels, `u8[3, h, w]`.
 type Cropped = (PathBuf, Result<Vec<u8>, String>);
 
-async fn crop(found: Found, pixels: PixelSpec, decoders: &DecodePool) -> Cropped {
+async fn crop(found: WalkItem, pixels: PixelSpec, decoders: &DecodePool) -> Cropped {
     let path = match found {
         Ok(path) => path,
         Err((path, why)) => return (path, Err(why)),
@@ -101,7 +101,7 @@ async fn crop(found: Found, pixels: PixelSpec, decoders: &DecodePool) -> Cropped
     let file = path.clone();
     let bytes = match blocking(move || Ok(read(&file))).await {
         Ok(Ok(bytes)) => bytes,
-        Ok(Err(error)) => return (path, Err(format!("cannot be read: {error}"))),
+        Ok(Err(error)) => return (path, Err(format!("cannot read the file: {error}"))),
         Err(error) => return (path, Err(error.to_string())),
     };
     let decoded = decoders
@@ -118,13 +118,13 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     if bytes.len() as u64 > MOST_BYTES {
         let most = MOST_BYTES >> 20;
         return Err(io::Error::other(format!(
-            "the file is larger than {most} MiB, which is the most; scale the image down"
+            "the file exceeds the limit of {most} MiB; scale the image down"
         )));
     }
     Ok(bytes)
 }
 
-fn together(crops: Vec<Cropped>, pixels: &PixelSpec) -> Result<Loaded, TrainerError> {
+fn together(crops: Vec<Cropped>, pixels: &PixelSpec) -> Result<LoadedImages, TrainerError> {
     let (mut outcomes, mut rows, mut count) = (Vec::with_capacity(crops.len()), Vec::new(), 0);
     for (path, crop) in crops {
         let outcome = crop.map(|crop| {
@@ -134,14 +134,14 @@ fn together(crops: Vec<Cropped>, pixels: &PixelSpec) -> Result<Loaded, TrainerEr
         outcomes.push((path, outcome));
     }
     if count == 0 {
-        return Ok(Loaded { outcomes, rows: None });
+        return Ok(LoadedImages { outcomes, rows: None });
     }
     let shape = Shape::new(pixels.sample_shape()).batched(count);
     let rows = Tensor::new(shape, Data::U8(rows))?;
     let rows = normalise(&rows, pixels).map_err(|error| TrainerError::Preprocess {
         source: OpError::from(error),
     })?;
-    Ok(Loaded {
+    Ok(LoadedImages {
         outcomes,
         rows: Some(rows),
     })

@@ -4,7 +4,7 @@ mod answer;
 mod images;
 mod walk;
 
-pub use answer::{Answer, Estimated, Flagged, Likely, Prediction};
+pub use answer::{Answer, ClassProbability, LabelAnswer, Prediction, TargetValue};
 
 use crate::compute::{Dedicated, Forward, blocking, session_options};
 use crate::evaluation::Scorer;
@@ -13,11 +13,11 @@ use frostline_client::Task;
 use frostline_engine::{Device, Interrupt};
 use frostline_graph::{Model, Network};
 use frostline_tensor::PixelSpec;
-use images::{Images, Loaded};
+use images::{Images, LoadedImages};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// What `frostline predict` is told.
+/// The settings of `frostline predict`.
 #[derive(Debug, Clone)]
 pub struct PredictionJob {
     /// The network, usually a tuned one that carries its classes and preprocessing; outputs without names are called `output 17`, from 0.
@@ -47,13 +47,13 @@ pub struct Predictor {
 }
 
 impl Predictor {
-    /// Opens the model, and begins to read.
+    /// Opens the model, and starts reading.
     ///
     /// # Errors
     /// [`TrainerError`]: for a model that takes no images, or images that only a guest can make.
     pub async fn open(job: PredictionJob) -> Result<Self, TrainerError> {
         SettingError::at_least_one("the batch size", job.batch)?;
-        SettingError::at_least_one("the number of classes to tell", job.top)?;
+        SettingError::at_least_one("the number of classes", job.top)?;
         let PredictionJob {
             model,
             paths,
@@ -88,9 +88,9 @@ impl Predictor {
     /// What the model says of the next images, in their order; nothing after the last.
     ///
     /// # Errors
-    /// [`TrainerError`] where the engine fails. What is wrong with an image is told in its place.
+    /// [`TrainerError`] where the engine fails. A bad image has its error in its place.
     pub async fn next(&mut self) -> Result<Option<Vec<Prediction>>, TrainerError> {
-        let Some(Loaded { outcomes, rows }) = self.images.next().await? else {
+        let Some(LoadedImages { outcomes, rows }) = self.images.next().await? else {
             return Ok(None);
         };
         let answers = match rows {
@@ -109,7 +109,7 @@ impl Predictor {
             }
         };
         let mut answers: std::vec::IntoIter<_> = answers.into_iter();
-        let none = || Err("the model has no output for it".to_owned());
+        let none = || Err("the model returned no output".to_owned());
         let prediction = |(path, outcome): (PathBuf, Result<(), String>)| Prediction {
             path,
             answer: outcome.and_then(|()| answers.next().unwrap_or_else(none)),

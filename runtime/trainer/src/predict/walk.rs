@@ -22,17 +22,17 @@ struct Folder {
     path: PathBuf,
     /// Where it really lies, so that a link to where one already is is found.
     real: PathBuf,
-    entries: IntoIter<Entry>,
+    entries: IntoIter<WalkEntry>,
 }
 
 #[derive(PartialEq, Eq)]
-struct Entry {
+struct WalkEntry {
     name: OsString,
     folder: bool,
 }
 
 /// An image, or a path that leads to none and why.
-pub(super) type Found = Result<PathBuf, (PathBuf, String)>;
+pub(super) type WalkItem = Result<PathBuf, (PathBuf, String)>;
 
 impl Walk {
     pub(super) fn new(paths: Vec<PathBuf>) -> Self {
@@ -43,7 +43,7 @@ impl Walk {
         }
     }
 
-    fn begin(&mut self, path: PathBuf) -> Option<Found> {
+    fn begin(&mut self, path: PathBuf) -> Option<WalkItem> {
         self.found = false;
         match fs::metadata(&path) {
             Ok(metadata) if metadata.is_dir() => self.enter(path),
@@ -56,11 +56,11 @@ impl Walk {
     }
 
     /// Goes into a folder; something is found only where that is not possible.
-    fn enter(&mut self, path: PathBuf) -> Option<Found> {
+    fn enter(&mut self, path: PathBuf) -> Option<WalkItem> {
         let opened = fs::canonicalize(&path).and_then(|real| Ok((real, entries(&path)?)));
         let refused = match opened {
             Ok((real, _)) if self.within.iter().any(|folder| folder.real == real) => {
-                "it is a link to a folder that it lies in; remove the link".to_owned()
+                "symlink loop: the link points to its own parent folder; remove the link".to_owned()
             }
             Ok((real, entries)) => {
                 let entries = entries.into_iter();
@@ -73,11 +73,11 @@ impl Walk {
         Some(Err((path, refused)))
     }
 
-    fn leave(&mut self) -> Option<Found> {
+    fn leave(&mut self) -> Option<WalkItem> {
         let folder = self.within.pop()?;
         (self.within.is_empty() && !self.found).then(|| {
             let why = format!(
-                "the folder has no image (.{})",
+                "the folder contains no image (.{})",
                 frostline_images::EXTENSIONS.join(", .")
             );
             Err((folder.path, why))
@@ -86,9 +86,9 @@ impl Walk {
 }
 
 impl Iterator for Walk {
-    type Item = Found;
+    type Item = WalkItem;
 
-    fn next(&mut self) -> Option<Found> {
+    fn next(&mut self) -> Option<WalkItem> {
         loop {
             let found = match self.within.last_mut() {
                 None => {
@@ -97,11 +97,11 @@ impl Iterator for Walk {
                 }
                 Some(folder) => match folder.entries.next() {
                     None => self.leave(),
-                    Some(Entry { name, folder: true }) => {
+                    Some(WalkEntry { name, folder: true }) => {
                         let path = folder.path.join(name);
                         self.enter(path)
                     }
-                    Some(Entry { name, .. }) => {
+                    Some(WalkEntry { name, .. }) => {
                         self.found = true;
                         Some(Ok(folder.path.join(name)))
                     }
@@ -115,7 +115,7 @@ impl Iterator for Walk {
 }
 
 /// The folders and images in a folder, as a listing of a store orders them.
-fn entries(folder: &Path) -> io::Result<Vec<Entry>> {
+fn entries(folder: &Path) -> io::Result<Vec<WalkEntry>> {
     let mut entries = Vec::new();
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -129,7 +129,7 @@ fn entries(folder: &Path) -> io::Result<Vec<Entry>> {
         let text = name.to_string_lossy();
         if !text.starts_with('.') && (is_folder || is_image_name(&text)) {
             drop(text);
-            entries.push(Entry {
+            entries.push(WalkEntry {
                 name,
                 folder: is_folder,
             });
@@ -139,7 +139,7 @@ fn entries(folder: &Path) -> io::Result<Vec<Entry>> {
     Ok(entries)
 }
 
-impl Entry {
+impl WalkEntry {
     /// What of a key the order depends on: a folder's goes on after its name.
     fn key(&self) -> impl Iterator<Item = &u8> {
         let end: &[u8] = if self.folder { b"/" } else { b"" };
@@ -150,10 +150,10 @@ impl Entry {
 fn unreadable(path: &Path, error: &io::Error) -> String {
     if path.to_string_lossy().contains("://") {
         return format!(
-            "cannot be read: {error}; only files and folders of this machine are predicted, `frostline eval` reads stores"
+            "cannot read it: {error}; predict reads local files and folders, `frostline eval` reads stores"
         );
     }
-    format!("cannot be read: {error}")
+    format!("cannot read it: {error}")
 }
 
 #[cfg(test)]

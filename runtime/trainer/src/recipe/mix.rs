@@ -92,10 +92,10 @@ fn cut(rows: &Tensor, targets: &Tensor, own: f64, centre: [f64; 2]) -> Result<[T
         return Err(TrainerError::from(SettingError {
             what: "cutmix_alpha",
             value: format!(
-                "above 0, but rows at the freeze cut are {:?}",
+                "above 0, features at the freeze cut are {:?}",
                 rows.shape().dims()
             ),
-            must: "CutMix needs maps there; use mixup_alpha".to_owned(),
+            must: "CutMix requires feature maps; use mixup_alpha".to_owned(),
         }));
     };
     let half = 0.5 * (1.0 - own).sqrt();

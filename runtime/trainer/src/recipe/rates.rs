@@ -19,7 +19,7 @@ pub(crate) fn factors<'a>(
     let mut factors = BTreeMap::new();
     for weight in weights.clone() {
         let (group, rate) = group(groups, weight, heads).ok_or_else(|| TrainerError::Groups {
-            reason: format!("weight '{weight}' is in none of them; add {REST}"),
+            reason: format!("weight '{weight}' is in no group; add {REST}"),
         })?;
         used.push(group);
         factors.insert(weight.to_owned(), rate / most);
@@ -31,7 +31,7 @@ pub(crate) fn factors<'a>(
             let known: Vec<&str> = weights.take(6).collect();
             Err(TrainerError::Groups {
                 reason: format!(
-                    "no weight that is trained is in '{empty}'; groups are {HEAD}, {REST} and how weights' names begin, as in {}",
+                    "the group '{empty}' contains no trained weight; groups are {HEAD}, {REST} and prefixes of weight names, such as {}",
                     known.join(", ")
                 ),
             })
@@ -92,7 +92,7 @@ mod tests {
             factors("head=0.1")
                 .unwrap_err()
                 .to_string()
-                .contains("'layer4.0.w' is in none")
+                .contains("'layer4.0.w' is in no group")
         );
         assert!(
             factors("head=0.1,rest=0.1,layer9=1")

@@ -11,7 +11,7 @@ pub(crate) struct Views {
 
 impl Views {
     /// The view of an epoch, from 1 on; `None` where samples are as they are.
-    pub(crate) fn of(&self, epoch: u32) -> Option<View> {
+    pub(crate) fn for_epoch(&self, epoch: u32) -> Option<View> {
         if self.augmentation.is_none() {
             return None;
         }
@@ -29,11 +29,13 @@ impl Views {
     }
 
     /// The views of these epochs that come again, each once; `None` among them is samples as they are.
-    pub(crate) fn kept(&self, epochs: u32) -> Vec<Option<View>> {
+    pub(crate) fn cacheable(&self, epochs: u32) -> Vec<Option<View>> {
         match (self.augmentation.is_none(), self.different) {
             (true, _) => vec![None],
             (false, None) => Vec::new(),
-            (false, Some(different)) => (1..=different.min(epochs)).map(|epoch| self.of(epoch)).collect(),
+            (false, Some(different)) => (1..=different.min(epochs))
+                .map(|epoch| self.for_epoch(epoch))
+                .collect(),
         }
     }
 }
@@ -52,19 +54,19 @@ mod tests {
             seed: 7,
             different,
         };
-        let numbers = |different| (1..=5).map(move |epoch| views(different).of(epoch).unwrap().number);
+        let numbers = |different| (1..=5).map(move |epoch| views(different).for_epoch(epoch).unwrap().number);
         assert!(numbers(None).eq(1..=5));
         assert!(numbers(Some(2)).eq([1, 0, 1, 0, 1]));
         assert!(numbers(Some(1)).eq([0; 5]));
-        assert_eq!(views(None).of(1).unwrap().seed, 7);
-        assert_eq!(Views::default().of(1), None);
-        assert_eq!(Views::default().kept(9), [None]);
-        assert_eq!(views(None).kept(9), []);
+        assert_eq!(views(None).for_epoch(1).unwrap().seed, 7);
+        assert_eq!(Views::default().for_epoch(1), None);
+        assert_eq!(Views::default().cacheable(9), [None]);
+        assert_eq!(views(None).cacheable(9), []);
         assert_eq!(
-            views(Some(2)).kept(9),
-            [views(Some(2)).of(1), views(Some(2)).of(2)]
+            views(Some(2)).cacheable(9),
+            [views(Some(2)).for_epoch(1), views(Some(2)).for_epoch(2)]
         );
-        assert_eq!(views(Some(20)).kept(9).len(), 9);
+        assert_eq!(views(Some(20)).cacheable(9).len(), 9);
         assert!(views(Some(2)).repeat() && Views::default().repeat() && !views(None).repeat());
     }
 }

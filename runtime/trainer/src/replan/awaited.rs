@@ -12,7 +12,7 @@ use tokio_util::task::AbortOnDropHandle;
 const FIRST: Duration = Duration::from_secs(30);
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// A profile that was not to be had when the job began, and is asked for again beside it. Ends when it is dropped.
+/// A profile that was unavailable when the job started, and is requested again in the background. Stops on drop.
 pub(crate) struct AwaitedProfile {
     coming: oneshot::Receiver<Profile>,
     _asking: AbortOnDropHandle<()>,

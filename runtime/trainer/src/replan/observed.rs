@@ -1,4 +1,4 @@
-//! What iterations show of the tiers, against what was measured of them.
+//! Compares the measured iterations with the profiles of host, link and trainer.
 
 use crate::plan::{Bottleneck, Candidate, Planner};
 
@@ -48,7 +48,7 @@ pub(super) struct Observed {
 
 impl Observed {
     /// What `iterations`, added up, show at `present`.
-    pub(super) fn of(iterations: &Iteration, present: &Candidate, planner: &Planner) -> Self {
+    pub(super) fn from_iterations(iterations: &Iteration, present: &Candidate, planner: &Planner) -> Self {
         let Planner { survey, workload, .. } = planner;
         let full = workload.batch as f64 / iterations.samples.max(1) as f64;
         let took = (iterations.waited + iterations.computed) * full;

@@ -93,7 +93,11 @@ impl Replanner {
             return None;
         }
         let together = self.bunch.add(*iteration)?;
-        self.learn(&Observed::of(&together, &self.present, &self.planner));
+        self.learn(&Observed::from_iterations(
+            &together,
+            &self.present,
+            &self.planner,
+        ));
         if self.planner.policy != Policy::Auto || !self.trainer.is_full() || left == 0 {
             return None;
         }
@@ -155,12 +159,12 @@ impl Replanner {
     fn change(&self, best: &Ranked) -> Change {
         let (workload, slowdown) = (&self.planner.workload, self.planner.survey.slowdown);
         let now = workload.predict(&self.present.stages);
-        let shown = |split| self.planner.modules.shown(split);
+        let shown = |split| self.planner.modules.label(split);
         let reason = format!(
-            "the {} bounds '{}' in {} at {:.2} s an iteration; '{}' in {} would take {:.2} s (link {}, host {:.1} times its profile, trainer {:.1} times)",
-            now.bottleneck,
+            "'{}' in {} is bound by the {} at {:.2} s per iteration; '{}' in {} would take {:.2} s (link {}, host {:.1}x its profile, trainer {:.1}x)",
             shown(&self.present.split),
             self.present.encoding,
+            now.bottleneck,
             now.steady_seconds,
             shown(&best.candidate.split),
             best.candidate.encoding,

@@ -7,7 +7,7 @@ use crate::{Event, Events, ProfileState};
 /// Watches a split while the job runs.
 pub(crate) struct Watch {
     replanner: Replanner,
-    /// Away where the hosts were measured before the start, or never will be.
+    /// `None` if the hosts were measured before the start, or never will be.
     awaited: Option<AwaitedProfile>,
     /// Whether the hosts are taken to be like this machine.
     guessed: bool,
@@ -49,12 +49,12 @@ impl Watch {
         self.replanner.fetching_after(done)
     }
 
-    /// Takes in an iteration that fetched all of its rows and says whether to change the split; `left` iterations that fetch are to come.
+    /// Adds an iteration that fetched all of its rows, and decides whether to change the split; `left` iterations that fetch are to come.
     pub(crate) fn saw(&mut self, iteration: &Iteration, left: u64) -> Option<Change> {
         if let Some(profile) = self.awaited.as_mut().and_then(AwaitedProfile::came) {
             (self.awaited, self.guessed) = (None, false);
             let reason = format!(
-                "the hosts' profile is there (measured in {:.1} s): the plan rests on it from now on",
+                "profile received from the hosts (measured in {:.1} s); the plan uses it from now on",
                 profile.measured_in_seconds
             );
             self.replanner.profiled(profile);
@@ -66,7 +66,7 @@ impl Watch {
         self.replanner.saw(iteration, left)
     }
 
-    /// The job goes on with this candidate.
+    /// The job changed to this candidate.
     pub(crate) fn start(&mut self, candidate: Candidate) {
         self.replanner.start(candidate);
     }

@@ -1,9 +1,9 @@
 //! The split of a job, and what watches over it.
 
 use super::context::Setup;
-use super::measure::Measured;
+use super::measure::Measurements;
 use super::prepared::Prepared;
-use super::provide::{FrozenLayers, Provided};
+use super::provide::{FrozenLayers, ProvidedSetup};
 use crate::offer::Offer;
 use crate::plan::{Chosen, Layers, Planner};
 use crate::replan::{AwaitedProfile, Watch};
@@ -12,9 +12,9 @@ use frostline_client::ClientError;
 use frostline_wire::ErrorClass;
 
 /// A split, and what watches over it where it was planned.
-type Watched = (Chosen, Option<Watch>);
+type WatchedSplit = (Chosen, Option<Watch>);
 
-impl Provided<'_> {
+impl ProvidedSetup<'_> {
     /// Chooses the split, and with that the job is prepared.
     ///
     /// # Errors
@@ -28,30 +28,30 @@ impl Provided<'_> {
         let pushes = matches!(frozen, FrozenLayers::OnHosts(_));
         let watched = match frozen {
             FrozenLayers::Refused(why) => (offer.without_layers(&why)?, None),
-            FrozenLayers::Kept(planner) => setup.watched(*planner)?,
+            FrozenLayers::OnTrainer(planner) => setup.watched(*planner)?,
             FrozenLayers::OnHosts(layers) => match &setup.job.spec.split {
                 Policy::Fixed(split) if !setup.measure => (offer.fixed(split)?, None),
                 _ => setup.plan(&offer, layers).await?,
             },
         };
-        setup.keep(watched.0.encoding, &watched.0.split).await?;
+        setup.open_features(watched.0.encoding, &watched.0.split).await?;
         Ok(Prepared::new(setup, offer, pushes, watched))
     }
 }
 
 impl Setup<'_> {
-    /// A split by the job's policy. Without the hosts' profile a job starts by the rule of bytes, with the hosts taken to be like this
-    /// machine until it is seen what they do; where nothing can be measured at all, it stays there.
-    async fn plan(&self, offer: &Offer, layers: Layers) -> Result<Watched, TrainerError> {
+    /// A split by the job's policy. Without the hosts' profile a job starts at the split with the fewest bytes, and the hosts are assumed like
+    /// this machine until observed; where nothing can be measured at all, it stays there.
+    async fn plan(&self, offer: &Offer, layers: Layers) -> Result<WatchedSplit, TrainerError> {
         let by_bytes = |splits, why: &str| Ok((offer.by_bytes(&self.job.spec.split, splits, why)?, None));
         let splits = self.fitting(offer)?;
         let (Some(on_hosts), Some(_)) = (&offer.on_hosts, offer.pixels()) else {
-            let why = "nothing was measured, because the guest makes the network's input itself";
+            let why = "no measurement: the guest makes the network's input";
             return by_bytes(&splits, why);
         };
         let splits = self.worthwhile(splits)?;
         let request = self.profile_request(on_hosts, &splits);
-        let Measured {
+        let Measurements {
             mut planner,
             lacking,
             profiled,
@@ -64,9 +64,7 @@ impl Setup<'_> {
             return self.watched(planner);
         };
         if profiled {
-            self.tell_missing(format!(
-                "{error}; taken to be no slower than the slowest of the others"
-            ));
+            self.tell_missing(format!("{error}; assumed no slower than the slowest other host"));
             return self.watched(planner);
         }
         if refuses_layers(error) && self.needs_no_host() {
@@ -74,32 +72,28 @@ impl Setup<'_> {
         }
         let again = lacking.iter().all(ClientError::may_pass_later);
         let awaited = again.then(|| AwaitedProfile::ask(&self.measuring, request, self.events));
-        self.guess(offer, planner, error, awaited)
+        self.start_unprofiled(offer, planner, error, awaited)
     }
 
     /// The planner's choice.
-    fn watched(&self, planner: Planner) -> Result<Watched, TrainerError> {
+    fn watched(&self, planner: Planner) -> Result<WatchedSplit, TrainerError> {
         let (first, chosen) = planner.choose()?;
         Ok((chosen, Some(Watch::measured(planner, first, self.events))))
     }
 
-    /// The split by the rule of bytes, because of `error`, as a planner asks for it that takes the hosts to be like this machine.
-    fn guess(
+    /// The split with the fewest bytes, because of `error`, for a planner that assumes the hosts are like this machine.
+    fn start_unprofiled(
         &self,
         offer: &Offer,
         planner: Planner,
         error: &ClientError,
         awaited: Option<AwaitedProfile>,
-    ) -> Result<Watched, TrainerError> {
-        let then = if awaited.is_some() {
-            "; they are asked again meanwhile"
-        } else {
-            ""
-        };
+    ) -> Result<WatchedSplit, TrainerError> {
+        let then = if awaited.is_some() { "; retrying" } else { "" };
         self.tell_missing(format!(
-            "the hosts have no profile ({error}): the job starts by the rule of bytes, and measures while it runs{then}"
+            "no profile from the hosts: {error}; starting at the smallest cut, measuring during the job{then}"
         ));
-        let why = format!("the hosts have no profile: {error}");
+        let why = format!("no profile from the hosts: {error}");
         let chosen = offer.by_bytes(&self.job.spec.split, &planner.splits, &why)?;
         let Some(first) = planner.candidate(&chosen.split) else {
             return Ok((chosen, None));
@@ -116,7 +110,7 @@ impl Setup<'_> {
     }
 }
 
-/// Whether a host says that it does not take these layers, or cannot run them, whoever asks and whenever.
+/// Whether a host permanently refuses these layers.
 fn refuses_layers(error: &ClientError) -> bool {
     matches!(
         error,

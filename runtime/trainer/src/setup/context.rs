@@ -1,10 +1,10 @@
 use super::data::Data;
 use super::network::DividedNetwork;
 use crate::guest::stock_description;
+use crate::host_loads::{HostLoads, in_whole_grants};
 use crate::offer::Offer;
 use crate::pipeline::Part;
 use crate::plan::{Layers, Modules, Planner, Reuse, Survey, TrainerProfile, UsableSplit, Workload};
-use crate::share::{Share, in_whole_grants};
 use crate::upload::{OnHosts, Upload};
 use crate::{Events, Flow, Job, Policy, TrainerError};
 use frostline_client::{Hosts, Link};
@@ -46,15 +46,15 @@ pub(super) struct LinkAndTrainer {
 
 impl<'a> Setup<'a> {
     /// Lists the data and divides the network.
-    pub(super) async fn begin(
+    pub(super) async fn new(
         job: &'a Job,
         measure: bool,
         hosts: &'a Hosts,
         events: &'a Events,
     ) -> Result<Self, TrainerError> {
         let data = Data::list(job, hosts, events).await?;
-        let network = DividedNetwork::of(job, &data.outputs).await?;
-        let grant = Share::ask(hosts).await.grant();
+        let network = DividedNetwork::build(job, &data.outputs).await?;
+        let grant = HostLoads::ask(hosts).await.grant();
         Ok(Self {
             job,
             measure,
@@ -188,7 +188,7 @@ impl<'a> Setup<'a> {
             most: self.flow,
             grant: self.grant,
             layers: Layers::default(),
-            modules: Modules::of(&self.network.network),
+            modules: Modules::from_network(&self.network.network),
         }
     }
 }

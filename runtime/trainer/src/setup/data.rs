@@ -1,6 +1,6 @@
 use crate::compute::blocking;
 use crate::evaluation::labels;
-use crate::evaluation::{Division, Listed};
+use crate::evaluation::{Division, ListedSamples};
 use crate::measure::mean_size;
 use crate::pipeline::{FeedPlan, Part};
 use crate::recipe::views;
@@ -57,7 +57,7 @@ impl Data {
         });
         Ok(Self {
             outputs: outputs(&dataset),
-            division: Division::of(&dataset, job.spec.validation, job.spec.division_seed()),
+            division: Division::from_dataset(&dataset, job.spec.validation, job.spec.division_seed()),
             classes: dataset.classes,
             feed,
             object_bytes,
@@ -109,7 +109,7 @@ fn divide(
     listing: Listing,
     table: Option<LabelTable>,
 ) -> Result<(Dataset, FeedPlan, u64), TrainerError> {
-    let data = Listed {
+    let data = ListedSamples {
         root: &job.spec.data,
         listing,
         table,
@@ -120,8 +120,7 @@ fn divide(
         return Err(TrainerError::from(SettingError {
             what: "sampling",
             value: "balanced".to_owned(),
-            must: "samples with several labels have no class to draw by; leave it out, or take class_weights"
-                .to_owned(),
+            must: "multi-label samples have no class to draw by; remove it, or use class_weights".to_owned(),
         }));
     }
     let (train, validation) = (Arc::clone(&dataset.train), Arc::clone(&dataset.validation));

@@ -18,7 +18,7 @@ const SAMPLES: usize = 8;
 const WAIT_SECONDS: u64 = 30;
 
 /// A planner by what was measured.
-pub(super) struct Measured {
+pub(super) struct Measurements {
     pub(super) planner: Planner,
     /// Why hosts have no profile, by host; where none has one, they are taken to be like this machine.
     pub(super) lacking: Vec<ClientError>,
@@ -27,22 +27,22 @@ pub(super) struct Measured {
 }
 
 /// What has to be measured for any plan, and could not be.
-pub(super) enum Unmeasured {
+pub(super) enum MeasurementError {
     Link(TrainerError),
     /// Say for want of memory beside all else that this machine does. What the job needs as well will fail there again.
     Trainer(TrainerError),
 }
 
-impl Unmeasured {
-    /// Why the job goes on without a plan.
+impl MeasurementError {
+    /// Why the job continues without a plan.
     ///
     /// # Errors
     /// What happened, where it cannot.
     pub(super) fn reason(self) -> Result<String, TrainerError> {
         match self {
             Self::Link(error) if !may_serve(&error) => Err(error),
-            Self::Link(error) => Ok(format!("the link could not be measured: {error}")),
-            Self::Trainer(error) => Ok(format!("this machine could not be measured: {error}")),
+            Self::Link(error) => Ok(format!("cannot measure the link: {error}")),
+            Self::Trainer(error) => Ok(format!("cannot measure this machine: {error}")),
         }
     }
 }
@@ -60,14 +60,16 @@ impl Setup<'_> {
     /// Measures the link to all hosts, what the network takes there, and what it takes here; not again what was measured before.
     ///
     /// # Errors
-    /// [`Unmeasured`] when the link or this machine cannot be measured: then there is nothing to plan by.
+    /// [`MeasurementError`] when the link or this machine cannot be measured: then there is nothing to plan by.
     pub(super) async fn measure(
         &self,
         splits: &[UsableSplit],
         request: &ProfileRequest,
-    ) -> Result<Measured, Unmeasured> {
+    ) -> Result<Measurements, MeasurementError> {
         let (hosts, events) = (&self.measuring, self.events);
-        let reach = Reach::measure(hosts, events).await.map_err(Unmeasured::Link)?;
+        let reach = Reach::measure(hosts, events)
+            .await
+            .map_err(MeasurementError::Link)?;
         let (profile, lacking) = profiles(hosts, request, events).await;
         let LinkAndTrainer { link, trainer } = match self.measured.clone() {
             Some(measured) => measured,
@@ -75,7 +77,7 @@ impl Setup<'_> {
                 let trainer = self.measure_trainer(splits, &request.model.sha256).await;
                 LinkAndTrainer {
                     link: self.as_told(reach.link),
-                    trainer: trainer.map_err(Unmeasured::Trainer)?,
+                    trainer: trainer.map_err(MeasurementError::Trainer)?,
                 }
             }
         };
@@ -91,7 +93,7 @@ impl Setup<'_> {
             neighbours: reach.neighbours,
             slowdown: Slowdown::default(),
         };
-        Ok(Measured {
+        Ok(Measurements {
             planner: self.planner(survey, splits.to_vec(), link, shared_cores),
             lacking,
             profiled,
@@ -130,7 +132,7 @@ impl Setup<'_> {
             freeze: job.freeze.clone(),
             cuts: cuts(splits),
             pixels: self.network.pixels,
-            view: views(&job.spec.recipe).of(1),
+            view: views(&job.spec.recipe).for_epoch(1),
             batch: self.batch(),
             settings: step_settings(&job.spec.recipe),
             options: session_options(job.device, job.spec.threads),
@@ -151,7 +153,7 @@ impl Setup<'_> {
             parameters: self.network.parameters.clone(),
             cuts: self.profiled_cuts(splits),
             samples: RequestedSample::in_order(&self.data.feed.train.spread(SAMPLES)),
-            view: views(&self.job.spec.recipe).of(1),
+            view: views(&self.job.spec.recipe).for_epoch(1),
             wait_seconds: Some(WAIT_SECONDS),
         }
     }

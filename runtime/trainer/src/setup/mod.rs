@@ -1,25 +1,25 @@
 //! Everything that comes before a job's first batch. Its phases are types: the data are listed and the network is divided (`Setup`),
-//! the hosts have what the job needs there (`Provided`), the split is chosen (`Prepared`).
+//! the hosts have what the job needs there (`ProvidedSetup`), the split is chosen (`Prepared`).
 
+mod cached;
 mod choose;
 mod context;
 mod data;
-mod kept;
 mod layers;
 mod measure;
 mod network;
 mod prepared;
 mod provide;
 
+use crate::host_loads::in_whole_grants;
 use crate::plan::Layers;
-use crate::share::in_whole_grants;
 use crate::{Events, Flow, Job, TrainerError};
 use context::Setup;
 use frostline_client::Hosts;
 use frostline_tensor::Tensor;
 use frostline_wire::Split;
 pub(crate) use prepared::Prepared;
-use provide::{FrozenLayers, Provided};
+use provide::{FrozenLayers, ProvidedSetup};
 use tokio::sync::OnceCell;
 
 /// Does everything that comes before the first batch of a checked job.
@@ -31,7 +31,7 @@ pub(crate) async fn prepare(
     hosts: &Hosts,
     events: &Events,
 ) -> Result<Prepared, TrainerError> {
-    let setup = Setup::begin(job, measure, hosts, events).await?;
+    let setup = Setup::new(job, measure, hosts, events).await?;
     let setup = match setup.reuse().await? {
         Ok(prepared) => {
             prepared.announce(events);
@@ -39,7 +39,7 @@ pub(crate) async fn prepare(
         }
         Err(setup) => setup,
     };
-    let provided = setup.provide().await?;
+    let provided = setup.provide_layers().await?;
     for freeze in job.spec.unfreeze.0.values() {
         provided.offer.frozen_up_to(freeze).usable()?;
     }
@@ -84,10 +84,10 @@ pub(crate) async fn unfreeze(
     };
     let prepared = if before.pushes {
         let frozen = FrozenLayers::OnHosts(Layers::default());
-        Provided { setup, offer, frozen }.choose().await?
+        ProvidedSetup { setup, offer, frozen }.choose().await?
     } else {
         let chosen = offer.fixed(&trained.split)?;
-        setup.keep(chosen.encoding, &chosen.split).await?;
+        setup.open_features(chosen.encoding, &chosen.split).await?;
         Prepared::new(setup, offer, false, (chosen, None))
     };
     prepared.announce(events);

@@ -30,7 +30,7 @@ pub(crate) struct DividedNetwork {
 
 impl DividedNetwork {
     /// Gives the network a head with these outputs, and divides it.
-    pub(super) async fn of(job: &Job, outputs: &Outputs) -> Result<Self, TrainerError> {
+    pub(super) async fn build(job: &Job, outputs: &Outputs) -> Result<Self, TrainerError> {
         let (job, outputs) = (job.clone(), outputs.clone());
         blocking(move || Self::divide(&job, &outputs)).await
     }
@@ -50,7 +50,7 @@ impl DividedNetwork {
             .spec
             .recipe
             .standardize
-            .then(|| LinearHead::of(&suffix, row))
+            .then(|| LinearHead::from_suffix(&suffix, row))
             .transpose()?;
         let numbers = outputs.numbers.clone();
         Ok(Self {

@@ -39,7 +39,7 @@ impl Prepared {
     ) -> Self {
         Self {
             suffix: setup.network.suffix_parts(setup.job, setup.batch()),
-            modules: Modules::of(&setup.network.network),
+            modules: Modules::from_network(&setup.network.network),
             data: setup.data,
             network: setup.network,
             pushes,
@@ -52,7 +52,7 @@ impl Prepared {
         }
     }
 
-    /// Tells where the network is divided.
+    /// Emits the split.
     pub(super) fn announce(&self, events: &Events) {
         events(Event::Split {
             split: self.chosen.split.clone(),

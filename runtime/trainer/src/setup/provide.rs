@@ -11,8 +11,8 @@ use frostline_client::ClientError;
 use frostline_graph::ModelLimits;
 use frostline_wire::{Description, ErrorClass, Split};
 
-/// A job of which the hosts have what it needs there.
-pub(super) struct Provided<'a> {
+/// A job whose guest and layers are on the hosts.
+pub(super) struct ProvidedSetup<'a> {
     pub(super) setup: Setup<'a>,
     pub(super) offer: Offer,
     pub(super) frozen: FrozenLayers,
@@ -23,14 +23,14 @@ pub(super) enum FrozenLayers {
     /// The hosts have them, or need none.
     OnHosts(Layers),
     /// They stay here, by this planner.
-    Kept(Box<Planner>),
-    /// The hosts refuse them for this reason, and the job can do without.
+    OnTrainer(Box<Planner>),
+    /// The hosts refuse them for this reason, and the job can run without.
     Refused(String),
 }
 
 impl<'a> Setup<'a> {
     /// Has the hosts take what the job needs there.
-    pub(super) async fn provide(mut self) -> Result<Provided<'a>, TrainerError> {
+    pub(super) async fn provide_layers(mut self) -> Result<ProvidedSetup<'a>, TrainerError> {
         let sent = match self.refused_anywhere().await? {
             Some(why) => Ok(self.refused(why)),
             None => self.send_layers().await,
@@ -47,7 +47,7 @@ impl<'a> Setup<'a> {
         if let Some(spec) = offer.pixels() {
             notes::check(&spec, &offer.network)?;
         }
-        Ok(Provided {
+        Ok(ProvidedSetup {
             setup: self,
             offer,
             frozen,
@@ -107,7 +107,7 @@ impl<'a> Setup<'a> {
             Some(first) => Some(self.send(first).await?.0),
             None => None,
         };
-        let kept = FrozenLayers::Kept(without.planner);
+        let kept = FrozenLayers::OnTrainer(without.planner);
         Ok((self.stock_offer(on_hosts), kept))
     }
 

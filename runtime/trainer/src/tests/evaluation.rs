@@ -136,7 +136,7 @@ async fn a_model_trained_on_a_guests_own_input_is_measured_on_that_input_or_not_
     )
     .await;
     assert!(
-        matches!(&events[0], Event::Warning { message } if message.contains("was told")),
+        matches!(&events[0], Event::Warning { message } if message.contains("had the parameters")),
         "{events:?}"
     );
 
@@ -188,7 +188,7 @@ async fn of_data_that_a_job_divided_only_what_it_held_out_is_measured_or_that_is
     let (others, events) = measure(&host, tuned.clone(), None).await;
     let others = others.unwrap();
     assert_eq!((others.samples, others.held_out), (28, false));
-    let warned = |event: &Event| matches!(event, Event::Warning { message } if message.contains("trained on may be among"));
+    let warned = |event: &Event| matches!(event, Event::Warning { message } if message.contains("evaluation may include samples"));
     assert!(events.iter().any(warned), "{events:?}");
 
     // Data with parts of their own say themselves what is measured.

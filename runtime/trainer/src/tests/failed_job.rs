@@ -140,7 +140,7 @@ async fn what_cannot_be_done_is_said_before_anything_is_trained() {
         "learning rate",
         "/nonexistent",
         "u8 is for pixels",
-        "objects travel as they are",
+        "objects are sent unchanged",
     ];
     assert_eq!(texts.len(), expected.len());
     for (text, expected) in texts.iter().zip(expected) {
@@ -175,7 +175,7 @@ async fn a_guest_rules_out_what_it_does_not_serve() {
         ..only(Activation::Faithful)
     };
     let text = refused(own, |job| job.spec.split = "input".parse().unwrap()).await;
-    assert!(text.contains("makes the network's input itself"), "{text}");
+    assert!(text.contains("the guest makes the network's input"), "{text}");
 }
 
 /// A long job that is told to stop by the event that `stops` it, and the folder it wrote to.
@@ -218,10 +218,10 @@ async fn a_job_cancelled_later_leaves_a_model_and_says_which() {
             first as fn(&Event) -> bool,
             (|_| ()) as fn(&mut Job),
             (1, 2),
-            "in the middle of an epoch",
+            "from the middle of an epoch",
         ),
         (later, |_| (), (3, 8), "the best so far"),
-        (later, last, (3, 8), "in the middle of an epoch"),
+        (later, last, (3, 8), "from the middle of an epoch"),
     ] {
         let (error, out) = cancelled(stops, change).await;
         let text = error.to_string();

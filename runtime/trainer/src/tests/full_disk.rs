@@ -53,13 +53,13 @@ async fn on_a_small_disk() {
     Model::read(&out).unwrap();
     for words in [
         "checkpoint: No space left",
-        "no more events are written",
+        "stopped writing events",
         "predictions.csv",
         "run/tuned.onnx",
     ] {
         assert!(said.iter().any(|line| line.contains(words)), "{words}: {said:#?}");
     }
-    let events = said.iter().filter(|line| line.contains("no more events"));
+    let events = said.iter().filter(|line| line.contains("stopped writing events"));
     assert_eq!(events.count(), 1, "{said:#?}");
     assert!(
         said.iter().all(|line| line.contains("No space left")),

@@ -79,7 +79,7 @@ fn start_with(
     let hosts = hosts.for_job(notices(&told));
     let bad = Arc::new(BadSamples::new(policy, Arc::clone(&told)));
     let fetcher = Fetcher::new(8, DecodePool::start(2).unwrap());
-    let steering = Arc::new(Steering::towards(source));
+    let steering = Arc::new(Steering::fixed(source));
     let feed = Feed::start(plan, fetcher, steering, hosts.clone(), Arc::clone(&bad))?;
     Ok(Setting {
         bad,

@@ -157,7 +157,7 @@ async fn a_broken_image_is_told_in_its_place_and_the_others_go_on() {
     assert!(whys[0].is_none() && whys[3].is_none(), "{whys:?}");
     assert!(whys[1].unwrap().contains("not a JPEG"), "{whys:?}");
     assert!(whys[2].unwrap().contains("empty"), "{whys:?}");
-    assert!(whys[4].unwrap().contains("cannot be read"), "{whys:?}");
+    assert!(whys[4].unwrap().contains("cannot read it"), "{whys:?}");
     assert_eq!(said[4].path, missing);
     // A model that names no classes.
     let Ok(Answer::Classes(classes)) = &said[0].answer else {

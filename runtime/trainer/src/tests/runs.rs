@@ -125,15 +125,23 @@ async fn runs_are_listed_with_what_became_of_them() {
     let said = unfinished(folder.path(), &other.checked().await.unwrap())
         .unwrap_err()
         .to_string();
-    assert!(said.contains("--momentum was 0.9 and is 0.5"), "{said}");
+    assert!(
+        said.contains("--momentum is 0.5, the checkpoint has 0.9"),
+        "{said}"
+    );
     resumed(&host, &path, |_| ()).await.outcome.unwrap();
     assert_eq!(only(folder.path()).state, RunState::Finished);
     let said = unfinished(folder.path(), &job().checked().await.unwrap())
         .unwrap_err()
         .to_string();
-    assert!(said.contains("has finished"), "{said}");
+    assert!(said.contains(": finished"), "{said}");
     let nowhere = unfinished(&folder.path().join("none"), &job().checked().await.unwrap());
-    assert!(nowhere.unwrap_err().to_string().contains("no runs at all"));
+    assert!(
+        nowhere
+            .unwrap_err()
+            .to_string()
+            .contains("the folder contains no runs")
+    );
 }
 
 /// Weights that change their signs with every step, whatever the data say: epochs take turns in being good.
@@ -261,21 +269,21 @@ async fn what_cannot_be_gone_on_with_is_refused_in_a_line() {
         text
     };
     let text = said(|job| job.spec.recipe.batch = 4).await;
-    assert!(text.contains("--batch was 8 and is 4 now"), "{text}");
+    assert!(text.contains("--batch is 4, the checkpoint has 8"), "{text}");
     let text = said(|job| (job.model, job.spec.model) = (heavy(), Some("Heavy net".into()))).await;
     assert!(
         text.contains("'Tiny net'") && text.contains("'Heavy net'"),
         "{text}"
     );
     let text = said(|job| job.spec.threads = 2).await;
-    assert!(text.contains("--threads was 1 and is 2"), "{text}");
+    assert!(text.contains("--threads is 2, the checkpoint has 1"), "{text}");
     let text = said(|job| job.spec.recipe.epochs = 9).await;
-    assert!(text.contains("--epochs was 3 and is 9"), "{text}");
+    assert!(text.contains("--epochs is 9, the checkpoint has 3"), "{text}");
     let nothing = resumed(&host, &path.join("nothing"), |_| ())
         .await
         .outcome
         .unwrap_err();
-    assert!(nothing.to_string().contains("there is no run"), "{nothing}");
+    assert!(nothing.to_string().contains("not a run folder"), "{nothing}");
     let again = run(&host, kept(RunFolder::new(&path), |_| ()))
         .await
         .outcome
@@ -322,7 +330,7 @@ async fn a_checkpoint_of_another_run_is_refused() {
         .unwrap_err()
         .to_string();
     assert!(
-        error.contains("of the model 'Heavy net', not of 'Tiny net'"),
+        error.contains("has the model 'Heavy net', this job has 'Tiny net'"),
         "{error}"
     );
 }
@@ -344,7 +352,7 @@ async fn a_run_without_a_whole_checkpoint_is_refused_and_one_without_any_begins_
         .outcome
         .unwrap_err()
         .to_string();
-    assert!(error.contains("not one of its 2 checkpoints is whole"), "{error}");
+    assert!(error.contains("all 2 checkpoints are corrupt"), "{error}");
     fs::remove_dir_all(path.join("checkpoints")).unwrap();
     let ran = resumed(&host, &path, |_| ()).await;
     ran.outcome.as_ref().unwrap();
@@ -385,7 +393,7 @@ async fn two_jobs_do_not_share_a_folder() {
         .outcome
         .unwrap_err()
         .to_string();
-    assert!(error.contains("another job runs in it"), "{error}");
+    assert!(error.contains("another job is running in it"), "{error}");
     assert_eq!(runs(path.parent().unwrap()).unwrap()[0].state, RunState::Running);
     lock.unlock().unwrap();
     resumed(&host, &path, |_| ()).await.outcome.unwrap();

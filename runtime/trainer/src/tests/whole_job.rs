@@ -325,7 +325,7 @@ async fn layers_are_sent_only_for_a_job_that_takes_longer_than_sending_them() {
     assert!(sent < 5_000, "at most the first layer: {sent}");
     let why = reason(&short);
     assert!(
-        why.contains("the frozen layers") && why.contains("stay here"),
+        why.contains("the frozen layers") && why.contains("stay on the trainer"),
         "{why}"
     );
     let measured = short.events.iter().filter_map(|event| match event {
@@ -340,7 +340,11 @@ async fn layers_are_sent_only_for_a_job_that_takes_longer_than_sending_them() {
     assert!(!matches!(split, frostline_wire::Split::Cut(_)), "{split}");
     let (long, sent) = planned(100).await;
     assert!(sent > 96_000, "{sent}");
-    assert!(!reason(&long).contains("stay here"), "{}", reason(&long));
+    assert!(
+        !reason(&long).contains("stay on the trainer"),
+        "{}",
+        reason(&long)
+    );
     // As far as both went, they learnt the same.
     let (short, long) = (short.losses(), long.losses());
     let worst = differ(&short, &long[..short.len()]);

@@ -3,11 +3,11 @@
 use super::results::Results;
 use super::run::Best;
 use super::training_loop::TrainingLoop;
-use crate::checkpoint::{BestNote, KeptEpoch, Weights};
+use crate::checkpoint::{BestNote, SavedEpoch, Weights};
 use crate::evaluation::Division;
 use crate::notes::Input;
 use crate::team::Sharing;
-use crate::{Event, Keep, Kept, Outcome, Quality, Received, TrainerError};
+use crate::{Event, Keep, Outcome, Quality, Received, TrainerError, WrittenModel};
 use frostline_client::{SampleFiles, Task};
 use frostline_graph::Model;
 use std::path::PathBuf;
@@ -39,7 +39,7 @@ struct Chosen {
     best: Option<BestNote>,
     /// Which they are.
     note: BestNote,
-    kept: KeptEpoch,
+    kept: SavedEpoch,
 }
 
 impl TrainingLoop<'_> {
@@ -52,12 +52,12 @@ impl TrainingLoop<'_> {
         self.tell_kept();
         let ended = match ended {
             Ok(()) => None,
-            Err(error) => Some(self.kept(error).await?),
+            Err(error) => Some(self.end_early(error).await?),
         };
         let diverged = matches!(ended, Some(TrainerError::Diverged { .. }));
         let chosen = self.choose(diverged).await?;
-        let checkpoint = match self.run.keeper.as_mut() {
-            Some(keeper) => keeper.settle().await,
+        let checkpoint = match self.run.checkpoint_writer.as_mut() {
+            Some(checkpoint_writer) => checkpoint_writer.settle().await,
             None => None,
         };
         let ended = ended.map(|error| self.explained(error, chosen.best, checkpoint.is_some()));
@@ -78,8 +78,8 @@ impl TrainingLoop<'_> {
                 let weights = self.run.suffix.run(|suffix| suffix.weights()).await?;
                 Chosen {
                     best: None,
-                    note: self.present(),
-                    kept: KeptEpoch {
+                    note: self.current_note(),
+                    kept: SavedEpoch {
                         weights: Arc::new(weights),
                         predictions: self.run.predictions.take(),
                     },
@@ -88,8 +88,8 @@ impl TrainingLoop<'_> {
         };
         let context = self.context;
         if context.job.run.is_some() && chosen.kept.predictions.is_none() && !context.cancel.is_cancelled() {
-            let message = "the run's folder lacks some of its results: nothing is known any more of what the model that is written \
-                           made of each validation sample; `frostline eval --predictions` finds it out again";
+            let message = "the run's folder is incomplete: the validation predictions of the written model are lost; `frostline eval \
+                           --predictions` computes them again";
             (context.events)(Event::Warning {
                 message: message.to_owned(),
             });
@@ -150,36 +150,36 @@ impl TrainingLoop<'_> {
         }
     }
 
-    /// Keeps what there is to keep of a job that `error` ends, and gives it back where there is a model to write all the same.
-    async fn kept(&mut self, error: TrainerError) -> Result<TrainerError, TrainerError> {
+    /// Saves the state of a job that `error` ends; returns the error where there is still a model to write.
+    async fn end_early(&mut self, error: TrainerError) -> Result<TrainerError, TrainerError> {
         if let TrainerError::Diverged { .. } = error {
             // The last checkpoint is from before it showed; what is there now is worth nothing.
             return match self.run.best {
                 Some(_) => Ok(error),
-                None => Err(self.settled(error).await),
+                None => Err(self.after_checkpoint(error).await),
             };
         }
         if self.run.progress.step == 0 {
-            return Err(self.settled(error).await);
+            return Err(self.after_checkpoint(error).await);
         }
         // What ended the job is what counts, whatever becomes of this.
         let _ = self.run.save().await;
         match error {
             TrainerError::Cancelled => Ok(error),
-            error => Err(self.settled(error).await),
+            error => Err(self.after_checkpoint(error).await),
         }
     }
 
     /// `error`, once what was to be written is.
-    async fn settled(&mut self, error: TrainerError) -> TrainerError {
-        if let Some(keeper) = self.run.keeper.as_mut() {
-            keeper.settle().await;
+    async fn after_checkpoint(&mut self, error: TrainerError) -> TrainerError {
+        if let Some(checkpoint_writer) = self.run.checkpoint_writer.as_mut() {
+            checkpoint_writer.settle().await;
         }
         error
     }
 
     /// The weights as they are now.
-    fn present(&self) -> BestNote {
+    fn current_note(&self) -> BestNote {
         let epoch = self.run.progress.epoch.saturating_sub(1);
         let quality = self.run.last.map(|last| last.quality).or(self.run.baseline);
         BestNote {
@@ -192,7 +192,7 @@ impl TrainingLoop<'_> {
     /// What ended the job, with what was written all the same: the `best` epoch, or what there is.
     fn explained(&self, error: TrainerError, best: Option<BestNote>, checkpoint: bool) -> TrainerError {
         let progress = self.run.progress;
-        let mut kept = self.written(best);
+        let mut kept = self.written_model(best);
         match error {
             TrainerError::Diverged {
                 step,
@@ -209,7 +209,7 @@ impl TrainingLoop<'_> {
                 if let Some(run) = self.context.job.run.as_ref().filter(|_| checkpoint) {
                     let run = run.path.display();
                     kept.text
-                        .push_str(&format!("; frostline train --resume {run} resumes it"));
+                        .push_str(&format!("; resume with: frostline train --resume {run}"));
                 }
                 TrainerError::Stopped {
                     epoch: progress.epoch,
@@ -222,18 +222,18 @@ impl TrainingLoop<'_> {
     }
 
     /// The model that is written of a job that ends before its time.
-    fn written(&self, best: Option<BestNote>) -> Kept {
+    fn written_model(&self, best: Option<BestNote>) -> WrittenModel {
         let progress = self.run.progress;
         let out = self.context.job.targets().into_iter().next().unwrap_or_default();
         let what = match (best, progress.batch) {
             (Some(BestNote { epoch, quality, .. }), _) => {
-                format!("after epoch {epoch}, the best so far (validation {quality}),")
+                format!("of epoch {epoch}, the best so far (validation {quality}),")
             }
-            (None, 0) => format!("after epoch {}", progress.epoch.saturating_sub(1)),
-            (None, _) => "as it is in the middle of an epoch".to_owned(),
+            (None, 0) => format!("of epoch {}", progress.epoch.saturating_sub(1)),
+            (None, _) => "from the middle of an epoch".to_owned(),
         };
-        let written = best.unwrap_or_else(|| self.present());
-        Kept {
+        let written = best.unwrap_or_else(|| self.current_note());
+        WrittenModel {
             epoch: written.epoch,
             validation: written.quality,
             text: format!("the model {what} was written to {}", out.display()),

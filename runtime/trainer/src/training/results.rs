@@ -1,7 +1,7 @@
-//! What a run's folder says of the model beside the model: what it made of each validation sample, and the worst of its mistakes with their images.
+//! Results beside the model in a run's folder: predictions for each validation sample, and the worst mistakes with their images.
 
 use crate::compute::blocking;
-use crate::evaluation::{OfClasses, Predictions};
+use crate::evaluation::{ClassPrediction, Predictions};
 use crate::training::run::fetcher;
 use crate::{Event, Events, TrainerError, whole_file};
 use frostline_client::{Hosts, RowKind, Source};
@@ -20,7 +20,7 @@ const SIDE: u32 = 128;
 /// Bytes of their objects together: room for the photos of most data sets, and a second or two on most links.
 const BYTES: u64 = 8 << 20;
 /// How long their objects may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What a job leaves in its folder.
 pub(crate) struct Results {
@@ -35,7 +35,7 @@ pub(crate) struct Results {
     pub(crate) images: bool,
 }
 
-/// A mistake, as `mistakes/mistakes.json` tells it.
+/// An entry of `mistakes/mistakes.json`.
 #[derive(Serialize)]
 struct Mistake {
     key: String,
@@ -47,26 +47,26 @@ struct Mistake {
 }
 
 impl Results {
-    /// Writes all of it. What goes wrong is told, and the model is there all the same.
+    /// Writes all of it. A failure is a warning; the model is already written.
     pub(crate) async fn write(self, hosts: &Hosts, events: &Events) {
         let warn = |what: String| {
-            let message = format!("the run's folder lacks some of its results: {what}");
+            let message = format!("the run's folder is incomplete: {what}");
             events(Event::Warning { message });
         };
         let file = self.folder.join("predictions.csv");
         let (predictions, names) = (Arc::clone(&self.predictions), self.names.clone());
         let written = blocking(move || predictions.write(&names, &file)).await;
         let worst = self.predictions.worst(MISTAKES);
-        let images = match tokio::time::timeout(PATIENCE, self.images(hosts, &worst)).await {
+        let images = match tokio::time::timeout(TIMEOUT, self.images(hosts, &worst)).await {
             Ok(Ok(images)) => images,
             Ok(Err(error)) => {
-                warn(format!("the images of its worst mistakes: {error}"));
+                warn(format!("cannot fetch the images of the worst mistakes: {error}"));
                 Vec::new()
             }
             Err(_) => {
-                let seconds = PATIENCE.as_secs();
+                let seconds = TIMEOUT.as_secs();
                 warn(format!(
-                    "the images of its worst mistakes did not come within {seconds} seconds"
+                    "fetching the images of the worst mistakes timed out after {seconds} s"
                 ));
                 Vec::new()
             }
@@ -86,7 +86,7 @@ impl Results {
     async fn images(
         &self,
         hosts: &Hosts,
-        worst: &[(ObjectInfo, OfClasses)],
+        worst: &[(ObjectInfo, ClassPrediction)],
     ) -> Result<Vec<(usize, Vec<f32>)>, TrainerError> {
         let places = fitting(worst.iter().map(|(sample, _)| sample.size), BYTES);
         if places.is_empty() || !self.images {
@@ -133,7 +133,7 @@ fn fitting(sizes: impl Iterator<Item = u64>, room: u64) -> Vec<usize> {
 /// Writes what was said of the `worst`, and their `images`, pixels of 0 to 1 `[3, side, side]`, in place of what the folder had.
 fn show(
     folder: &Path,
-    worst: Vec<(ObjectInfo, OfClasses)>,
+    worst: Vec<(ObjectInfo, ClassPrediction)>,
     names: &[String],
     images: &[(usize, Vec<f32>)],
 ) -> io::Result<()> {

@@ -3,7 +3,7 @@
 use super::run::{Best, Run};
 use super::training_loop::{JobContext, TrainingLoop, parts};
 use super::unfreeze::Phase;
-use crate::checkpoint::{Folder, Found, Keeper, KeptEpoch, SampleIndex};
+use crate::checkpoint::{CheckpointWriter, FoundCheckpoint, LockedRun, SampleIndex, SavedEpoch};
 use crate::compute::{Suffix, blocking};
 use crate::evaluation::Predictions;
 use crate::pipeline::FeedPlan;
@@ -14,18 +14,18 @@ use crate::{Event, Events, Job, TrainerError};
 use std::sync::Arc;
 
 impl<'a> TrainingLoop<'a> {
-    /// Prepares a job, from the checkpoint that `folder` found where there is one, and measures what it begins with.
-    pub(crate) async fn begin(
+    /// Prepares a job, from the checkpoint in `folder` if there is one, and evaluates its initial model.
+    pub(crate) async fn start(
         context: JobContext<'a>,
-        mut folder: Option<Folder>,
+        mut folder: Option<LockedRun>,
     ) -> Result<Self, TrainerError> {
         let JobContext {
             job, hosts, events, ..
         } = context;
-        let found = folder.as_mut().and_then(Folder::take_found);
+        let found = folder.as_mut().and_then(LockedRun::take_found);
         announce(job, found.as_ref(), events);
         let prepared = prepare(job, false, hosts, events).await?;
-        let keeper = match folder {
+        let checkpoint_writer = match folder {
             Some(folder) => Some(record_plan(folder, &prepared, events).await?),
             None => None,
         };
@@ -37,7 +37,7 @@ impl<'a> TrainingLoop<'a> {
             _ => Box::pin(later(context, phase, &prepared)).await?,
         };
         let mut run = start_run(context, phase, &mut prepared, found.as_ref()).await?;
-        run.keeper = keeper;
+        run.checkpoint_writer = checkpoint_writer;
         match found {
             Some(found) => resume(&mut run, found, &prepared.data.feed),
             None => {
@@ -56,27 +56,31 @@ impl<'a> TrainingLoop<'a> {
     }
 }
 
-/// Keeps plan and samples in the run's folder, and gives back what writes its checkpoints.
-async fn record_plan(folder: Folder, prepared: &Prepared, events: &Events) -> Result<Keeper, TrainerError> {
+/// Writes plan and samples to the run's folder; returns the checkpoint writer.
+async fn record_plan(
+    folder: LockedRun,
+    prepared: &Prepared,
+    events: &Events,
+) -> Result<CheckpointWriter, TrainerError> {
     if let Some(planner) = prepared.watch.as_ref().and_then(Watch::planner) {
         let plan = planner.plan()?;
         let flow = planner.flow(&plan.chosen.candidate);
         folder.plan(&plan.summary(flow, &planner.layers))?;
     }
     let (feed, classes) = (prepared.data.feed.clone(), prepared.data.classes.clone());
-    let samples = blocking(move || Ok(SampleIndex::of(&feed, &classes))).await?;
-    let note = folder.admit(samples).await?;
-    Ok(folder.keeper(note, events))
+    let samples = blocking(move || Ok(SampleIndex::from_feed(&feed, &classes))).await?;
+    let note = folder.check_samples(samples).await?;
+    Ok(folder.checkpoint_writer(note, events))
 }
 
 /// The phase in which a checkpoint was written.
-fn place_of(found: &Found, phases: &[Phase]) -> usize {
+fn place_of(found: &FoundCheckpoint, phases: &[Phase]) -> usize {
     let freeze = &found.snapshot.note.at.freeze;
     let place = phases.iter().position(|phase| phase.freeze == *freeze);
     place.unwrap_or(0)
 }
 
-/// What a later phase begins with, of a job that resumes in it.
+/// The initial state of a later phase, for a job that resumes in it.
 async fn later(
     context: JobContext<'_>,
     phase: &Phase,
@@ -95,7 +99,7 @@ async fn start_run(
     context: JobContext<'_>,
     phase: &Phase,
     prepared: &mut Prepared,
-    found: Option<&Found>,
+    found: Option<&FoundCheckpoint>,
 ) -> Result<Run, TrainerError> {
     let JobContext {
         job,
@@ -121,8 +125,8 @@ async fn start_run(
     Ok(run)
 }
 
-/// Tells which run it is, and what it resumes from.
-fn announce(job: &Job, found: Option<&Found>, events: &Events) {
+/// Emits which run it is, and what it resumes from.
+fn announce(job: &Job, found: Option<&FoundCheckpoint>, events: &Events) {
     let Some(run) = &job.run else { return };
     let progress = found.map(|found| found.snapshot.note.at.progress);
     events(Event::Run {
@@ -139,7 +143,7 @@ fn announce(job: &Job, found: Option<&Found>, events: &Events) {
 }
 
 /// Has the run be where the checkpoint was written.
-fn resume(run: &mut Run, found: Found, feed: &FeedPlan) {
+fn resume(run: &mut Run, found: FoundCheckpoint, feed: &FeedPlan) {
     let note = found.snapshot.note.at;
     (run.progress, run.last) = (note.progress, note.last);
     run.baseline = Some(note.baseline);
@@ -147,7 +151,7 @@ fn resume(run: &mut Run, found: Found, feed: &FeedPlan) {
         (Some(note), Some(best)) => {
             let (samples, tensors) = (Arc::clone(&feed.validation), best.predictions);
             let predictions = Predictions::of_tensors(feed.task, samples, &tensors);
-            let kept = KeptEpoch {
+            let kept = SavedEpoch {
                 weights: best.weights,
                 predictions: predictions.map(Arc::new),
             };

@@ -1,7 +1,7 @@
 use super::export;
 use super::finish::Tuned;
 use super::training_loop::{JobContext, TrainingLoop};
-use crate::checkpoint::{Folder, conclude};
+use crate::checkpoint::{LockedRun, write_ending};
 use crate::compute::blocking;
 use crate::event::notices;
 use crate::team::Team;
@@ -15,8 +15,8 @@ use tokio_util::sync::CancellationToken;
 /// Fine-tunes a model and writes it, with the help of one [`HostClient`](frostline_client::HostClient) or several [`Hosts`].
 ///
 /// `events` is told what happens. When `cancel` is cancelled before the first step, the job ends at once and leaves nothing behind; later it ends
-/// after the step under way and writes what it has: the model of the best epoch so far, or the present one where none ended. A job with a
-/// [`RunFolder`](crate::RunFolder) writes a checkpoint then, as it does from time to time and when something fails, to be gone on from.
+/// after the step under way and writes what it has: the model of the best epoch so far, or the current one before the first epoch ended. A job with a
+/// [`RunFolder`](crate::RunFolder) writes a checkpoint then, as it does periodically and on failure, to resume from.
 ///
 /// # Errors
 /// [`TrainerError`]; no model is written then, but for [`TrainerError::Stopped`], and the best one of a job that diverged after epochs that
@@ -31,7 +31,7 @@ pub async fn train(
     let hosts = hosts.into();
     let mut job = job.checked().await?;
     job.team = job.team.as_ref().map(Team::afresh);
-    let Some((folder, _kept)) = Folder::take(&job).await? else {
+    let Some((folder, _kept)) = LockedRun::open_for(&job).await? else {
         let hosts = hosts.for_job(notices(&events));
         let context = JobContext {
             job: &job,
@@ -42,7 +42,7 @@ pub async fn train(
         return tune(context, None, started).await;
     };
     let (events, recorder) = folder.recorded(&events)?;
-    let job = folder.fixed(job);
+    let job = folder.with_recorded_split(job);
     let hosts = hosts.for_job(notices(&events));
     let context = JobContext {
         job: &job,
@@ -53,7 +53,7 @@ pub async fn train(
     let ended = tune(context, Some(folder), started).await;
     recorder.settle().await;
     if let Some(run) = &job.run {
-        conclude(&run.path, &ending(&ended));
+        write_ending(&run.path, &ending(&ended));
     }
     ended
 }
@@ -70,7 +70,7 @@ fn ending(ended: &Result<Outcome, TrainerError>) -> Ending {
 
 async fn tune(
     context: JobContext<'_>,
-    folder: Option<Folder>,
+    folder: Option<LockedRun>,
     started: Instant,
 ) -> Result<Outcome, TrainerError> {
     let JobContext {
@@ -80,7 +80,7 @@ async fn tune(
         ..
     } = context;
     // On the heap: what prepares a job is large.
-    let begun = Box::pin(TrainingLoop::begin(context, folder));
+    let begun = Box::pin(TrainingLoop::start(context, folder));
     let training = tokio::select! {
         biased;
         () = cancel.cancelled() => return Err(TrainerError::Cancelled),

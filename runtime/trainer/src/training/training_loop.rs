@@ -10,7 +10,7 @@ use frostline_client::Hosts;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-/// A job, and what it is done with.
+/// A job, its hosts, events and cancellation.
 #[derive(Clone, Copy)]
 pub(crate) struct JobContext<'a> {
     pub(crate) job: &'a Job,
@@ -49,21 +49,22 @@ impl TrainingLoop<'_> {
                 // The first epoch makes nearly all rows; the last one sees what was passed over.
                 if epoch == phase.first || epoch == phase.last || self.would_stop() {
                     let features = self.prepared.data.feed.features.as_ref();
-                    self.sharing.begin(features.map(|features| features.store()));
+                    self.sharing
+                        .start_upload(features.map(|features| features.store()));
                 }
             }
         }
         Ok(())
     }
 
-    /// Tells of the rows at the freeze cut what did not go as it should.
+    /// Reports problems of the feature cache.
     pub(super) fn tell_kept(&self) {
         if let Some(features) = &self.prepared.data.feed.features {
-            features.tell(self.context.events);
+            features.report_problems(self.context.events);
         }
     }
 
-    /// Whether no epoch was better for too long; that is told.
+    /// Whether early stopping applies; emits an event if so.
     fn out_of_patience(&self) -> bool {
         let out = self.would_stop();
         if let Some(best) = self.run.best.as_ref().filter(|_| out) {
@@ -84,7 +85,7 @@ impl TrainingLoop<'_> {
         epoch.saturating_sub(best.note.first) >= patience
     }
 
-    /// Goes on with a phase that trains more.
+    /// Starts a phase that trains more layers.
     async fn unfreeze(&mut self, phase: &Phase) -> Result<(), TrainerError> {
         (self.context.events)(Event::Unfreeze {
             epoch: phase.first,
@@ -130,7 +131,7 @@ pub(super) fn parts(job: &Job, prepared: &mut Prepared, phase: &Phase) -> Result
             epochs: phase.last,
             ..prepared.data.feed.clone()
         },
-        steering: Steering::towards(source),
+        steering: Steering::fixed(source),
         flow: chosen.flow,
         offer: Arc::clone(&prepared.offer),
         watch: prepared.watch.take().filter(|_| !job.spec.reproducible),

@@ -70,7 +70,7 @@ pub(crate) fn within(
             return refused(
                 *epoch,
                 cut,
-                format!("the job has the epochs 1 to {epochs}, and the first is under --freeze"),
+                format!("the epoch must be within 2 to {epochs}; --freeze sets the first"),
             );
         }
         let name = match cut.as_str() {
@@ -84,7 +84,7 @@ pub(crate) fn within(
             return refused(
                 *epoch,
                 cut,
-                format!("it has to lie before '{before}', up to which the network is frozen until then"),
+                format!("the cut must lie before '{before}', the freeze cut until then"),
             );
         }
         before.clone_from(&name);

@@ -242,7 +242,7 @@ mod needs_guests {
         let split = first_cut();
         scratch.assert_failed(
             &scratch.train(&["--guest", file.to_str().unwrap(), "--split", &split]),
-            &[&split, "refuse_split", "the cuts it serves are"],
+            &[&split, "refuse_split", "the guest serves the cuts"],
         );
     }
 }

@@ -1,6 +1,6 @@
 //! Predictions as a table.
 
-use super::{OfClasses, OfValues, Predictions, Rows, is_yes, sigmoid};
+use super::{ClassPrediction, PredictionRows, Predictions, ValuePrediction, is_yes, sigmoid};
 use crate::{TrainerError, whole_file};
 use csv::WriterBuilder;
 use std::io::{self, Write};
@@ -26,24 +26,24 @@ impl Predictions {
     pub(super) fn write_to(&self, names: &[String], to: &mut impl Write) -> io::Result<()> {
         let mut table = WriterBuilder::new().from_writer(to);
         match &self.rows {
-            Rows::Classes(_) => {
+            PredictionRows::Classes(_) => {
                 table.write_record(["key", "label", "predicted", "probability", "rank"])?;
-                for sample in self.of_classes() {
+                for sample in self.class_predictions() {
                     table.write_record(of_class(sample, names))?;
                 }
             }
-            Rows::Labels(_) => {
+            PredictionRows::Labels(_) => {
                 table.write_record(header(names, &["label", "predicted", "probability"]))?;
-                for sample in self.of_values() {
+                for sample in self.value_predictions() {
                     table.write_record(row(&sample, |output, is| {
                         let probability = number(sigmoid(output));
                         [flag(is > 0.5), flag(is_yes(output)), probability]
                     }))?;
                 }
             }
-            Rows::Numbers(_) => {
+            PredictionRows::Numbers(_) => {
                 table.write_record(header(names, &["label", "predicted"]))?;
-                for sample in self.of_values() {
+                for sample in self.value_predictions() {
                     table.write_record(row(&sample, |output, is| [number(is), number(output)]))?;
                 }
             }
@@ -52,7 +52,7 @@ impl Predictions {
     }
 }
 
-fn of_class(sample: OfClasses, names: &[String]) -> [String; 5] {
+fn of_class(sample: ClassPrediction, names: &[String]) -> [String; 5] {
     let name = |place: usize| names.get(place).map(|name| text(name)).unwrap_or_default();
     [
         text(&sample.key),
@@ -77,7 +77,7 @@ fn header(names: &[String], columns: &[&str]) -> Vec<String> {
 }
 
 fn row<const COLUMNS: usize>(
-    sample: &OfValues<'_>,
+    sample: &ValuePrediction<'_>,
     cells: impl Fn(f32, f32) -> [String; COLUMNS],
 ) -> Vec<String> {
     let values = sample.outputs.iter().zip(sample.wanted);

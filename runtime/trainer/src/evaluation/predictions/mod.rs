@@ -8,7 +8,7 @@ pub(crate) use outputs::{Softmax, is_yes, sigmoid, top};
 
 use crate::evaluation::Targets;
 use crate::evaluation::tables::{Counts, Errors, average_precision};
-use crate::{ClassFigures, Confused, LabelFigures, Quality, Tables, TargetFigures};
+use crate::{ClassFigures, ConfusedPair, LabelFigures, Quality, Tables, TargetFigures};
 use frostline_client::{Samples, Task};
 use frostline_tensor::Tensor;
 use frostline_wire::ObjectInfo;
@@ -23,10 +23,10 @@ pub(crate) struct Predictions {
     samples: Arc<Samples>,
     /// Which of them each row is.
     indices: Vec<u32>,
-    rows: Rows,
+    rows: PredictionRows,
 }
 
-enum Rows {
+enum PredictionRows {
     Classes(Vec<Choice>),
     Labels(Values),
     Numbers(Values),
@@ -54,7 +54,7 @@ struct Values {
 
 /// What a network said of a sample with one class.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct OfClasses {
+pub(crate) struct ClassPrediction {
     /// The sample's key.
     pub(crate) key: String,
     /// Its class, by its place among the outputs.
@@ -69,7 +69,7 @@ pub(crate) struct OfClasses {
 
 /// What a network said of a sample with several labels or with numbers.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct OfValues<'a> {
+pub(crate) struct ValuePrediction<'a> {
     /// The sample's key.
     pub(crate) key: String,
     /// As they come: of labels no probabilities.
@@ -84,9 +84,9 @@ impl Predictions {
             samples,
             indices: Vec::new(),
             rows: match task {
-                Task::Classes => Rows::Classes(Vec::new()),
-                Task::Labels => Rows::Labels(Values::default()),
-                Task::Numbers => Rows::Numbers(Values::default()),
+                Task::Classes => PredictionRows::Classes(Vec::new()),
+                Task::Labels => PredictionRows::Labels(Values::default()),
+                Task::Numbers => PredictionRows::Numbers(Values::default()),
             },
         }
     }
@@ -100,13 +100,13 @@ impl Predictions {
     pub(crate) fn add(&mut self, indices: &[usize], outputs: &Tensor, targets: &Targets) {
         let values = outputs.as_f32().unwrap_or_default();
         match (&mut self.rows, targets) {
-            (Rows::Classes(choices), Targets::Classes(classes)) => {
+            (PredictionRows::Classes(choices), Targets::Classes(classes)) => {
                 let width = (values.len() / classes.len().max(1)).max(1);
                 let rows = values.chunks_exact(width).zip(classes);
                 choices.extend(rows.map(|(row, class)| Choice::of(row, *class)));
             }
             (
-                Rows::Labels(all) | Rows::Numbers(all),
+                PredictionRows::Labels(all) | PredictionRows::Numbers(all),
                 Targets::Values {
                     width,
                     values: wanted,
@@ -123,48 +123,51 @@ impl Predictions {
     }
 
     /// Of each sample; nothing where samples have no class.
-    pub(crate) fn of_classes(&self) -> impl Iterator<Item = OfClasses> {
+    pub(crate) fn class_predictions(&self) -> impl Iterator<Item = ClassPrediction> {
         let choices = match &self.rows {
-            Rows::Classes(choices) => choices.as_slice(),
+            PredictionRows::Classes(choices) => choices.as_slice(),
             _ => &[],
         };
-        choices.iter().zip(self.keys()).map(|(choice, key)| OfClasses {
-            key,
-            label: choice.label as usize,
-            predicted: choice.predicted(),
-            probability: choice.probability,
-            rank: choice.rank as usize,
-        })
+        choices
+            .iter()
+            .zip(self.keys())
+            .map(|(choice, key)| ClassPrediction {
+                key,
+                label: choice.label as usize,
+                predicted: choice.predicted(),
+                probability: choice.probability,
+                rank: choice.rank as usize,
+            })
     }
 
     /// Samples with a class that were taken for another, the most certain of them first: at most so many.
-    pub(crate) fn worst(&self, most: usize) -> Vec<(ObjectInfo, OfClasses)> {
-        let wrong = |said: &OfClasses| said.predicted.is_some() && said.predicted != Some(said.label);
-        let mut mistakes: Vec<(u32, OfClasses)> = self
+    pub(crate) fn worst(&self, most: usize) -> Vec<(ObjectInfo, ClassPrediction)> {
+        let wrong = |said: &ClassPrediction| said.predicted.is_some() && said.predicted != Some(said.label);
+        let mut mistakes: Vec<(u32, ClassPrediction)> = self
             .indices
             .iter()
             .copied()
-            .zip(self.of_classes())
+            .zip(self.class_predictions())
             .filter(|(_, said)| wrong(said))
             .collect();
         mistakes.sort_by(|(_, left), (_, right)| right.probability.total_cmp(&left.probability));
         mistakes.truncate(most);
-        let of = |(index, said): (u32, OfClasses)| Some((self.samples.get(index as usize)?, said));
+        let of = |(index, said): (u32, ClassPrediction)| Some((self.samples.get(index as usize)?, said));
         mistakes.into_iter().filter_map(of).collect()
     }
 
     /// Of each sample; nothing where samples have a class.
-    pub(crate) fn of_values(&self) -> impl Iterator<Item = OfValues<'_>> {
+    pub(crate) fn value_predictions(&self) -> impl Iterator<Item = ValuePrediction<'_>> {
         let (outputs, wanted, width) = match &self.rows {
-            Rows::Labels(all) | Rows::Numbers(all) => {
+            PredictionRows::Labels(all) | PredictionRows::Numbers(all) => {
                 (all.outputs.as_slice(), all.wanted.as_slice(), all.width)
             }
-            Rows::Classes(_) => (&[][..], &[][..], 1),
+            PredictionRows::Classes(_) => (&[][..], &[][..], 1),
         };
         let rows = outputs.chunks_exact(width.max(1));
         let rows = rows.zip(wanted.chunks_exact(width.max(1)));
         rows.zip(self.keys())
-            .map(|((outputs, wanted), key)| OfValues { key, outputs, wanted })
+            .map(|((outputs, wanted), key)| ValuePrediction { key, outputs, wanted })
     }
 
     fn keys(&self) -> impl Iterator<Item = String> {
@@ -177,10 +180,10 @@ impl Predictions {
     /// What they come to; sorts the outputs of each label.
     pub(crate) fn quality(&self) -> Quality {
         match &self.rows {
-            Rows::Classes(choices) => Quality::Classes {
+            PredictionRows::Classes(choices) => Quality::Classes {
                 accuracy: share(choices, Choice::is_right),
             },
-            Rows::Labels(values) => {
+            PredictionRows::Labels(values) => {
                 let labels: Vec<Label> = values.labels().collect();
                 let all = labels
                     .iter()
@@ -191,7 +194,7 @@ impl Predictions {
                     mean_average_precision: mean(labels.iter().filter_map(|label| label.average_precision)),
                 }
             }
-            Rows::Numbers(values) => {
+            PredictionRows::Numbers(values) => {
                 let errors = values.errors();
                 Quality::Numbers {
                     mae: mean(errors.iter().map(Errors::mae)),
@@ -205,15 +208,15 @@ impl Predictions {
     /// The same, output by output; `names` are the outputs'.
     pub(crate) fn tables(&self, names: &[String]) -> Tables {
         match &self.rows {
-            Rows::Classes(choices) => of_classes(choices, names),
-            Rows::Labels(values) => Tables::Labels {
+            PredictionRows::Classes(choices) => class_tables(choices, names),
+            PredictionRows::Labels(values) => Tables::Labels {
                 labels: names
                     .iter()
                     .zip(values.labels())
                     .map(|(name, label)| label.figures(name))
                     .collect(),
             },
-            Rows::Numbers(values) => {
+            PredictionRows::Numbers(values) => {
                 let errors = values.errors();
                 let figures = |(name, errors): (&String, &Errors)| TargetFigures {
                     name: name.clone(),
@@ -238,7 +241,7 @@ impl Choice {
             label: class as u32,
             predicted: predicted.map_or(NONE, |place| place as u32),
             rank: rank(row, class as usize) as u32,
-            probability: output.map_or(f32::NAN, |output| Softmax::of(row).probability(output)),
+            probability: output.map_or(f32::NAN, |output| Softmax::from_row(row).probability(output)),
         }
     }
 
@@ -299,7 +302,7 @@ impl Values {
     }
 }
 
-fn of_classes(choices: &[Choice], names: &[String]) -> Tables {
+fn class_tables(choices: &[Choice], names: &[String]) -> Tables {
     const TOP: u32 = 5;
     let mut counts = vec![Counts::default(); names.len()];
     // As many cells as there are samples at most.
@@ -326,7 +329,7 @@ fn of_classes(choices: &[Choice], names: &[String]) -> Tables {
         f1: counts.f1(),
         support: counts.are,
     };
-    let cell = |((label, predicted), count)| Confused {
+    let cell = |((label, predicted), count)| ConfusedPair {
         label,
         predicted,
         count,

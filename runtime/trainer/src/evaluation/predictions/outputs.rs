@@ -46,7 +46,7 @@ pub(crate) struct Softmax {
 }
 
 impl Softmax {
-    pub(crate) fn of(row: &[f32]) -> Self {
+    pub(crate) fn from_row(row: &[f32]) -> Self {
         let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max).into();
         Self {
             largest,
@@ -94,12 +94,12 @@ mod tests {
     fn probabilities_are_those_of_pytorch_even_of_large_outputs() {
         // torch.softmax(torch.tensor([1000., 999., 990.]), 0), and torch.sigmoid of 2 and -200.
         let row = [1000.0, 999.0, 990.0];
-        let softmax = Softmax::of(&row);
+        let softmax = Softmax::from_row(&row);
         for (output, expected) in row.iter().zip([0.731_034_04, 0.268_932_76, 3.318_894e-5]) {
             assert!((softmax.probability(*output) - expected).abs() < 1e-6);
         }
         assert!((sigmoid(2.0) - 0.880_797).abs() < 1e-6);
         assert_eq!(sigmoid(-200.0), 0.0);
-        assert!(Softmax::of(&[1.0, f32::NAN]).probability(1.0).is_nan());
+        assert!(Softmax::from_row(&[1.0, f32::NAN]).probability(1.0).is_nan());
     }
 }

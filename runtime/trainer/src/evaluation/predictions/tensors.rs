@@ -1,6 +1,6 @@
 //! Predictions as tensors, as a checkpoint holds them.
 
-use super::{Choice, Predictions, Rows, Values};
+use super::{Choice, PredictionRows, Predictions, Values};
 use frostline_client::{Samples, Task};
 use frostline_tensor::{ShapeError, Tensor};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ impl Predictions {
         let count = self.indices.len();
         let indices = self.indices.iter().map(|index| i64::from(*index)).collect();
         let rows = match &self.rows {
-            Rows::Classes(choices) => {
+            PredictionRows::Classes(choices) => {
                 let numbers = choices
                     .iter()
                     .flat_map(|choice| [choice.label, choice.predicted, choice.rank].map(i64::from));
@@ -30,7 +30,7 @@ impl Predictions {
                     (PROBABILITIES, Tensor::f32([count], probabilities)?),
                 ]
             }
-            Rows::Labels(values) | Rows::Numbers(values) => {
+            PredictionRows::Labels(values) | PredictionRows::Numbers(values) => {
                 let shape = [count, values.width];
                 [
                     (OUTPUTS, Tensor::f32(shape, values.outputs.clone())?),
@@ -73,7 +73,7 @@ impl Predictions {
                     })
                 };
                 let choices = numbers.zip(named(PROBABILITIES)?.as_f32()?).map(choice);
-                Rows::Classes(choices.collect::<Option<_>>()?)
+                PredictionRows::Classes(choices.collect::<Option<_>>()?)
             }
             Task::Labels | Task::Numbers => {
                 let (outputs, wanted) = (named(OUTPUTS)?, named(WANTED)?);
@@ -83,8 +83,8 @@ impl Predictions {
                     wanted: wanted.as_f32()?.to_vec(),
                 };
                 match task {
-                    Task::Labels => Rows::Labels(values),
-                    _ => Rows::Numbers(values),
+                    Task::Labels => PredictionRows::Labels(values),
+                    _ => PredictionRows::Numbers(values),
                 }
             }
         };

@@ -183,12 +183,12 @@ fn each_sample_of_a_class_has_its_line() {
          8.jpg,n0,n0,0.63190883,1\n\
          9.jpg,n0,n2,0.6945478,5\n"
     );
-    let third = predictions.of_classes().nth(2).unwrap();
+    let third = predictions.class_predictions().nth(2).unwrap();
     assert_eq!(
         (third.key.as_str(), third.predicted, third.rank),
         ("2.jpg", Some(1), 4)
     );
-    assert!(predictions.of_values().next().is_none());
+    assert!(predictions.value_predictions().next().is_none());
 }
 
 #[test]
@@ -224,7 +224,7 @@ fn ties_are_ranked_in_the_labels_favour_and_no_numbers_last() {
     // The sample 2 was a bad one.
     predictions.add(&[0, 1, 3], &outputs, &Targets::Classes(vec![2, 0, 1]));
     let said: Vec<_> = predictions
-        .of_classes()
+        .class_predictions()
         .map(|sample| (sample.key, sample.predicted, sample.rank))
         .collect();
     assert_eq!(

@@ -154,17 +154,17 @@ fn a_plan_says_both_kinds_of_epochs_and_how_large_the_store_gets() {
     assert_eq!(summary.later_epoch_seconds, Some(0.8));
     assert!((summary.total_seconds - (10.0 + 19.0 * 0.8)).abs() < 1e-9);
     assert!(
-        headline.ends_with("; epochs from the 2nd on take 800.0 ms from kept rows (1.2 GB)"),
+        headline.ends_with("; epochs from the 2nd on take 800.0 ms from the feature cache (1.2 GB)"),
         "{headline}"
     );
     let (_, views) = told(Reuse { views: 3, ..ALL }, Encoding::F32);
     assert!(
-        views.ends_with("; epochs from the 4th on take 800.0 ms from kept rows (2.4 GB)"),
+        views.ends_with("; epochs from the 4th on take 800.0 ms from the feature cache (2.4 GB)"),
         "{views}"
     );
     let (_, half) = told(Reuse { fits: 0.5, ..ALL }, Encoding::F32);
     assert!(
-        half.ends_with("; epochs from the 2nd on take 4.00 s with 50 % of their rows kept (1.2 GB)"),
+        half.ends_with("; epochs from the 2nd on take 4.00 s with 50 % of the features cached (1.2 GB)"),
         "{half}"
     );
     let there = Reuse {
@@ -173,7 +173,7 @@ fn a_plan_says_both_kinds_of_epochs_and_how_large_the_store_gets() {
     };
     let (_, all) = told(there, Encoding::F32);
     assert!(
-        all.ends_with("; all rows are kept (2.4 GB): an epoch takes 800.0 ms"),
+        all.ends_with("; all features are cached (2.4 GB): an epoch takes 800.0 ms"),
         "{all}"
     );
 }

@@ -49,7 +49,7 @@ fn a_rival_that_is_shorter_on_paper_is_told() {
     assert!(
         explanation
             .headline
-            .contains("'tight' at 0.99 times that is too near to tell, and may lose more"),
+            .contains("'tight' at 0.99x is within the error, at a higher risk"),
         "{}",
         explanation.headline
     );

@@ -2,15 +2,15 @@
 
 mod step;
 
-use crate::checkpoint::{BestNote, EpochResult, Keeper, KeptEpoch, Progress, Situation};
+use crate::checkpoint::{BestNote, CheckpointWriter, EpochResult, Progress, SavedEpoch, TrainingState};
 use crate::compute::{Dedicated, Suffix, SuffixParts, session_options};
 use crate::evaluation::Predictions;
 use crate::evaluation::Validation;
+use crate::host_loads::LoadWatch;
 use crate::offer::Offer;
 use crate::pipeline::{BadSamples, Batch, Feed, FeedPlan, Part, Steering};
 use crate::recipe::Steps;
 use crate::replan::Watch;
-use crate::share::Following;
 use crate::{Event, Events, Flow, Job, LossName, Quality, Received, TrainerError};
 use frostline_client::{Fetcher, Hosts};
 use frostline_engine::Device;
@@ -55,7 +55,7 @@ pub(crate) struct Run {
     /// The largest of any weight.
     learning_rate: f32,
     fetcher: Fetcher,
-    _following: Following,
+    _following: LoadWatch,
     /// Bytes of the batches so far.
     received: Received,
     pub(crate) progress: Progress,
@@ -72,7 +72,7 @@ pub(crate) struct Run {
     pub(crate) freeze: String,
     /// Has it end after the step under way.
     pub(crate) stop: CancellationToken,
-    pub(crate) keeper: Option<Keeper>,
+    pub(crate) checkpoint_writer: Option<CheckpointWriter>,
     /// Seconds the steps of this epoch waited for their batches.
     waited: f64,
     /// Its training rows: those that were kept, and the others.
@@ -83,11 +83,11 @@ pub(crate) struct Run {
 #[derive(Clone)]
 pub(crate) struct Best {
     pub(crate) note: BestNote,
-    pub(crate) kept: KeptEpoch,
+    pub(crate) kept: SavedEpoch,
 }
 
 impl Run {
-    /// Begins to fetch.
+    /// Starts fetching.
     pub(crate) fn start(
         job: &Job,
         parts: RunParts,
@@ -101,7 +101,7 @@ impl Run {
             ..parts.feed
         };
         let bad = Arc::new(BadSamples::new(job.spec.on_bad_sample, Arc::clone(events)));
-        bad.know(parts.bad);
+        bad.restore(parts.bad);
         let steering = Arc::new(parts.steering);
         let fetcher = fetcher(parts.flow.window, job.spec.threads)?;
         let feed = Feed::start(
@@ -122,7 +122,7 @@ impl Run {
             watch: parts.watch,
             steps,
             learning_rate: job.spec.recipe.rates().most() as f32,
-            _following: Following::begin(hosts, &fetcher, &steering),
+            _following: LoadWatch::start(hosts, &fetcher, &steering),
             fetcher,
             steering,
             received: Received::default(),
@@ -134,13 +134,13 @@ impl Run {
             predictions: None,
             freeze: job.freeze.clone(),
             stop: CancellationToken::new(),
-            keeper: None,
+            checkpoint_writer: None,
             waited: 0.0,
             rows: [0; 2],
         })
     }
 
-    /// Goes on with a phase that trains more: its `parts` and its layers, of which those trained before stay what they are.
+    /// Starts a phase that trains more layers; layers trained before keep their weights.
     pub(crate) async fn unfreeze(
         &mut self,
         parts: RunParts,
@@ -148,10 +148,10 @@ impl Run {
     ) -> Result<(), TrainerError> {
         let source = parts.steering.now();
         let split = source.split.clone();
-        self.steering.turn(source);
+        self.steering.set_source(source);
         let widen = move |suffix: &mut Suffix| {
-            suffix.widen(layers)?;
-            suffix.expect(&split)
+            suffix.unfreeze(layers)?;
+            suffix.prepare_middle(&split)
         };
         self.suffix.run(widen).await?;
         self.plan = FeedPlan {
@@ -179,12 +179,14 @@ impl Run {
     }
 
     /// Has the suffix look at every training sample.
-    async fn look(&mut self) -> Result<(), TrainerError> {
+    async fn measure_moments(&mut self) -> Result<(), TrainerError> {
         for _ in 0..self.plan.batches(Part::Train) {
             let batch = &mut self.next().await?;
             let Some(rows) = batch.rows.take() else { continue };
             let split = batch.source.split.clone();
-            self.suffix.run(move |suffix| suffix.look(&split, rows)).await?;
+            self.suffix
+                .run(move |suffix| suffix.add_moments(&split, rows))
+                .await?;
         }
         let standardize = |suffix: &mut Suffix| {
             suffix.standardize();
@@ -196,7 +198,7 @@ impl Run {
     pub(crate) async fn baseline(&mut self) -> Result<Quality, TrainerError> {
         let started = Instant::now();
         if self.plan.looks {
-            self.look().await?;
+            self.measure_moments().await?;
         }
         let Validation {
             quality, received, ..
@@ -221,7 +223,7 @@ impl Run {
         self.check(loss, epoch == self.plan.epochs)?;
         let weights = self.suffix.run(|suffix| suffix.weights()).await?;
         if !weights.iter().all(|(_, weight)| is_finite(weight)) {
-            return Err(self.diverged(self.progress.step, "weights are no numbers any more".to_owned()));
+            return Err(self.diverged(self.progress.step, "weights became NaN or infinite".to_owned()));
         }
         let Validation {
             quality,
@@ -277,7 +279,7 @@ impl Run {
                 first,
                 quality,
             },
-            kept: KeptEpoch {
+            kept: SavedEpoch {
                 weights: Arc::new(weights),
                 predictions: Some(Arc::clone(predictions)),
             },
@@ -290,7 +292,11 @@ impl Run {
             let (loss, count) = self.step(epoch, index).await?;
             self.progress.add(loss, count);
             let step = self.progress.step;
-            if self.keeper.as_ref().is_some_and(|keeper| keeper.is_due(step)) {
+            if self
+                .checkpoint_writer
+                .as_ref()
+                .is_some_and(|checkpoint_writer| checkpoint_writer.is_due(step))
+            {
                 self.save().await?;
             }
         }
@@ -301,14 +307,15 @@ impl Run {
         Ok(loss / samples as f64)
     }
 
-    /// Begins to write a checkpoint, where the job keeps any.
+    /// Starts writing a checkpoint, if the job has a run folder.
     pub(crate) async fn save(&mut self) -> Result<(), TrainerError> {
-        let (Some(keeper), Some(baseline)) = (self.keeper.as_mut(), self.baseline) else {
+        let (Some(checkpoint_writer), Some(baseline)) = (self.checkpoint_writer.as_mut(), self.baseline)
+        else {
             return Ok(());
         };
         let suffix = self.suffix.run(|suffix| suffix.state()).await?;
         let source = self.steering.now();
-        let situation = Situation {
+        let situation = TrainingState {
             progress: self.progress,
             freeze: self.freeze.clone(),
             split: source.split.clone(),
@@ -318,7 +325,9 @@ impl Run {
             best: self.best.as_ref().map(|best| best.note),
         };
         let best = self.best.as_ref().map(|best| best.kept.clone());
-        keeper.save(situation, suffix, self.bad.all(), best).await;
+        checkpoint_writer
+            .save(situation, suffix, self.bad.all(), best)
+            .await;
         Ok(())
     }
 
@@ -331,7 +340,7 @@ impl Run {
     }
 
     async fn validate(&mut self) -> Result<Validation, TrainerError> {
-        let validation = Validation::of(
+        let validation = Validation::run(
             &self.plan,
             &mut self.feed,
             &self.bad,

@@ -1,4 +1,4 @@
-//! One step of a run: what it takes, what it says of the split, and whether training still goes anywhere.
+//! One step of a run: its cost, its effect on the split, and the check for divergence.
 
 use super::Run;
 use crate::compute::Suffix;
@@ -23,7 +23,7 @@ impl Run {
             return Ok((0.0, 0));
         };
         let waited = asked.elapsed();
-        let (targets, count, kept) = (batch.targets.clone(), rows.count(), rows.kept());
+        let (targets, count, kept) = (batch.targets.clone(), rows.count(), rows.cached_count());
         let source = Arc::clone(&batch.source);
         let split = source.split.clone();
         let work = move |suffix: &mut Suffix| suffix.train(&split, rows, targets, &terms);
@@ -64,7 +64,7 @@ impl Run {
         Ok((loss, count))
     }
 
-    /// Shows an iteration to the planner, and goes on from another split if it says so.
+    /// Passes an iteration to the planner, and changes the split if it decides so.
     async fn reconsider(&mut self, source: &Source, iteration: &Iteration) -> Result<(), TrainerError> {
         let epoch = self.plan.batches(Part::Train) as u64;
         let before = epoch * u64::from(self.plan.first.saturating_sub(1));
@@ -95,18 +95,17 @@ impl Run {
         });
         watch.start(change.to);
         let split = next.split.clone();
-        self.steering.turn(Arc::new(next));
-        self.suffix.run(move |suffix| suffix.expect(&split)).await
+        self.steering.set_source(Arc::new(next));
+        self.suffix.run(move |suffix| suffix.prepare_middle(&split)).await
     }
 
-    /// Refuses an epoch whose loss is out of this world and stays there, or was the last.
+    /// Fails an epoch whose loss is implausible and stays so, or is the last.
     pub(super) fn check(&self, loss: f64, last: bool) -> Result<(), TrainerError> {
         if !self.bounded || loss <= f64::from(IMPOSSIBLE) || (self.progress.beyond.is_none() && !last) {
             return Ok(());
         }
         let step = self.progress.beyond.unwrap_or(self.progress.step);
-        let sign =
-            format!("the mean loss of the epoch is {loss:.3e}, which takes the right classes for impossible");
+        let sign = format!("the mean loss of the epoch is {loss:.3e}, beyond any plausible value");
         Err(self.diverged(step, sign))
     }
 

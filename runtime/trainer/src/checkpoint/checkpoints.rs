@@ -1,4 +1,4 @@
-//! The checkpoints of a run: the last two, and the best epochs that they speak of.
+//! The checkpoints of a run: the last two, and the best epochs that they refer to.
 
 use super::file::{self, Tensors};
 use super::snapshot::{BestFile, BestNote, JobNote, Snapshot};
@@ -16,16 +16,16 @@ const KEPT: usize = 2;
 /// Weights by their names, as they are merged into a model.
 pub(crate) type Weights = Arc<Vec<(String, frostline_tensor::Tensor)>>;
 
-/// An epoch that is kept: its weights, and what they made of the validation samples, as far as that is known.
+/// An epoch to save: its weights, and their validation predictions if known.
 #[derive(Clone)]
-pub(crate) struct KeptEpoch {
+pub(crate) struct SavedEpoch {
     pub(crate) weights: Weights,
     pub(crate) predictions: Option<Arc<Predictions>>,
 }
 
-/// A kept epoch as it was found.
+/// A saved epoch, loaded.
 #[derive(Debug)]
-pub(crate) struct FoundEpoch {
+pub(crate) struct LoadedEpoch {
     pub(crate) weights: Weights,
     /// [`Predictions::of_tensors`].
     pub(crate) predictions: Tensors,
@@ -33,27 +33,27 @@ pub(crate) struct FoundEpoch {
 
 /// A folder of checkpoints.
 #[derive(Debug)]
-pub(crate) struct Shelf {
+pub(crate) struct CheckpointFolder {
     folder: PathBuf,
     create: Create,
     /// The best epoch whose weights are known to lie there.
     best: Option<BestNote>,
-    /// The best epochs that the last checkpoints speak of, as far as that is known.
-    spoken_of: Vec<u64>,
+    /// The best epochs that the last checkpoints refer to, as far as known.
+    referenced: Vec<u64>,
 }
 
-/// The newest checkpoint that is whole.
+/// The newest valid checkpoint.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct FoundCheckpoint {
     pub(crate) path: PathBuf,
     pub(crate) snapshot: Snapshot,
-    pub(crate) best: Option<FoundEpoch>,
-    /// What was not whole, for people.
+    pub(crate) best: Option<LoadedEpoch>,
+    /// Messages about broken checkpoints.
     pub(crate) told: Vec<String>,
     broken: Vec<PathBuf>,
 }
 
-impl Shelf {
+impl CheckpointFolder {
     /// Opens the folder, made where it is not there, and removes what a job left half written.
     pub(crate) fn open(folder: PathBuf, create: Create) -> io::Result<Self> {
         fs::create_dir_all(&folder)?;
@@ -62,7 +62,7 @@ impl Shelf {
             folder,
             create,
             best: None,
-            spoken_of: Vec::new(),
+            referenced: Vec::new(),
         })
     }
 
@@ -74,7 +74,7 @@ impl Shelf {
     pub(crate) fn save(
         &mut self,
         snapshot: &Snapshot,
-        best: Option<&KeptEpoch>,
+        best: Option<&SavedEpoch>,
     ) -> Result<(PathBuf, u64), (PathBuf, io::Error)> {
         let path = self.folder.join(name(STEP, snapshot.note.at.progress.step));
         let failed = |error| (path.clone(), error);
@@ -93,11 +93,11 @@ impl Shelf {
         }
         bytes += snapshot.write(&path, self.create).map_err(failed)?;
         let of = snapshot.note.at.best.map_or(0, |best| best.epoch.into());
-        self.spoken_of.push(of);
-        if self.spoken_of.len() > KEPT {
-            self.spoken_of.remove(0);
+        self.referenced.push(of);
+        if self.referenced.len() > KEPT {
+            self.referenced.remove(0);
         }
-        // What stays too long takes room, and nothing else.
+        // A file that stays only takes space.
         let _ = self.tidy();
         Ok((path, bytes))
     }
@@ -106,15 +106,15 @@ impl Shelf {
         self.folder.join(name(BEST, note.epoch.into()))
     }
 
-    /// Removes all but the last two, and all best epochs that they do not speak of.
+    /// Removes all but the last two, and all best epochs that they do not refer to.
     fn tidy(&self) -> io::Result<()> {
         for (_, path) in self.numbered(STEP)?.into_iter().skip(KEPT) {
             fs::remove_file(path)?;
         }
-        // Of a run that is gone on with, it is not known what the one before speaks of.
-        let known = self.spoken_of.len() == KEPT;
+        // After a resume, the reference of the previous checkpoint is unknown.
+        let known = self.referenced.len() == KEPT;
         for (epoch, path) in self.numbered(BEST)? {
-            if known && !self.spoken_of.contains(&epoch) {
+            if known && !self.referenced.contains(&epoch) {
                 fs::remove_file(path)?;
             }
         }
@@ -136,25 +136,25 @@ impl Shelf {
         Ok(files)
     }
 
-    /// The newest checkpoint that is whole; `None` where there is none at all.
+    /// The newest valid checkpoint; `None` where there is none at all.
     ///
     /// # Errors
     /// Why not one of those that are there can be used.
-    pub(crate) fn newest(&self) -> Result<Option<Found>, String> {
-        let cannot = |error: io::Error| format!("its checkpoints cannot be read: {error}");
+    pub(crate) fn newest(&self) -> Result<Option<FoundCheckpoint>, String> {
+        let cannot = |error: io::Error| format!("cannot read the checkpoints: {error}");
         let mut broken: Vec<(PathBuf, String)> = Vec::new();
         for (_, path) in self.numbered(STEP).map_err(cannot)? {
             let snapshot = match Snapshot::read(&path) {
                 Ok(snapshot) => snapshot,
                 Err(error) => {
-                    let told = format!("the checkpoint {} is left out: {error}", path.display());
+                    let told = format!("skipped the checkpoint {}: {error}", path.display());
                     broken.push((path, told));
                     continue;
                 }
             };
             let mut told: Vec<String> = broken.iter().map(|(_, told)| told.clone()).collect();
-            let best = self.best_of(&snapshot, &mut told);
-            return Ok(Some(Found {
+            let best = self.load_best(&snapshot, &mut told);
+            return Ok(Some(FoundCheckpoint {
                 path,
                 snapshot,
                 best,
@@ -164,15 +164,12 @@ impl Shelf {
         }
         match broken.first() {
             None => Ok(None),
-            Some((_, told)) => Err(format!(
-                "not one of its {} checkpoints is whole; {told}",
-                broken.len()
-            )),
+            Some((_, told)) => Err(format!("all {} checkpoints are corrupt; {told}", broken.len())),
         }
     }
 
-    /// Goes on from `found`: what is newer goes, broken or of a best epoch that is to come again.
-    pub(crate) fn adopt(&mut self, found: &Found) -> io::Result<()> {
+    /// Resumes from `found`: removes broken checkpoints and newer best epochs, which will be trained again.
+    pub(crate) fn resume_from(&mut self, found: &FoundCheckpoint) -> io::Result<()> {
         for path in &found.broken {
             fs::remove_file(path)?;
         }
@@ -187,18 +184,18 @@ impl Shelf {
         Ok(())
     }
 
-    fn best_of(&self, snapshot: &Snapshot, told: &mut Vec<String>) -> Option<FoundEpoch> {
+    fn load_best(&self, snapshot: &Snapshot, told: &mut Vec<String>) -> Option<LoadedEpoch> {
         let note = snapshot.note.at.best?;
         let path = self.best_path(note);
         let why = match read_best(&path) {
             Ok((of, tensors)) if of.best.epoch == note.epoch && of.job == snapshot.note.job => {
-                return Some(FoundEpoch::of(tensors));
+                return Some(LoadedEpoch::from_tensors(tensors));
             }
-            Ok(_) => "it is of another job".to_owned(),
+            Ok(_) => "it belongs to another job".to_owned(),
             Err(error) => error.to_string(),
         };
         told.push(format!(
-            "the weights of epoch {}, the best so far, are lost, and the best of those to come is kept: {}: {why}",
+            "lost the weights of epoch {}, the best so far: {}: {why}; the best later epoch will be written",
             note.epoch,
             path.display()
         ));
@@ -206,10 +203,10 @@ impl Shelf {
     }
 }
 
-/// Stands before the names of predictions, beside the weights.
+/// Prefix of the predictions' names, beside the weights.
 const PREDICTIONS: &str = "predictions/";
 
-impl KeptEpoch {
+impl SavedEpoch {
     fn tensors(&self) -> Result<Tensors, ShapeError> {
         let mut tensors = Tensors::clone(&self.weights);
         if let Some(predictions) = &self.predictions {
@@ -220,8 +217,8 @@ impl KeptEpoch {
     }
 }
 
-impl FoundEpoch {
-    fn of(tensors: Tensors) -> Self {
+impl LoadedEpoch {
+    fn from_tensors(tensors: Tensors) -> Self {
         let (mut weights, mut predictions) = (Tensors::new(), Tensors::new());
         for (name, tensor) in tensors {
             match name.strip_prefix(PREDICTIONS) {
@@ -244,7 +241,7 @@ pub(super) fn any(folder: &Path) -> bool {
         .any(|name| name.to_string_lossy().starts_with(STEP))
 }
 
-fn read_best(path: &Path) -> Result<(BestFile, Tensors), file::Broken> {
+fn read_best(path: &Path) -> Result<(BestFile, Tensors), file::FileError> {
     file::read(path)
 }
 
@@ -252,18 +249,18 @@ const STEP: &str = "step-";
 const BEST: &str = "best-";
 const SUFFIX: &str = ".checkpoint";
 
-/// So that names sort as their numbers do.
+/// Zero-padded, so that names sort as numbers.
 fn name(kind: &str, number: u64) -> String {
     format!("{kind}{number:09}{SUFFIX}")
 }
 
-impl Found {
-    /// Refuses one of another job than `job`.
+impl FoundCheckpoint {
+    /// Refuses a checkpoint of another job than `job`.
     pub(crate) fn check(&self, job: &JobNote) -> Result<(), String> {
         let of = &self.snapshot.note.job;
         if of.model_sha256 != job.model_sha256 {
             return Err(format!(
-                "the checkpoint {} is of the model '{}', not of '{}'",
+                "the checkpoint {} has the model '{}', this job has '{}'",
                 self.path.display(),
                 of.model,
                 job.model
@@ -271,7 +268,7 @@ impl Found {
         }
         if of.settings != job.settings {
             return Err(format!(
-                "the checkpoint {} is of a job with other settings",
+                "the checkpoint {} has other settings",
                 self.path.display()
             ));
         }

@@ -1,4 +1,4 @@
-//! What hosts tell of the tenant's share in them, and how a job asks by it.
+//! Polls the hosts' load, and sizes a job's requests by it.
 
 use crate::pipeline::Steering;
 use frostline_client::{Fetcher, Hosts, Source};
@@ -11,22 +11,22 @@ use tokio_util::task::AbortOnDropHandle;
 const EVERY: Duration = Duration::from_secs(10);
 
 /// How long a host may take to answer; one that does not changes nothing.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Requests that are open at least at each host: one is computed while the next is read.
 const FEWEST: usize = 2;
 
-/// What the hosts that answered tell, by their addresses.
+/// Loads of the hosts that answered, by address.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Share {
+pub(crate) struct HostLoads {
     hosts: Vec<(String, Load)>,
 }
 
-impl Share {
+impl HostLoads {
     /// Asks all `hosts` at once.
     pub(crate) async fn ask(hosts: &Hosts) -> Self {
         let told = hosts.all(|client| async move {
-            let load = tokio::time::timeout(PATIENCE, client.load()).await;
+            let load = tokio::time::timeout(TIMEOUT, client.load()).await;
             Ok(load
                 .ok()
                 .and_then(Result::ok)
@@ -83,18 +83,18 @@ fn stage<'a>(load: &'a Load, source: &Source) -> Option<&'a StageLoad> {
     }
 }
 
-/// Asks the hosts again and again while a job runs, and has it ask for its batches by what they tell. Ends when it is dropped.
-pub(crate) struct Following {
+/// Polls the hosts while a job runs, and adapts its requests to their load. Stops on drop.
+pub(crate) struct LoadWatch {
     _asking: AbortOnDropHandle<()>,
 }
 
-impl Following {
-    /// Asks `hosts` at once, and from then on now and then.
-    pub(crate) fn begin(hosts: &Hosts, fetcher: &Fetcher, steering: &Arc<Steering>) -> Self {
+impl LoadWatch {
+    /// Polls `hosts` at once, then periodically.
+    pub(crate) fn start(hosts: &Hosts, fetcher: &Fetcher, steering: &Arc<Steering>) -> Self {
         let (hosts, fetcher, steering) = (hosts.clone(), fetcher.clone(), Arc::clone(steering));
         let asking = tokio::spawn(async move {
             loop {
-                let share = Share::ask(&hosts).await;
+                let share = HostLoads::ask(&hosts).await;
                 steering.grant(share.grant());
                 share.bound(&fetcher, &steering.now());
                 tokio::time::sleep(EVERY).await;
@@ -181,11 +181,11 @@ mod tests {
         };
         let hosts = [small, Load::default(), load(0.5, 0.1)];
         let hosts = hosts.map(|load| (String::new(), load)).to_vec();
-        let share = Share { hosts };
+        let share = HostLoads { hosts };
         assert_eq!(
             (share.grant(), share.engine_batch(&source("cut", 1))),
             (Some(16), Some(4))
         );
-        assert_eq!(Share::default().grant(), None);
+        assert_eq!(HostLoads::default().grant(), None);
     }
 }

@@ -3,7 +3,7 @@
 use super::context::Setup;
 use super::prepared::Prepared;
 use crate::compute::{blocking, session_options};
-use crate::features::{Coverage, Features, Opening, rows_of};
+use crate::features::{Coverage, Features, OpenMode, rows_of};
 use crate::plan::{Chosen, Reuse};
 use crate::{Event, Policy, TrainerError};
 use frostline_engine::library_version;
@@ -16,24 +16,24 @@ impl<'a> Setup<'a> {
     /// The job without hosts' layers and without a plan, where all but a batch of its rows are kept and this machine can make the others itself: that
     /// takes less than finding out who would do it best. Else gives itself back, and knows what will be kept.
     pub(super) async fn reuse(mut self) -> Result<Result<Prepared, Self>, TrainerError> {
-        let there = self.there().await?;
+        let there = self.cached_features().await?;
         if let Some((features, coverage)) = &there
             && !self.measure
             && self.needs_no_host()
             && coverage.repeats
             && coverage.rows.saturating_sub(coverage.kept) <= self.batch() as u64
         {
-            return Ok(Ok(self.by_rows(Arc::clone(features), *coverage)?));
+            return Ok(Ok(self.from_cache(Arc::clone(features), *coverage)?));
         }
         self.keeps = self.to_be_kept(there.map(|(_, coverage)| coverage))?;
         Ok(Err(self))
     }
 
     /// The store that has most of the job's rows, if there is any for it.
-    async fn there(&self) -> Result<Option<(Arc<Features>, Coverage)>, TrainerError> {
+    async fn cached_features(&self) -> Result<Option<(Arc<Features>, Coverage)>, TrainerError> {
         let mut best: Option<(Arc<Features>, Coverage)> = None;
         for (encoding, split) in &self.ways() {
-            let Some(features) = self.features(*encoding, split, Opening::There).await? else {
+            let Some(features) = self.features(*encoding, split, OpenMode::IfPresent).await? else {
                 continue;
             };
             let coverage = features.coverage(&self.data.feed).await?;
@@ -87,18 +87,17 @@ impl<'a> Setup<'a> {
         Ok(Some(Reuse {
             rows_kept_already: there,
             fits: (cache.limit() as f64 / bytes.max(1) as f64).min(1.0),
-            views: feed.views.kept(self.job.spec.recipe.epochs).len().max(1) as u32,
+            views: feed.views.cacheable(self.job.spec.recipe.epochs).len().max(1) as u32,
             bytes,
         }))
     }
 
-    fn by_rows(mut self, features: Arc<Features>, coverage: Coverage) -> Result<Prepared, TrainerError> {
+    fn from_cache(mut self, features: Arc<Features>, coverage: Coverage) -> Result<Prepared, TrainerError> {
         let offer = self.stock_offer(None);
         let Coverage { kept, rows, .. } = coverage;
-        let chosen: Chosen = offer.without_hosts(&format!(
-            "{kept} of the {rows} rows at the freeze cut are kept on this machine, so nothing is planned"
-        ))?;
-        self.tell(coverage);
+        let chosen: Chosen =
+            offer.without_hosts(&format!("{kept} of {rows} features are cached, no plan needed"))?;
+        self.report_coverage(coverage);
         self.data.feed.features = Some(features);
         let mut prepared = Prepared::new(self, offer, false, (chosen, None));
         prepared.all_kept = kept == rows;
@@ -110,7 +109,7 @@ impl<'a> Setup<'a> {
         &self,
         encoding: Encoding,
         split: &Split,
-        opening: Opening,
+        opening: OpenMode,
     ) -> Result<Option<Arc<Features>>, TrainerError> {
         let (job, network) = (self.job, &self.network);
         if job.features.is_none() {
@@ -152,20 +151,24 @@ impl<'a> Setup<'a> {
     }
 
     /// Has the job keep its rows, which travel in `encoding` from `split`.
-    pub(super) async fn keep(&mut self, encoding: Encoding, split: &Split) -> Result<(), TrainerError> {
+    pub(super) async fn open_features(
+        &mut self,
+        encoding: Encoding,
+        split: &Split,
+    ) -> Result<(), TrainerError> {
         if self.measure {
             return Ok(());
         }
-        let features = self.features(encoding, split, Opening::Made).await?;
+        let features = self.features(encoding, split, OpenMode::Create).await?;
         if let Some(features) = &features {
             let coverage = features.coverage(&self.data.feed).await?;
-            self.tell(coverage);
+            self.report_coverage(coverage);
         }
         self.data.feed.features = features;
         Ok(())
     }
 
-    fn tell(&self, coverage: Coverage) {
+    fn report_coverage(&self, coverage: Coverage) {
         let Some(cache) = &self.job.features else { return };
         (self.events)(Event::Features {
             kept: coverage.kept,

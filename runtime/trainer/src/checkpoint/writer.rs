@@ -1,8 +1,8 @@
-//! Writes checkpoints beside the job.
+//! Writes checkpoints in the background.
 
-use super::lock::Kept;
-use super::shelf::{KeptEpoch, Shelf};
-use super::snapshot::{JobNote, Maker, Note, Situation, Snapshot};
+use super::checkpoints::{CheckpointFolder, SavedEpoch};
+use super::lock::RunLock;
+use super::snapshot::{CheckpointNote, Environment, JobNote, Snapshot, TrainingState};
 use crate::compute::SuffixState;
 use crate::pipeline::Part;
 use crate::{Event, Events};
@@ -12,17 +12,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
-/// How old the last checkpoint gets unless it was said. A job that is killed loses at most that much; writing one takes well under a second for the
+/// Default interval between checkpoints. A job that is killed loses at most that much; writing one takes well under a second for the
 /// networks we know, so half as long would cost a part in a thousand and save little, and twice as long is more than one likes to lose.
 const EVERY: Duration = Duration::from_secs(300);
 
-/// Writes a job's checkpoints, one at a time, while it goes on.
-pub(crate) struct Keeper {
-    shelf: Arc<Mutex<Shelf>>,
+/// Writes a job's checkpoints in the background, one at a time.
+pub(crate) struct CheckpointWriter {
+    checkpoints: Arc<Mutex<CheckpointFolder>>,
     /// Held until the last checkpoint is written, also of a job that was dropped.
-    kept: Arc<Kept>,
+    kept: Arc<RunLock>,
     job: JobNote,
-    maker: Maker,
+    maker: Environment,
     /// Steps from one to the next.
     every: Option<u64>,
     events: Events,
@@ -33,17 +33,17 @@ pub(crate) struct Keeper {
 }
 
 /// Where a job's checkpoints go, and when they are due.
-pub(super) struct Place {
-    pub(super) shelf: Shelf,
-    pub(super) kept: Arc<Kept>,
+pub(super) struct CheckpointTarget {
+    pub(super) checkpoints: CheckpointFolder,
+    pub(super) kept: Arc<RunLock>,
     /// Steps from one to the next.
     pub(super) every: Option<u64>,
 }
 
-impl Keeper {
-    pub(super) fn new(place: Place, job: JobNote, maker: Maker, events: &Events) -> Self {
+impl CheckpointWriter {
+    pub(super) fn new(place: CheckpointTarget, job: JobNote, maker: Environment, events: &Events) -> Self {
         Self {
-            shelf: Arc::new(Mutex::new(place.shelf)),
+            checkpoints: Arc::new(Mutex::new(place.checkpoints)),
             kept: place.kept,
             job,
             maker,
@@ -63,33 +63,33 @@ impl Keeper {
         }
     }
 
-    /// Begins to write a checkpoint, once the one before it is written. What becomes of it is an event; a disk that is full ends no job.
+    /// Starts writing a checkpoint, once the previous one is written. The result is an event; a full disk does not fail the job.
     pub(crate) async fn save(
         &mut self,
-        situation: Situation,
+        situation: TrainingState,
         suffix: SuffixState,
         bad: Vec<(Part, usize)>,
-        best: Option<KeptEpoch>,
+        best: Option<SavedEpoch>,
     ) {
         self.settle().await;
         self.last = Instant::now();
-        let note = Note {
+        let note = CheckpointNote {
             job: self.job.clone(),
             maker: self.maker.clone(),
             at: situation,
         };
         let snapshot = Snapshot { note, suffix, bad };
-        let (shelf, events) = (Arc::clone(&self.shelf), Arc::clone(&self.events));
+        let (checkpoints, events) = (Arc::clone(&self.checkpoints), Arc::clone(&self.events));
         let kept = Arc::clone(&self.kept);
         let write = move || {
-            let written = write(&shelf, &events, &snapshot, best.as_ref());
+            let written = write(&checkpoints, &events, &snapshot, best.as_ref());
             drop(kept);
             written
         };
         self.writing = Some(tokio::task::spawn_blocking(write));
     }
 
-    /// Waits until what is being written is. The newest checkpoint.
+    /// Waits for the write in progress. Returns the newest checkpoint.
     pub(crate) async fn settle(&mut self) -> Option<PathBuf> {
         if let Some(writing) = self.writing.take()
             && let Ok(Some(path)) = writing.await
@@ -101,13 +101,13 @@ impl Keeper {
 }
 
 fn write(
-    shelf: &Mutex<Shelf>,
+    checkpoints: &Mutex<CheckpointFolder>,
     events: &Events,
     snapshot: &Snapshot,
-    best: Option<&KeptEpoch>,
+    best: Option<&SavedEpoch>,
 ) -> Option<PathBuf> {
     let (started, progress) = (Instant::now(), snapshot.note.at.progress);
-    let (file, bytes, error) = match shelf.lock().save(snapshot, best) {
+    let (file, bytes, error) = match checkpoints.lock().save(snapshot, best) {
         Ok((path, bytes)) => (path, bytes, None),
         Err((path, error)) => (path, 0, Some(error.to_string())),
     };
