@@ -22,7 +22,7 @@ const ROOM: u64 = 4096 * MIB;
 pub(super) fn run(report: &mut Report) -> Result<()> {
     let micros = decisions()?;
     let (half, most) = (median(&micros), quantile(&micros, 0.99));
-    println!("{WAITING} batches wait: decided in {half:.1} us in the median, {most:.1} us for 99 of 100");
+    println!("decision with {WAITING} queued batches: median {half:.1} us, p99 {most:.1} us");
     report.set("grant_decision_us_1000", half);
     report.set("grant_decision_us_1000_p99", most);
     Ok(())
@@ -59,7 +59,7 @@ fn decisions() -> Result<Vec<f64>> {
                 ensure!(device.len() as u64 == WAITING, "lane {lane} lost a batch");
             }
             Decision::Close { lane, .. } => device.closed(lane, held.get(lane).copied()),
-            other => anyhow::bail!("nothing runs though {WAITING} batches wait: {other:?}"),
+            other => anyhow::bail!("no batch runs although {WAITING} are queued: {other:?}"),
         }
     }
     Ok(micros)

@@ -12,7 +12,7 @@ const GPU: Device = Device::Cuda(0);
 const ROUNDS: usize = 5;
 
 pub(super) async fn run(report: &mut Report) -> Result<()> {
-    let (said, ratio) = match missing()? {
+    let (status, ratio) = match missing()? {
         Some(reason) => (format!("not run: {reason}"), Value::Null),
         None => {
             let [ratio, _] = measure(report, NETWORK, GPU, ROUNDS).await?;
@@ -22,8 +22,8 @@ pub(super) async fn run(report: &mut Report) -> Result<()> {
             )
         }
     };
-    println!("GPU: {said}\n");
-    report.set("gpu", said);
+    println!("GPU: {status}\n");
+    report.set("gpu", status);
     report.set("gpu_ratio_vs_bare_loop", ratio);
     Ok(())
 }

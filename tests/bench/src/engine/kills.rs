@@ -26,25 +26,28 @@ const KILLS: usize = 5;
 
 pub(super) async fn run(report: &mut Report) -> Result<()> {
     let span = Duration::from_secs(if report.quick() { 12 } else { 60 });
-    let fleet = Fleet::start(&Setting::of(BUDGET), &report.photos()).await?;
+    let fleet = Fleet::start(&Setting::with_budget(BUDGET), &report.photos()).await?;
     let (subject, tenant) = (fleet.offer(NETWORK)?, fleet.tenant("killed", 1).await?);
     let job = Job::usual(&tenant, &subject);
     let expected = fleet.batch(&job, IMAGES).await?;
-    let (kills, seen) = tokio::join!(killing(&fleet, span), asking(&fleet, &job, &expected, span));
-    let (kills, seen) = (kills?, seen?);
-    println!(
-        "{kills} lanes killed in {} s: {} images right, {} lost, {} wrong",
-        span.as_secs(),
-        seen.right,
-        seen.lost,
-        seen.wrong
+    let (kills, checked) = tokio::join!(
+        killing(&fleet, span),
+        check_answers(&fleet, &job, &expected, span)
     );
-    if let Some(words) = &seen.failure {
-        println!("    {words}");
+    let (kills, checked) = (kills?, checked?);
+    println!(
+        "{kills} lanes killed in {} s: {} images correct, {} lost, {} wrong",
+        span.as_secs(),
+        checked.right,
+        checked.lost,
+        checked.wrong
+    );
+    if let Some(error) = &checked.failure {
+        println!("    {error}");
     }
     report.set("kills", kills);
-    report.set("lost_after_kills", seen.lost);
-    report.set("wrong_after_kills", seen.wrong);
+    report.set("lost_after_kills", checked.lost);
+    report.set("wrong_after_kills", checked.wrong);
     drop(fleet);
     back(report).await
 }
@@ -76,7 +79,7 @@ fn kill(process: u32) -> Result<()> {
 
 /// What came.
 #[derive(Default)]
-struct Seen {
+struct Checked {
     right: usize,
     lost: usize,
     wrong: usize,
@@ -85,22 +88,22 @@ struct Seen {
 }
 
 /// Asks for the same batch again and again.
-async fn asking(fleet: &Fleet, job: &Job<'_>, expected: &Tensor, span: Duration) -> Result<Seen> {
-    let (end, mut seen) = (Instant::now() + span, Seen::default());
+async fn check_answers(fleet: &Fleet, job: &Job<'_>, expected: &Tensor, span: Duration) -> Result<Checked> {
+    let (end, mut checked) = (Instant::now() + span, Checked::default());
     while Instant::now() < end {
         match fleet.batch(job, IMAGES).await {
             Ok(rows) => {
                 let wrong = different(expected, &rows)?;
-                seen.wrong += wrong;
-                seen.right += IMAGES - wrong;
+                checked.wrong += wrong;
+                checked.right += IMAGES - wrong;
             }
             Err(error) => {
-                seen.lost += IMAGES;
-                seen.failure = Some(format!("{error:#}"));
+                checked.lost += IMAGES;
+                checked.failure = Some(format!("{error:#}"));
             }
         }
     }
-    Ok(seen)
+    Ok(checked)
 }
 
 /// Rows that are not what they were.
@@ -121,7 +124,7 @@ fn different(expected: &Tensor, rows: &Tensor) -> Result<usize> {
 fn values(tensor: &Tensor) -> Result<&[f32]> {
     match tensor.data() {
         Data::F32(values) => Ok(values),
-        _ => bail!("activations that are no f32"),
+        _ => bail!("activations are not f32"),
     }
 }
 
@@ -129,7 +132,7 @@ fn values(tensor: &Tensor) -> Result<&[f32]> {
 async fn back(report: &mut Report) -> Result<()> {
     let setting = Setting {
         lanes: 1,
-        ..Setting::of(BUDGET)
+        ..Setting::with_budget(BUDGET)
     };
     let fleet = Fleet::start(&setting, &report.photos()).await?;
     let subject = fleet.offer(NETWORK)?;
@@ -146,9 +149,7 @@ async fn back(report: &mut Report) -> Result<()> {
         milliseconds.push(killed.elapsed().as_secs_f64() * 1e3);
     }
     let back = median(&milliseconds);
-    println!(
-        "a host's only lane killed: the next image after {back:.0} ms, in the median of {milliseconds:.0?}\n"
-    );
+    println!("a host's only lane killed: next image after {back:.0} ms (median of {milliseconds:.0?})\n");
     report.set("serve_again_ms", back);
     Ok(())
 }

@@ -127,7 +127,7 @@ impl Fleet {
         try_join_all(works).await
     }
 
-    /// Asks for request after request until `end`; what is on its way then is given up, unless it is the first. First requests are of all sizes:
+    /// Asks for request after request until `end`; a request in flight then is cancelled, unless it is the first. First requests are of all sizes:
     /// as the host serves those of a tenant alike, they would else all end at once, and nothing of it would wait for the lanes for a moment.
     async fn stream(&self, job: &Job<'_>, number: usize, end: Instant) -> Result<Ends> {
         let fetcher = Tenant::fetcher(1)?;

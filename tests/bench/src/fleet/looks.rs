@@ -39,7 +39,7 @@ impl Done {
         let value = |name: &str| {
             metrics
                 .value(name)
-                .with_context(|| format!("the host does not tell {name}"))
+                .with_context(|| format!("the host has no metric {name}"))
         };
         Ok(Self {
             rows: value("lane_rows_total")?,
@@ -122,7 +122,7 @@ impl Fleet {
         tokio::select! {
             served = self.load(jobs, FOREVER) => {
                 served?;
-                bail!("all jobs ended before they were looked at")
+                bail!("all jobs ended before the first sample was taken")
             }
             seen = looking => seen,
         }
@@ -140,7 +140,7 @@ fn waiting(metrics: &Metrics, tenants: &[&Tenant]) -> Vec<f64> {
 fn each(metrics: &Metrics, name: &str, tenants: &[&Tenant]) -> Vec<f64> {
     let values = tenants
         .iter()
-        .map(|tenant| metrics.of(name, &tenant.name).unwrap_or(0.0));
+        .map(|tenant| metrics.of_tenant(name, &tenant.name).unwrap_or(0.0));
     values.collect()
 }
 

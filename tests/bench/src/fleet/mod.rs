@@ -40,7 +40,7 @@ pub(crate) struct Setting {
 }
 
 impl Setting {
-    pub(crate) fn of(budget: u64) -> Self {
+    pub(crate) fn with_budget(budget: u64) -> Self {
         Self {
             budget,
             lanes: 0,
@@ -83,21 +83,21 @@ impl Fleet {
         let folder = tempfile::tempdir()?;
         let metrics = free_address()?;
         let file = folder.path().join("host.toml");
-        let mut words = format!(
+        let mut text = format!(
             "memory_budget = {}\nmetrics_listen = \"{metrics}\"\n",
             setting.budget
         );
         write!(
-            words,
+            text,
             "[engine]\nlanes = {}\ndevice = \"{}\"\n",
             setting.lanes, setting.device
         )?;
-        std::fs::write(&file, words)?;
+        std::fs::write(&file, text)?;
         let root = std::path::absolute(photos.part("train"))?;
         let root = text(&root)?.to_owned();
         let group = MemoryGroup::open(setting.budget);
         if let Some(reason) = group.missing() {
-            println!("memory cgroup: skipped ({reason}); summing what processes hold instead");
+            println!("memory cgroup: skipped ({reason}); summing the memory of processes instead");
         }
         let command = group.command(&binary()?);
         let host = HostProcess::start_as(command, folder.path(), &root, &["--config", text(&file)?])?;
@@ -105,7 +105,7 @@ impl Fleet {
         let client = HostClient::new(&host.url(), Some(token))?;
         let samples = client.objects(&root, Layout::Auto).await?;
         if samples.is_empty() {
-            bail!("there are no photos in {root}");
+            bail!("no photos in {root}");
         }
         Ok(Self {
             host,
@@ -129,7 +129,10 @@ impl Fleet {
         if run.code != Some(0) {
             bail!("frostline admin {}: {}", arguments.join(" "), run.stderr);
         }
-        run.objects()?.into_iter().next().context("no answer")
+        run.objects()?
+            .into_iter()
+            .next()
+            .context("frostline admin printed nothing")
     }
 
     /// Offers the network `name` of grid.toml, up to its freeze cut, to all tenants.
@@ -146,7 +149,7 @@ impl Fleet {
             file,
             model: Pin {
                 name: word,
-                sha256: sha256.context("no SHA-256 of what was published")?.to_owned(),
+                sha256: sha256.context("no SHA-256 of the published file")?.to_owned(),
             },
             shape,
         })
@@ -157,7 +160,7 @@ impl Fleet {
         let given = self.admin(&["tenant", "add", name, "--data", &self.root])?;
         let token = given.get("token").and_then(Value::as_str);
         let file = self.folder.path().join(format!("{name}.token"));
-        std::fs::write(&file, token.context("no token was given")?)?;
+        std::fs::write(&file, token.context("`tenant add` printed no token")?)?;
         if weight != 1 {
             self.admin(&["quota", "set", name, &format!("weight={weight}")])?;
         }
@@ -199,8 +202,8 @@ impl Fleet {
     /// The lanes' processes.
     pub(crate) fn lanes(&self) -> Vec<u32> {
         let is_lane = |process: &u32| {
-            let words = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
-            words.split(|byte| *byte == 0).any(|word| word == b"lanes")
+            let text = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+            text.split(|byte| *byte == 0).any(|word| word == b"lanes")
         };
         children(self.host.id()).into_iter().filter(is_lane).collect()
     }

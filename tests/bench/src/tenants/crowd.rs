@@ -26,7 +26,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(300);
 const SHOWN: usize = 3;
 
 pub(super) async fn run(report: &mut Report) -> Result<()> {
-    let fleet = Fleet::start(&Setting::of(BUDGET), &report.photos()).await?;
+    let fleet = Fleet::start(&Setting::with_budget(BUDGET), &report.photos()).await?;
     let subjects = offer(&fleet, report)?;
     let tenants = fleet.tenants("crowd", MOST).await?;
     let counts = if report.quick() { &QUICK[..] } else { &FULL[..] };
@@ -84,8 +84,8 @@ async fn jobs(fleet: &Fleet, tenants: &[Tenant], subjects: &[Subject], fixed: Op
         watch.peak() as f64 / MIB,
         failed.len()
     );
-    for words in failed.iter().take(SHOWN) {
-        println!("    {words}");
+    for error in failed.iter().take(SHOWN) {
+        println!("    {error}");
     }
     failed.len()
 }

@@ -116,8 +116,8 @@ async fn round(fleet: &Fleet, tenants: &[Tenant], subjects: &[Subject], span: Du
     let seconds = tenants.iter().map(|tenant| {
         let used = |metrics: &Metrics| {
             metrics
-                .of("tenant_device_seconds_total", &tenant.name)
-                .context("the host does not say what a tenant had of the device")
+                .of_tenant("tenant_device_seconds_total", &tenant.name)
+                .context("the host has no device time for a tenant")
         };
         Ok(used(&after)? - used(&before)?)
     });

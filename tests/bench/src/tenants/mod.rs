@@ -50,7 +50,7 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
 
 /// What is measured on one host.
 async fn shared(report: &mut Report) -> Result<()> {
-    let fleet = Fleet::start(&Setting::of(BUDGET), &report.photos()).await?;
+    let fleet = Fleet::start(&Setting::with_budget(BUDGET), &report.photos()).await?;
     let subjects = offer(&fleet, report)?;
     if report.has("rates") {
         rates::run(report, &fleet, &subjects).await?;

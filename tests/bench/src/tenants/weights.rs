@@ -30,7 +30,7 @@ pub(super) async fn run(report: &mut Report) -> Result<()> {
 async fn held(report: &Report, name: &str, lanes: usize) -> Result<f64> {
     let setting = Setting {
         lanes,
-        ..Setting::of(BUDGET)
+        ..Setting::with_budget(BUDGET)
     };
     let fleet = Fleet::start(&setting, &report.photos()).await?;
     let subject = fleet.offer(name)?;
@@ -49,8 +49,8 @@ async fn held(report: &Report, name: &str, lanes: usize) -> Result<f64> {
         processes.len()
     );
     let held = processes.into_iter().map(|lane| {
-        let bytes = proportional(lane).context("the system does not tell what a process shares")?;
-        println!("    {lanes} lanes, one of them: {:.0} MiB", bytes as f64 / MIB);
+        let bytes = proportional(lane).context("cannot read the proportional memory of a process")?;
+        println!("    {lanes} lanes, {:.0} MiB per lane", bytes as f64 / MIB);
         Ok(bytes as f64)
     });
     held.sum()
