@@ -22,7 +22,7 @@ pub const OPERATIONS: [&str; 13] = [
     "replaced in mid-job",
     "refused to the job",
     "state of two hosts",
-    "kept rows of a team",
+    "features shared by a team",
 ];
 
 /// An object store's server that `cargo xtask stores` started.

@@ -206,6 +206,6 @@ fn a_team_shares_rows(server: &RealStore) {
     let done = second.iter().find(|event| event["event"] == "done").unwrap();
     assert_eq!(done["received"]["training"], 0, "{done}");
     server
-        .tried("kept rows of a team", "42 of 42 rows from another machine")
+        .tried("features shared by a team", "42 of 42 rows from another machine")
         .unwrap();
 }
