@@ -3,7 +3,7 @@
 
 use crate::case::Case;
 use crate::floods::{FLOODS, Flood};
-use crate::memory::{BUDGET, MemoryPeak, Watch, gone};
+use crate::memory::{BUDGET, MemoryPeak, Watch, wait_until_released};
 use crate::neighbour::Neighbour;
 use crate::scene::Scene;
 use anyhow::Result;

@@ -1,4 +1,4 @@
-//! How long it takes to decide what a lane runs next while a thousand batches wait.
+//! Scheduling: time of a decision with a thousand queued batches.
 
 use crate::report::{Report, median, quantile};
 use anyhow::{Result, ensure};
@@ -7,7 +7,7 @@ use frostline_tensor::RunTerms;
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
-/// Batches that wait at any time, of so many tenants, for so many stages.
+/// Queued batches, their tenants and their stages.
 const WAITING: u64 = 1000;
 const TENANTS: u64 = 50;
 const STAGES: u64 = 7;

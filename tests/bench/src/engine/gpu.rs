@@ -1,4 +1,4 @@
-//! The same path on a GPU, where there is one.
+//! The same path on a GPU, if there is one.
 
 use super::path::measure;
 use crate::report::Report;
@@ -28,7 +28,7 @@ pub(super) async fn run(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Why no session can be opened there.
+/// Why no session can be opened on a GPU.
 fn missing() -> Result<Option<String>> {
     let options = SessionOptions {
         device: GPU,

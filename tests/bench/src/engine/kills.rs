@@ -1,4 +1,4 @@
-//! Lanes that are killed again and again while tenants work: does anything get lost or come out wrong, and when is a lane back?
+//! Lanes killed repeatedly under load: lost or wrong answers, and the time until a lane serves again.
 
 use crate::fleet::load::Job;
 use crate::fleet::{Fleet, Setting, Tenant};
@@ -12,16 +12,16 @@ use tokio::time::sleep;
 pub(super) const BUDGET: u64 = 4 << 30;
 const NETWORK: &str = "resnet18";
 
-/// Between two kills.
+/// The interval of kills.
 const EVERY: Duration = Duration::from_secs(2);
 
 /// Images of a batch.
 const IMAGES: usize = 32;
 
-/// How far a value may be from what it was before anybody was killed, as a part of the largest: other batches may round otherwise.
+/// The tolerance of values relative to the largest: other batch sizes may round differently.
 const TOLERANCE: f32 = 1e-4;
 
-/// Kills after which the time until the next answer is taken.
+/// Kills for which the time to the next answer is measured.
 const KILLS: usize = 5;
 
 pub(super) async fn run(report: &mut Report) -> Result<()> {
@@ -52,7 +52,7 @@ pub(super) async fn run(report: &mut Report) -> Result<()> {
     back(report).await
 }
 
-/// Kills the lanes in turn; how often.
+/// Kills the lanes in turn and returns the number of kills.
 async fn killing(fleet: &Fleet, span: Duration) -> Result<usize> {
     let end = Instant::now() + span;
     let mut kills = 0;
@@ -77,17 +77,17 @@ fn kill(process: u32) -> Result<()> {
     Ok(())
 }
 
-/// What came.
+/// The checked answers.
 #[derive(Default)]
 struct Checked {
     right: usize,
     lost: usize,
     wrong: usize,
-    /// The last of what was lost.
+    /// The last error.
     failure: Option<String>,
 }
 
-/// Asks for the same batch again and again.
+/// Requests the same batch repeatedly and checks the answers.
 async fn check_answers(fleet: &Fleet, job: &Job<'_>, expected: &Tensor, span: Duration) -> Result<Checked> {
     let (end, mut checked) = (Instant::now() + span, Checked::default());
     while Instant::now() < end {
@@ -106,7 +106,7 @@ async fn check_answers(fleet: &Fleet, job: &Job<'_>, expected: &Tensor, span: Du
     Ok(checked)
 }
 
-/// Rows that are not what they were.
+/// The number of rows that differ.
 fn different(expected: &Tensor, rows: &Tensor) -> Result<usize> {
     let (expected, rows) = (values(expected)?, values(rows)?);
     let largest = expected
@@ -128,7 +128,7 @@ fn values(tensor: &Tensor) -> Result<&[f32]> {
     }
 }
 
-/// A host's only lane is killed while one image after the other is asked for: until the next is there.
+/// Kills a host's only lane during sequential requests and measures the time to the next answer.
 async fn back(report: &mut Report) -> Result<()> {
     let setting = Setting {
         lanes: 1,

@@ -1,4 +1,4 @@
-//! The memory that lanes may take is halved while a tenant works: runs have to become smaller, and nobody may notice.
+//! The memory limit of lanes is halved under load: engine batches must shrink, and no job may fail.
 
 use super::kills::BUDGET;
 use crate::fleet::load::Job;
@@ -19,13 +19,13 @@ const SPAN: Duration = Duration::from_secs(9);
 /// Halvings at most: what was largest when the lanes were looked at may have been a trial that the host does not repeat.
 const HALVINGS: usize = 6;
 
-/// Requests at once: work for all lanes.
+/// Concurrent requests: work for all lanes.
 const OPEN: usize = 8;
 const IMAGES: usize = 64;
 
 /// Jobs that follow each other then: a model in quarantine would fail the later ones.
 const ROUNDS: usize = 3;
-const PATIENCE: Duration = Duration::from_secs(300);
+const JOB_TIMEOUT: Duration = Duration::from_secs(300);
 
 pub(super) async fn run(report: &mut Report) -> Result<()> {
     let fleet = Fleet::start(&Setting::with_budget(BUDGET), &report.photos()).await?;
@@ -47,7 +47,7 @@ pub(super) async fn run(report: &mut Report) -> Result<()> {
         }
     }
     for _ in 0..ROUNDS {
-        failed.extend(fleet.crowd(jobs, IMAGES, PATIENCE).await);
+        failed.extend(fleet.crowd(jobs, IMAGES, JOB_TIMEOUT).await);
     }
     for error in &failed {
         println!("    {error}");
@@ -107,7 +107,7 @@ impl Extent {
     }
 }
 
-/// Halves what lanes have, once their sessions are open and they were seen at work.
+/// Halves the limit of lanes after their usage was measured.
 async fn halve(fleet: &Fleet) -> Result<()> {
     sleep(SPAN / 3).await;
     let seen = extents(fleet).await;
@@ -116,7 +116,7 @@ async fn halve(fleet: &Fleet) -> Result<()> {
     worked.into_iter().try_for_each(Extent::halve)
 }
 
-/// Looks at the lanes for a third of the span.
+/// Samples the lanes for a third of the span.
 async fn extents(fleet: &Fleet) -> Vec<Extent> {
     let every = Duration::from_millis(5);
     let mut extents: Vec<Extent> = fleet

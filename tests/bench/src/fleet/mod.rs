@@ -30,11 +30,11 @@ use tempfile::TempDir;
 
 pub(crate) const MIB: f64 = (1 << 20) as f64;
 
-/// A host's settings that matter here.
+/// The settings of a measured host.
 pub(crate) struct Setting {
     /// `memory_budget`, and the cgroup's limit, in bytes.
     pub(crate) budget: u64,
-    /// 0 for one a core.
+    /// 0 for one per core.
     pub(crate) lanes: usize,
     pub(crate) device: &'static str,
 }
@@ -49,7 +49,7 @@ impl Setting {
     }
 }
 
-/// See the module. Fields are dropped in this order: processes before their group.
+/// A host and its networks and tenants. Fields are dropped in this order: processes before their group.
 pub(crate) struct Fleet {
     host: HostProcess,
     group: MemoryGroup,
@@ -59,7 +59,7 @@ pub(crate) struct Fleet {
     folder: TempDir,
 }
 
-/// A network that the host offers, up to its freeze cut.
+/// A network that the host shares, up to its freeze cut.
 #[derive(Debug, Clone)]
 pub(crate) struct Subject {
     pub(crate) name: String,
@@ -83,16 +83,16 @@ impl Fleet {
         let folder = tempfile::tempdir()?;
         let metrics = free_address()?;
         let file = folder.path().join("host.toml");
-        let mut text = format!(
+        let mut config = format!(
             "memory_budget = {}\nmetrics_listen = \"{metrics}\"\n",
             setting.budget
         );
         write!(
-            text,
+            config,
             "[engine]\nlanes = {}\ndevice = \"{}\"\n",
             setting.lanes, setting.device
         )?;
-        std::fs::write(&file, text)?;
+        std::fs::write(&file, config)?;
         let root = std::path::absolute(photos.part("train"))?;
         let root = text(&root)?.to_owned();
         let group = MemoryGroup::open(setting.budget);
@@ -117,7 +117,7 @@ impl Fleet {
         })
     }
 
-    /// What `frostline admin <arguments>` answers: the first of its objects.
+    /// The first object that `frostline admin <arguments>` prints.
     pub(crate) fn admin(&self, arguments: &[&str]) -> Result<Value> {
         let socket = self.folder.path().join("state/admin.sock");
         let mut command = Command::new(binary()?);
@@ -189,17 +189,17 @@ impl Fleet {
         Metrics::read(self.metrics)
     }
 
-    /// Watches what host and lanes hold.
+    /// Samples the memory of host and lanes.
     pub(crate) fn watch(&self) -> Watch {
         self.group.watch(self.host.id())
     }
 
-    /// How often the kernel killed somebody for memory; `None` where nobody counts.
+    /// Processes that the kernel killed for memory; `None` without a cgroup.
     pub(crate) fn oom_kills(&self) -> Option<u64> {
         self.group.oom_kills()
     }
 
-    /// The lanes' processes.
+    /// The processes of the lanes.
     pub(crate) fn lanes(&self) -> Vec<u32> {
         let is_lane = |process: &u32| {
             let text = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
@@ -210,13 +210,13 @@ impl Fleet {
 }
 
 impl Tenant {
-    /// Who brings its samples here, with so many requests open.
+    /// A client with this many connections.
     pub(crate) fn fetcher(open: usize) -> Result<Fetcher> {
         Ok(Fetcher::new(open, DecodePool::start(1)?))
     }
 }
 
-/// An address that nobody listened to a moment ago.
+/// A free address of loopback.
 fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }

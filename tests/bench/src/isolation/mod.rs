@@ -1,6 +1,6 @@
-//! What tenants can do to a host and to each other: the isolation suite as a table, memory after a thousand hostile runs, a neighbour's
-//! speed beside each class of hostile tenant, all of them at once, what walls hold and cost, how many tenants fit, and whether hosts on
-//! one state lose what admins write.
+//! Isolation of tenants: the isolation suite as a table, memory after a thousand hostile runs, a neighbour's
+//! rate beside each class of hostile tenant and beside all of them, the effect and cost of walls, tenants per host, and whether hosts on
+//! one state lose updates of admins.
 
 mod room;
 mod updates;
@@ -16,13 +16,13 @@ use frostline_isolation::{
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// Hostile runs between two looks at the host's memory.
+/// Hostile runs between two memory samples.
 const RUNS: usize = 1000;
 
-/// Looks in between: what is only a cache filling up does not go on growing.
+/// Memory samples: a filling cache stops growing, a leak does not.
 const PARTS: usize = 4;
 
-/// What a case may take to be among those.
+/// The longest duration of a short case.
 const SHORT: Duration = Duration::from_millis(150);
 
 /// How long the neighbour's speed is taken, and how often.

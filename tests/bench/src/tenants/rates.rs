@@ -1,4 +1,4 @@
-//! Images a second: of eight tenants at once and of each alone, of batches of the host's choice and fixed ones.
+//! Images per second: of eight concurrent tenants and of each alone, of host-chosen and of fixed batches.
 
 use super::{TENANTS, span};
 use crate::fleet::load::{Job, Served};
@@ -7,7 +7,7 @@ use crate::report::{Report, geometric_mean, median};
 use anyhow::{Context, Result};
 use std::time::Duration;
 
-/// Fixed batches that the host's choice is held against.
+/// Fixed batch sizes to compare with the host's choice.
 const FIXED: [usize; 3] = [1, 4, 16];
 
 /// Rounds of what is compared, seconds of a turn, and runs that end in it at least.
@@ -29,7 +29,7 @@ fn rate(served: &[Served]) -> f64 {
     served.iter().map(|served| served.images_per_second).sum()
 }
 
-/// Each tenant alone, then all at once.
+/// Each tenant alone, then all concurrently.
 async fn together(
     report: &mut Report,
     fleet: &Fleet,
@@ -85,7 +85,7 @@ async fn fixed(report: &mut Report, fleet: &Fleet, subjects: &[Subject], tenant:
     Ok(())
 }
 
-/// Rates of what was measured in turns, round after round.
+/// Rates by way and round, measured alternately.
 struct Turns(Vec<Vec<f64>>);
 
 /// Short turns one after another, so that what disturbs the machine meets all of them; each round begins with another one. Before
@@ -119,7 +119,7 @@ impl Turns {
         (0..self.0.len()).map(|way| self.rate(way)).collect()
     }
 
-    /// The median of what one way was of the other in the same round.
+    /// The median ratio of two ways in the same round.
     fn ratio(&self, one: usize, other: usize) -> f64 {
         let pairs = self.rates_of(one).iter().zip(self.rates_of(other));
         median(&pairs.map(|(one, other)| one / other).collect::<Vec<_>>())

@@ -1,4 +1,4 @@
-//! What a second lane with the same stage takes: weights that lanes map from one file are held once.
+//! Memory of a second lane with the same stage: weights that lanes map from one file are in memory once.
 
 use super::{BUDGET, span};
 use crate::fleet::load::Job;
@@ -7,11 +7,11 @@ use crate::report::Report;
 use anyhow::{Context, Result, ensure};
 use std::time::Duration;
 
-/// The network with the most weights, and of a quick run a smaller one.
+/// The network with the most weights, and a smaller one for quick runs.
 const FULL: &str = "vgg11";
 const QUICK: &str = "alexnet";
 
-/// After so long without a run a lane keeps no memory of the last.
+/// After this idle time a lane has released the memory of its last engine batch.
 const REST: Duration = Duration::from_millis(2500);
 
 pub(super) async fn run(report: &mut Report) -> Result<()> {
@@ -26,7 +26,7 @@ pub(super) async fn run(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Bytes of so many lanes, each with a session of the network.
+/// Memory of this many lanes, each with a session of the network.
 async fn held(report: &Report, name: &str, lanes: usize) -> Result<f64> {
     let setting = Setting {
         lanes,

@@ -1,6 +1,6 @@
 //! Objects that are large, and images that are larger than they seem.
 
-use super::{LARGE, NAMED, gone, repeated};
+use super::{LARGE, NAMED, repeated, wait_until_released};
 use crate::case::CaseResult;
 use crate::exchange;
 use crate::neighbour::pin;
