@@ -1,4 +1,4 @@
-"""moto's S3 server, which the other tests use too."""
+"""moto's S3 server, which other tests use too."""
 import sys
 
 from serving import BUCKET, free_ports, missing, request, serve

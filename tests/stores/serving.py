@@ -1,4 +1,4 @@
-"""What the servers here have in common: each is started by `cargo xtask stores` and tells what it is in one line of JSON."""
+"""Common code of the servers: `cargo xtask stores` starts each, and it prints its connection as one line of JSON."""
 import contextlib
 import json
 import os
@@ -15,7 +15,7 @@ BUCKET = "frostline"
 
 
 def folder():
-    """Where the server's files go, and what it is installed from."""
+    """The folder of the server's files."""
     path = pathlib.Path(sys.argv[1])
     path.mkdir(parents=True, exist_ok=True)
     return path
@@ -27,16 +27,16 @@ def missing(reason):
 
 
 def free_ports(count):
-    """Ports that are free now, all of them at once."""
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+    """Distinct free ports."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:
             one.bind(("127.0.0.1", 0))
         return [one.getsockname()[1] for one in sockets]
 
 
 def run(command):
-    """Runs a command to its end; without it there is no server."""
+    """Runs a command; if it fails, the server is unavailable."""
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -48,16 +48,16 @@ def run(command):
 
 def request(url, method="GET", headers=None, body=None):
     """The answer to one request: its status and body."""
-    asked = urllib.request.Request(url, method=method, headers=headers or {}, data=body)
+    request_object = urllib.request.Request(url, method=method, headers=headers or {}, data=body)
     try:
-        with urllib.request.urlopen(asked, timeout=10) as answer:
+        with urllib.request.urlopen(request_object, timeout=10) as answer:
             return answer.status, answer.read()
     except urllib.error.HTTPError as error:
         return error.code, error.read()
 
 
-def serve(programs, url, prepare, **told):
-    """Starts `programs`, waits until `url` answers, tells what there is, and ends them when standard input does."""
+def serve(programs, url, prepare, **connection):
+    """Starts `programs`, waits until `url` answers, prints the connection, and stops them at the end of standard input."""
     log = open(folder() / "log", "wb")
     children = [
         subprocess.Popen(program, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
@@ -65,17 +65,17 @@ def serve(programs, url, prepare, **told):
     ]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     try:
-        patience = time.monotonic() + 60
+        deadline = time.monotonic() + 60
         while True:
             try:
                 request(url)
                 break
             except OSError as error:
-                if time.monotonic() > patience or any(child.poll() is not None for child in children):
-                    missing(f"it does not answer ({error}); {log.name} has its own words")
+                if time.monotonic() > deadline or any(child.poll() is not None for child in children):
+                    missing(f"no answer ({error}); see {log.name}")
                 time.sleep(0.1)
         prepare()
-        print(json.dumps(told), flush=True)
+        print(json.dumps(connection), flush=True)
         sys.stdin.read()
     finally:
         for child in children:

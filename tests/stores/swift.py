@@ -1,4 +1,4 @@
-"""OpenStack Swift with its S3 interface, all of it on this machine with one replica, from Debian's packages."""
+"""OpenStack Swift with its S3 interface, on this machine with one replica, from Debian's packages."""
 import os
 import shutil
 import subprocess
@@ -81,7 +81,7 @@ url = f"http://127.0.0.1:{proxy}"
 
 
 def create():
-    """Creates the bucket by Swift's own interface, which needs no signature."""
+    """Creates the bucket by Swift's native API, which needs no signature."""
     import urllib.request
 
     login = urllib.request.Request(f"{url}/auth/v1.0", headers={"X-Auth-User": "test:tester", "X-Auth-Key": "testing"})

@@ -1,21 +1,21 @@
 #!/bin/sh
 # Writes an OCI image without a daemon: build.sh SUITE DEB OUT (cargo xtask deploy image does that).
-# In it are the C and C++ libraries and certificates of the Debian release SUITE, and the command of the package DEB: no shell, no package
+# It contains the C and C++ libraries and certificates of the Debian release SUITE, and the command of the package DEB: no shell, no package
 # manager. OUT becomes an OCI layout with the tag `latest`; push it with `skopeo copy oci:OUT:latest docker://REGISTRY/frostline:VERSION`.
 set -eu
 suite=$1 deb=$(realpath "$2") out=$(realpath "$3")
-# One time for all files, so that the same package makes the same layer.
+# A fixed time for all files, so that the layer is reproducible.
 export SOURCE_DATE_EPOCH="${SOURCE_DATE_EPOCH:-1795392000}"
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-# Extracted, not installed: what their scripts would have done is done below.
+# Packages are extracted, not installed; the lines below do what their scripts would.
 mmdebstrap --quiet --variant=extract --include=libc6,libstdc++6,ca-certificates "$suite" "$scratch/rootfs"
 dpkg-deb --extract "$deb" "$scratch/rootfs"
 cd "$scratch/rootfs"
 mkdir -p etc/ssl/certs
 find usr/share/ca-certificates -name '*.crt' | LC_ALL=C sort | xargs cat > etc/ssl/certs/ca-certificates.crt
-# What only people, package managers and other programs read.
+# Remove what a host does not read.
 find usr/share/doc -type f ! -name copyright -delete
 rm -rf etc/apt etc/debconf.conf etc/dpkg etc/frostline etc/fstab etc/hostname etc/resolv.conf etc/ssl/openssl.cnf etc/ssl/private sbin usr/bin/c_rehash usr/bin/openssl usr/lib/systemd \
     lib/*/gconv usr/lib/*/engines-3 usr/lib/*/gconv usr/lib/*/libcrypto.* usr/lib/*/libssl.* usr/lib/*/ossl-modules usr/lib/*/perl* usr/sbin \

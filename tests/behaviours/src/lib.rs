@@ -1,17 +1,17 @@
-//! How guests misbehave, and how each must end: one table, which the sandbox's own tests go through with a faked host, and
-//! the isolation suite with a real one.
+//! Hostile guests and their expected endings: one table, which the sandbox's tests use with a fake host, and the isolation
+//! suite with a real one.
 //!
-//! Endings are words of the message that the tenant reads, so the same table holds for both. What a guest may use is set by
-//! whoever runs it; each ending says which limit must be low enough to be passed.
+//! An ending is a fragment of the message that the tenant reads, so the table holds for both. The caller sets the limits;
+//! an ending names the limit that must be low enough to be exceeded.
 
 mod uploads;
 
 pub use uploads::slow_to_compile;
 
-/// One way to misbehave.
+/// A hostile guest.
 #[derive(Debug, Clone, Copy)]
 pub struct Behaviour {
-    /// For people and reports; of a compiled guest also its file, `<name>.wasm`.
+    /// Its name in reports; a compiled guest's file is `<name>.wasm`.
     pub name: &'static str,
     /// What it does.
     pub does: &'static str,
@@ -26,26 +26,26 @@ pub struct Behaviour {
 pub enum Source {
     /// `cargo xtask guests` compiles it from `guest/hostile/examples`.
     Compiled,
-    /// This makes it.
+    /// This function creates it.
     Made(fn() -> Vec<u8>),
 }
 
-/// How the use of a guest must end, and words of the message that says so.
+/// How the use of a guest must end, with a fragment of the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
     /// Its upload is refused.
     Refused(&'static str),
-    /// Its description is refused, or never comes.
+    /// Its description is refused or times out.
     NotDescribed(&'static str),
-    /// Its extraction goes over the limit of these words.
+    /// Its extraction exceeds the limit with this name.
     Limit(&'static str),
-    /// Its call crashes; what it does makes no sense.
+    /// Its call traps.
     Trapped(&'static str),
-    /// What it returns is refused.
+    /// Its result is refused.
     BadAnswer(&'static str),
-    /// It is told no, and says so.
+    /// A host call is refused, and the guest returns the error.
     Failed(&'static str),
-    /// It harms nobody, and is served.
+    /// It is harmless and served.
     Served,
 }
 
@@ -85,7 +85,7 @@ pub const BEHAVIOURS: &[Behaviour] = {
         ),
         compiled(
             "ask-trifles",
-            "asks the host for trifles without end",
+            "makes small host calls without end",
             Limit("milliseconds of CPU time"),
         ),
         // Memory and handles.
@@ -143,12 +143,12 @@ pub const BEHAVIOURS: &[Behaviour] = {
         ),
         compiled(
             "lie-about-failures",
-            "calls samples failed that nobody asked for",
+            "reports failures of samples that were not requested",
             BadAnswer("sample 1000000"),
         ),
         compiled(
             "hide-errors",
-            "calls its samples broken where the host fails",
+            "reports its samples as broken when the host fails",
             Served,
         ),
         compiled("trap", "panics", Trapped("no activations")),
@@ -161,7 +161,7 @@ pub const BEHAVIOURS: &[Behaviour] = {
         ),
         compiled(
             "serve-endless-shape",
-            "serves activations that nobody can hold",
+            "serves activations of an unbounded shape",
             NotDescribed("activations of shape"),
         ),
         compiled("long-error", "fails with sixteen megabytes of words", Failed("")),

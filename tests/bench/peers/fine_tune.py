@@ -1,4 +1,4 @@
-"""Fine-tunes an ONNX network on photos by PyTorch, by the recipe `frostline train` has by default: the opinion `bench accuracy` is held against.
+"""Fine-tunes an ONNX network on photos with PyTorch and the default recipe of `frostline train`: the reference of `bench accuracy`.
 
     python tests/bench/peers/fine_tune.py --model squeezenet1_1_pooled.onnx --freeze features --data clothing --seed 0 [--augment]
 
@@ -34,7 +34,7 @@ def pads(given, spatial=2):
     """Symmetric padding as torch takes it."""
     given = list(given or [0] * 2 * spatial)
     if given[:spatial] != given[spatial:]:
-        sys.exit(f"padding {given} is not the same on both sides")
+        sys.exit(f"asymmetric padding {given} is not supported")
     return given[:spatial]
 
 

@@ -61,7 +61,7 @@ def divided(photos):
             "validation": [files[::VALIDATION_STEP] for files in every],
         }
     if any(sum(map(bool, part)) < 2 for part in parts.values()):
-        sys.exit(f"{photos} holds no two classes of photos: they belong into train/<class>/ and validation/<class>/, or into <class>/")
+        sys.exit(f"{photos} has fewer than two classes of photos; expected train/<class>/ and validation/<class>/, or <class>/")
     return parts
 
 

@@ -46,7 +46,7 @@ def parse_arguments(description, extend=None):
 
 
 def connect(endpoint):
-    """An S3 client; one per process, for clients must not cross a fork."""
+    """An S3 client; one per process, as clients must not cross a fork."""
     return boto3.client("s3", endpoint_url=endpoint)
 
 
@@ -115,7 +115,7 @@ class Shuffled(torch.utils.data.Sampler):
 
 
 def loader(dataset, arguments, **options):
-    """A DataLoader as its documentation advises for a slow source: worker processes that live on and fetch ahead."""
+    """A DataLoader as its documentation advises for a slow source: persistent worker processes that prefetch."""
     if arguments.workers > 0:
         options |= {"num_workers": arguments.workers, "persistent_workers": True, "prefetch_factor": PREFETCHED_BATCHES}
     return torch.utils.data.DataLoader(dataset, **options)

@@ -32,9 +32,9 @@ from local_hosts import Host
 from processes import together
 
 LATE = "layer4.0"
-"""Where hosts stop, as a rule: of most work."""
+"""The usual split of hosts: most of the work."""
 EARLY = "layer2.1"
-"""Where they stop if it is the training that is to be measured."""
+"""The split of hosts when training is measured."""
 ROUNDS = 3
 
 

@@ -1,4 +1,4 @@
-"""Makes a Python environment in which `import torch` works on the CPU, and prints the path of its interpreter.
+"""Creates a Python environment in which `import torch` works on the CPU, and prints the path of its interpreter.
 
     python3 tests/bench/peers/setup_torch.py [--venv target/torch] [--vision] [--zoo]
 
@@ -143,7 +143,7 @@ def stub_cuda(torch_lib):
 
 
 def pip_install(python, arguments):
-    """Runs pip; its output is shown only when it fails, for it complains of the CUDA packages that are left out on purpose."""
+    """Runs pip; its output is printed only on failure, as it warns about the CUDA packages that are left out on purpose."""
     command = [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", *arguments]
     result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if result.returncode != 0:
@@ -175,7 +175,7 @@ def install_vision(python):
 
 
 def install_zoo(python):
-    """Adds timm; what it would download weights with is left out, for there are none to download."""
+    """Adds timm; its dependencies for downloading weights are left out, as none are downloaded."""
     name, yaml = TIMM
     pip_install(python, [yaml])
     pip_install(python, ["--no-deps", name])

@@ -148,10 +148,10 @@ impl Bench {
         let host = Served::start(LanesPlace::InProcess, Device::Cpu, &root, layers).await?;
         let mut photos = host.client.objects(&root, Layout::Auto).await?;
         photos.truncate(PHOTOS);
-        ensure!(!photos.is_empty(), "there are no photos in {root}");
+        ensure!(!photos.is_empty(), "no photos in {root}");
         let cores = std::thread::available_parallelism()?.get();
         let &[_, height, width] = network.input.shape.dims() else {
-            anyhow::bail!("the network's input is no image")
+            anyhow::bail!("the network's input is not an image")
         };
         Ok(Self {
             host,

@@ -20,7 +20,7 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
         .map(|number| format!("train/n{:08}/{number:08}.JPEG", 1_440_764 + number % 1000))
         .collect();
     report.set("samples", samples);
-    println!("{samples} samples; shares are of the mean\n");
+    println!("{samples} samples; busiest and idlest relative to the mean\n");
     println!("hosts  busiest  idlest  of a batch  moved  busiest then  us a sample");
     for hosts in HOSTS {
         let names: Vec<String> = (0..hosts).map(|host| format!("frostline-{host}")).collect();

@@ -157,7 +157,7 @@ fn round_trip(rows: &Tensor, encoding: Encoding) -> Result<Vec<f32>> {
                 let start = usize::try_from(row.position)? * width;
                 let place = after.get_mut(start..start + width).context("a row too many")?;
                 if !row.outcome?.read_into(place) {
-                    bail!("a row did not come back");
+                    bail!("a row is missing");
                 }
             }
         }

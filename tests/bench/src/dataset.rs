@@ -29,7 +29,7 @@ const BATCH: usize = 64;
 
 /// What a trainer found out about itself.
 #[derive(Debug, Serialize, Deserialize)]
-struct Measured {
+struct Measurement {
     /// Until the data were listed, divided, and their batches known.
     data_seconds: f64,
     /// Until the splits were weighed that could be planned, with the link's measurement.
@@ -50,12 +50,12 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
     let runtime = tokio::runtime::Runtime::new()?;
     let host = runtime.block_on(listing::serve(names))?;
     let requests = runtime.block_on(listing::read(&host.url))?;
-    let measured = in_a_process_of_its_own(&host.url)?;
+    let measured = measure_in_child(&host.url)?;
     println!("{} objects in {} classes", names.count(), names.classes);
-    println!("{:<44} {requests:>8.2} s", "the listing's requests alone");
+    println!("{:<44} {requests:>8.2} s", "listing requests only");
     println!(
         "{:<44} {:>8.2} s",
-        "listed, divided, batches known", measured.data_seconds
+        "listed and divided into batches", measured.data_seconds
     );
     println!("{:<44} {:>8.2} s", "and planned", measured.plan_seconds);
     println!(
@@ -63,7 +63,7 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
         "peak memory of the trainer", measured.peak_mb
     );
     if measured.train + measured.validation != names.count() || measured.classes != names.classes {
-        bail!("the trainer made something else of the listing: {measured:?}");
+        bail!("the trainer read a different listing: {measured:?}");
     }
     report.set("objects", names.count());
     report.set("request_seconds", requests);
@@ -75,35 +75,35 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
 }
 
 /// The same program as a trainer, so that nothing else counts into its memory.
-fn in_a_process_of_its_own(url: &str) -> Result<Measured> {
+fn measure_in_child(url: &str) -> Result<Measurement> {
     let output = Command::new(std::env::current_exe()?)
         .args(["dataset", "--listing", url])
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()?;
     if !output.status.success() {
-        bail!("the trainer failed ({}); its own words are above", output.status);
+        bail!("the trainer failed ({}); see its output above", output.status);
     }
-    serde_json::from_slice(&output.stdout).context("the trainer said something else")
+    serde_json::from_slice(&output.stdout).context("unexpected output of the trainer")
 }
 
 /// What a job tells until it is stopped.
 #[derive(Default)]
-struct Seen {
+struct ObservedEvents {
     data: Option<(f64, usize, usize, usize)>,
     planned: Option<f64>,
 }
 
 /// Begins a job on the listing at `url`, and stops it when it knows its data and which splits fit, just before it would run the
 /// network.
-fn measure(url: &str) -> Result<Measured> {
+fn measure(url: &str) -> Result<Measurement> {
     let model = Model::read(repository().join("models/zoo/demo/backbone.onnx"))?;
     let out = std::env::temp_dir().join("unused.onnx");
     let (name, freeze) = ("backbone".to_owned(), "features".to_owned());
     let mut job = Job::new(model, name, freeze, "photos".to_owned(), out);
     (job.spec.validation, job.spec.recipe.batch, job.cache) = (Some(0.04), BATCH, None);
     let stop = CancellationToken::new();
-    let seen: Arc<Mutex<Seen>> = Arc::default();
+    let seen: Arc<Mutex<ObservedEvents>> = Arc::default();
     let (heard, enough, started) = (Arc::clone(&seen), stop.clone(), Instant::now());
     let events = Arc::new(move |event| {
         let Ok(mut seen) = heard.lock() else { return };
@@ -129,13 +129,13 @@ fn measure(url: &str) -> Result<Measured> {
     match runtime.block_on(train(job, client, events, stop)) {
         Err(TrainerError::Cancelled | TrainerError::Stopped { .. }) => {}
         Err(error) => return Err(error.into()),
-        Ok(_) => bail!("the job was not stopped"),
+        Ok(_) => bail!("the job was not stopped after its plan"),
     }
-    let seen = seen.lock().ok().context("an event was lost")?;
-    let (data_seconds, train, validation, classes) = seen.data.context("no data were listed")?;
-    Ok(Measured {
+    let seen = seen.lock().ok().context("the events are poisoned")?;
+    let (data_seconds, train, validation, classes) = seen.data.context("no data event")?;
+    Ok(Measurement {
         data_seconds,
-        plan_seconds: seen.planned.context("nothing was planned")?,
+        plan_seconds: seen.planned.context("no plan event")?,
         peak_mb: peak_mb()?,
         train,
         validation,

@@ -132,7 +132,7 @@ fn choose(photos: &Path, root: &Path, count: usize, seed: usize) -> Result<()> {
 fn listed(folder: &Path) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(folder).with_context(|| {
         format!(
-            "{}: these photos are to lie in train/<class>/ and validation/<class>/",
+            "{}: photos must be in train/<class>/ and validation/<class>/",
             folder.display()
         )
     })?;

@@ -16,7 +16,8 @@ print(f"validation accuracy {done['validation_accuracy']:.3f}")
 
 /// Prints each step with its seconds; notes `fresh_venv_seconds`, `fresh_install_seconds`, `fresh_epoch_seconds` and their sum, `fresh_seconds`.
 pub(crate) fn run(report: &mut Report) -> Result<()> {
-    let wheel = std::env::var_os("FROSTLINE_WHEEL").context("FROSTLINE_WHEEL names no wheel")?;
+    let wheel = std::env::var_os("FROSTLINE_WHEEL")
+        .context("FROSTLINE_WHEEL is not set: run this through `cargo xtask bench`")?;
     let folder = tempfile::tempdir()?;
     let (environment, python) = (folder.path().join("env"), folder.path().join("env/bin/python"));
     let demo = frostline_e2e::repository().join("models/zoo/demo");
@@ -33,7 +34,7 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
         .file_name()
         .unwrap_or_default()
         .to_string_lossy();
-    println!("\nfrom nothing to the first trained epoch:");
+    println!("\nfrom an empty machine to the first trained epoch:");
     let mut sum = 0.0;
     for (key, shown, command) in [
         ("venv", "python3 -m venv env".to_owned(), &mut make),
@@ -54,7 +55,7 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
         report.set(&format!("fresh_{key}_seconds"), seconds);
         sum += seconds;
     }
-    println!("{:<62} {sum:>6.1} s", "together");
+    println!("{:<62} {sum:>6.1} s", "total");
     report.set("fresh_seconds", sum);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What steps took: legs of a run, of which those in the middle count.
+//! Step times of the legs of a run, without the steps at their ends.
 
 use anyhow::{Context, Result, ensure};
 use frostline_trainer::Flow;
@@ -9,7 +9,7 @@ use std::time::Instant;
 /// A trainer that waits for more than this share of the time is not what bounds it.
 const STARVED: f64 = 0.1;
 
-/// The steps of a leg that do not count: until the pipeline is full of its batches, and once the next leg's are on their way.
+/// The steps of a leg that do not count: until the pipeline is full of its batches, and once the next leg's are in flight.
 fn ramp(flow: Flow) -> (usize, usize) {
     (flow.ahead + 1, flow.ahead)
 }
@@ -68,7 +68,7 @@ pub(crate) fn framing(ticks: &[Tick]) -> f64 {
 impl LegTimes {
     /// The time of a leg's steps. What a starved trainer gets is counted in bytes: batches that travel side by side arrive side by side, so
     /// that a few steps may hold the bytes of fewer batches, or of more. What a busy one does is counted in steps.
-    pub(crate) fn of(leg: &Leg, ticks: &[Tick], flow: Flow, framing: f64) -> Result<Self> {
+    pub(crate) fn measure(leg: &Leg, ticks: &[Tick], flow: Flow, framing: f64) -> Result<Self> {
         let (before, after) = ramp(flow);
         for tick in ticks {
             ensure!(
@@ -81,7 +81,7 @@ impl LegTimes {
         let end = ticks.len().saturating_sub(after);
         let counted = ticks.get(before.saturating_sub(1)..end).unwrap_or_default();
         let steps = counted.len().saturating_sub(1) as f64;
-        ensure!(steps > 0.0, "a leg of {} steps has none that counts", ticks.len());
+        ensure!(steps > 0.0, "a leg of {} steps is too short", ticks.len());
         let (first, last) = counted
             .first()
             .zip(counted.last())
@@ -148,9 +148,9 @@ mod tests {
         ];
         let ticks = ticks(&steps, 0.0);
         let leg_of = |split: &Split| leg(split, Encoding::U8, 4, FLOW);
-        let times = LegTimes::of(&leg_of(&Split::Input), &ticks, FLOW, 1.0).unwrap();
+        let times = LegTimes::measure(&leg_of(&Split::Input), &ticks, FLOW, 1.0).unwrap();
         assert_eq!((times.seconds, times.bytes), (1.5, 100.0));
-        assert!(LegTimes::of(&leg_of(&Split::None), &ticks, FLOW, 1.0).is_err());
+        assert!(LegTimes::measure(&leg_of(&Split::None), &ticks, FLOW, 1.0).is_err());
     }
 
     #[test]
@@ -166,7 +166,7 @@ mod tests {
             (20, 770),
         ];
         let leg = leg(&Split::Input, Encoding::U8, 4, FLOW);
-        let of = |waited| LegTimes::of(&leg, &ticks(&steps, waited), FLOW, 1.1).unwrap();
+        let of = |waited| LegTimes::measure(&leg, &ticks(&steps, waited), FLOW, 1.1).unwrap();
         assert!((of(1.0).seconds - 8.0 / 5.0).abs() < 1e-9);
         assert!((of(0.0).seconds - 8.0 / 4.0).abs() < 1e-9);
         assert!((of(1.0).bytes - 110.0).abs() < 1e-9);

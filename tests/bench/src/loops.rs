@@ -24,7 +24,7 @@ const EPOCHS: f64 = 10.0;
 pub(crate) fn run(report: &mut Report) -> Result<()> {
     let changed = lines_changed()?;
     report.set("lines_changed", changed);
-    println!("lines of the loop that are other ones: {changed}");
+    println!("changed lines of the loop: {changed}");
     let (grid, python, package) = (Grid::read()?, torch(&["--vision"])?, package::unpacked()?);
     let tiers = Tiers::open(&report.photos())?;
     println!(
@@ -42,7 +42,7 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
     report.set("speedup_vs_dataloader_first_epoch", geometric_mean(&first));
     report.set("speedup_vs_dataloader_first_epoch_min", quantile(&first, 0.0));
     println!(
-        "faster than a DataLoader, geometric means: {:.2} times in the first epoch, {:.2} times over {EPOCHS} epochs",
+        "speed-up over a DataLoader, geometric means: {:.2} in the first epoch, {:.2} over {EPOCHS} epochs",
         geometric_mean(&first),
         geometric_mean(&job)
     );
@@ -108,7 +108,7 @@ fn lines_changed() -> Result<usize> {
             std::fs::read_to_string(folder.join(name)).with_context(|| format!("cannot read {name}"))?;
         let (_, code) = text
             .rsplit_once("\"\"\"")
-            .with_context(|| format!("{name} says nothing of itself"))?;
+            .with_context(|| format!("{name} has no description"))?;
         anyhow::Ok(code.lines().map(str::to_owned).collect::<Vec<String>>())
     };
     let plain = code("plain.py")?;

@@ -50,67 +50,67 @@ type Benchmark = fn(&mut Report) -> Result<()>;
 const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
     (
         "accuracy",
-        "a trained network on real photos: what fine-tuning reaches, and whether Python agrees",
+        "accuracy of fine-tuning a pretrained network on real photos, against PyTorch",
         accuracy::run,
     ),
     (
         "augment",
-        "what augmenting training images costs, decoded by the host and by the trainer",
+        "cost of augmenting training images on the host and on the trainer",
         augment::run,
     ),
     (
         "capacity",
-        "1 to 1,000 hosts, simulated: how even their shares are, what a lost host does, what placing a sample takes",
+        "1 to 1,000 simulated hosts: balance of samples, effect of a lost host, time to place a sample",
         capacity::run,
     ),
     (
         "codecs",
-        "each encoding: bytes, speed and error at cuts of eight networks, and what it does to accuracy",
+        "encodings: bytes, speed and error at cuts of eight networks, and their effect on accuracy",
         codecs::run,
     ),
     (
         "dataset",
-        "1.28 million names of ImageNet's shape: seconds and memory until they are listed, divided and planned",
+        "1.28 million object names, as in ImageNet: time and memory to list, split and plan",
         dataset::run,
     ),
     (
         "engine",
-        "the path through a host against a bare loop, lanes that are killed or run out of memory, a GPU where there is one",
+        "a host against a bare loop, killed lanes, lanes that run out of memory, and a GPU if present",
         engine::run,
     ),
     (
         "grid",
-        "two tiers: is the planned cut the best one, what do others take, and how much faster is it than raw objects",
+        "two tiers: the planned cut against all other cuts and against raw objects",
         grid::run,
     ),
     (
         "isolation",
-        "what tenants can do to a host and to each other, and how many fit",
+        "isolation of tenants: hostile behaviour, effect on neighbours, tenants per host",
         isolation::run,
     ),
     (
         "overhead",
-        "what the sandbox, the path by HTTP and Arrow, and lanes in processes of their own cost",
+        "cost of the sandbox, of HTTP and Arrow, and of lanes in child processes",
         overhead::run,
     ),
     (
         "overlap",
-        "two tiers: what each stage does in steady state, and whether losses depend on what travels",
+        "two tiers: utilisation of each stage in steady state, and whether losses depend on the split",
         overlap::run,
     ),
     (
         "peers",
-        "two tiers: the same task by PyTorch over the same link, in steps and in jobs of 20 epochs whose frozen layers run once",
+        "two tiers: the same task in PyTorch over the same link, per step and per job of 20 epochs",
         peers::run,
     ),
     (
         "python",
-        "rows through the Python wheel against the Rust client; two tiers: the same PyTorch loop fed by an S3 DataLoader and by the wheel",
+        "the Python wheel against the Rust client; two tiers: a PyTorch loop fed by an S3 DataLoader and by the wheel",
         python::run,
     ),
     (
         "reader",
-        "the host's reader against parallel reads by boto3, of photos in a bucket and of photos in shards",
+        "the host's reader against parallel boto3 reads, of objects and of shards",
         reader::run,
     ),
     (
@@ -120,42 +120,42 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
     ),
     (
         "resume",
-        "jobs whose trainer and host are killed at random moments: the same weights bit for bit, and the time that is lost",
+        "jobs whose trainer and host are killed at random: identical weights, and time lost",
         resume::run,
     ),
     (
         "scale",
-        "two PyTorch trainers and two hosts: equal losses, what the second one brings, and what restarts and deaths of hosts cost",
+        "two PyTorch trainers and two hosts: equal losses, speed-up, cost of host restarts and failures",
         scale::run,
     ),
     (
         "study",
-        "bytes and compute at every candidate cut of the seven networks, and how well profiles predict",
+        "bytes and compute at every candidate cut of seven networks, and the accuracy of profiles",
         study::run,
     ),
     (
         "tenants",
-        "1 to 32 tenants on a host: its memory budget, failures, shares, waits, and the batches it chooses",
+        "1 to 32 tenants on a host: memory, failures, fairness, latency and engine batches",
         tenants::run,
     ),
     (
         "training",
-        "training steps of the ends of eight networks against PyTorch",
+        "training steps of the suffixes of eight networks against PyTorch",
         training::run,
     ),
     (
         "transfer",
-        "each split: bytes, seconds on a free and a slow link, and whether the losses agree",
+        "each split: bytes, time on a fast and a slow link, and equal losses",
         transfer::run,
     ),
     (
         "zoo",
-        "usual classifiers by both of torch's exporters: which are trained from their head, their last block and their input",
+        "common classifiers from both torch exporters: trainable from the head, the last block, the input",
         zoo::run,
     ),
 ];
 
-/// Those whose networks can be named, and whose links.
+/// The benchmarks that take `--networks`, `--links`, `--parts` and `--suffixes`.
 const TAKE_NETWORKS: &[&str] = &["grid", "peers"];
 const TAKE_LINKS: &[&str] = &["grid", "peers"];
 const TAKE_PARTS: &[(&str, &[&str])] = &[
@@ -165,35 +165,35 @@ const TAKE_PARTS: &[(&str, &[&str])] = &[
 ];
 const TAKE_SUFFIXES: &[&str] = &["training"];
 
-/// Benchmarks of Frostline; without a name, those there are get listed
+/// Benchmarks of Frostline; without a name, lists them
 #[derive(Debug, Parser)]
 #[command(name = "frostline-bench")]
 pub(crate) struct Arguments {
-    /// Which one
+    /// The benchmark to run
     name: Option<String>,
-    /// Be done within five minutes; grid and replan within ten
+    /// Run a shorter version: five minutes at most, ten for grid and replan
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Photos to measure with: a folder `DIR/train/<class>/` and `DIR/validation/<class>/`, or `DIR/<class>/`; by default those of
-    /// the demo, or those that FROSTLINE_SHARED names
+    /// Folder of photos: `DIR/train/<class>/` and `DIR/validation/<class>/`, or `DIR/<class>/`; default: those of FROSTLINE_SHARED, or
+    /// the demo's
     #[arg(long, value_name = "DIR", value_parser = folder)]
     pub(crate) photos: Option<PathBuf>,
-    /// Networks that grid and peers measure instead of the usual ones
+    /// Networks for grid and peers, instead of the default ones
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = PossibleValuesParser::new(networks::NETWORKS))]
     pub(crate) networks: Vec<String>,
-    /// Ends of networks that training measures instead of the usual ones
+    /// Suffixes of networks for training, instead of the default ones
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = PossibleValuesParser::new(training::SUFFIXES))]
     pub(crate) suffixes: Vec<String>,
-    /// Links that grid and the jobs of peers measure instead of the usual ones, in Mbit/s
+    /// Link rates for grid and peers in Mbit/s, instead of the default ones
     #[arg(long, value_name = "RATES", value_delimiter = ',', value_parser = rate)]
     pub(crate) links: Vec<f64>,
-    /// Parts of accuracy, peers or tenants to run alone, into a file of their own
+    /// Parts of accuracy, peers or tenants to run; the results go to a separate file
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) parts: Vec<String>,
-    /// Be the trainer of the benchmark dataset, on the listing at this address
+    /// Run as the trainer of the benchmark dataset, on the listing at this address
     #[arg(long, value_name = "URL", hide = true)]
     pub(crate) listing: Option<String>,
-    /// Be a loop of the benchmark tenants that runs one batch through this network
+    /// Run as a loop of the benchmark tenants, with one batch through this network
     #[arg(long, value_name = "FILE", hide = true)]
     pub(crate) extract: Option<PathBuf>,
 }
@@ -203,7 +203,7 @@ fn folder(text: &str) -> Result<PathBuf, String> {
     if folder.is_dir() {
         return Ok(folder);
     }
-    Err("it is no folder".to_owned())
+    Err("not a folder".to_owned())
 }
 
 fn rate(text: &str) -> Result<f64, String> {
@@ -211,18 +211,18 @@ fn rate(text: &str) -> Result<f64, String> {
         .parse()
         .ok()
         .filter(|rate: &f64| rate.is_normal() && *rate > 0.0);
-    rate.ok_or_else(|| "a rate is a positive number of Mbit/s".to_owned())
+    rate.ok_or_else(|| "must be a positive number of Mbit/s".to_owned())
 }
 
-/// What is named to be measured must be what the benchmark measures.
-fn check(name: &str, arguments: &Arguments) -> Result<()> {
+/// Refuses flags and parts that the benchmark does not take.
+fn check_flags(name: &str, arguments: &Arguments) -> Result<()> {
     for (flag, given, takers) in [
         ("--networks", !arguments.networks.is_empty(), TAKE_NETWORKS),
         ("--links", !arguments.links.is_empty(), TAKE_LINKS),
         ("--suffixes", !arguments.suffixes.is_empty(), TAKE_SUFFIXES),
     ] {
         if given && !takers.contains(&name) {
-            bail!("{name} takes no {flag}; {} does", takers.join(", "));
+            bail!("{name} does not take {flag}; it applies to {}", takers.join(", "));
         }
     }
     let parts = TAKE_PARTS.iter().find(|(taker, _)| *taker == name);
@@ -232,10 +232,7 @@ fn check(name: &str, arguments: &Arguments) -> Result<()> {
         .iter()
         .find(|part| !parts.contains(&part.as_str()))
     {
-        bail!(
-            "{name} has no part {other:?}; its parts are [{}]",
-            parts.join(", ")
-        );
+        bail!("{name} has no part {other:?}; its parts: [{}]", parts.join(", "));
     }
     Ok(())
 }
@@ -254,9 +251,9 @@ fn main() -> Result<()> {
         return Ok(());
     };
     let Some((name, _, benchmark)) = BENCHMARKS.iter().find(|(known, ..)| known == name) else {
-        bail!("there is no benchmark {name:?}; without a name, those there are get listed");
+        bail!("unknown benchmark {name:?}; run without a name to list them");
     };
-    check(name, &arguments)?;
+    check_flags(name, &arguments)?;
     let mut report = Report::new(name, arguments);
     benchmark(&mut report)?;
     report.write()

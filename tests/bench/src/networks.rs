@@ -126,7 +126,7 @@ pub(crate) fn exported(name: &str) -> Result<PathBuf> {
         .status()
         .context("cannot start PyTorch's interpreter")?;
     if !status.success() {
-        bail!("{name} could not be exported from torchvision ({status}); Python's own words are above");
+        bail!("cannot export {name} from torchvision ({status}); see its output above");
     }
     std::fs::rename(unfinished.join(format!("{name}.onnx")), &file)?;
     Ok(file)

@@ -28,7 +28,7 @@ const LEARNING_RATE: f32 = 1e-3;
 pub(crate) fn run(report: &mut Report) -> Result<()> {
     let steps = if report.quick() { 14 } else { 32 };
     let rig = Rig::open(report)?;
-    println!("{steps} steps a job, those at its ends left out\n");
+    println!("{steps} steps per job, without those at its ends\n");
     print_header();
     let mut differences = Differences::default();
     for (name, mbit) in CELLS {

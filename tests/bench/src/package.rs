@@ -17,14 +17,14 @@ pub(crate) struct Package {
 /// When there is none, or it is broken.
 pub(crate) fn unpacked() -> Result<Package> {
     let wheel = std::env::var_os("FROSTLINE_WHEEL")
-        .context("FROSTLINE_WHEEL names no wheel: run this through `cargo xtask bench`")?;
+        .context("FROSTLINE_WHEEL is not set: run this through `cargo xtask bench`")?;
     let folder = tempfile::tempdir()?;
     let status = Command::new("python3")
         .args(["-m", "zipfile", "-e"])
         .args([wheel.as_os_str(), folder.path().as_os_str()])
         .status()?;
     if !status.success() {
-        bail!("{} cannot be unpacked ({status})", wheel.display());
+        bail!("cannot unpack {} ({status})", wheel.display());
     }
     Ok(Package { folder })
 }

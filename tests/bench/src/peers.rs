@@ -91,7 +91,7 @@ fn steps(report: &mut Report, rig: &Rig, python: &Path) -> Result<()> {
     report.set("speedup_vs_extract_once_geomean", geometric_mean(&extracted));
     report.set("extract_once_epochs", EPOCHS);
     println!(
-        "\nfaster than PyTorch {:.2} times in the geometric mean, {:.2} at least; than extracting once {:.2}",
+        "\nspeed-up over PyTorch: geometric mean {:.2}, minimum {:.2}; over extracting once {:.2}",
         geometric_mean(&loader),
         quantile(&loader, 0.0),
         geometric_mean(&extracted)
@@ -181,7 +181,7 @@ impl Peer<'_> {
         self.last("extract_once.py", &["--memory", "--epochs", &epochs], "seconds")
     }
 
-    /// The Python package's loop, with kept rows from its second epoch on.
+    /// The Python package's loop, with cached features from its second epoch on.
     pub(crate) fn pushed_down(&self, package: &Package) -> Result<PushedDown> {
         let host = self.trainer.host();
         let (url, features) = (host.url(), tempfile::tempdir()?);
@@ -219,7 +219,7 @@ impl Peer<'_> {
     fn script(&self, script: &str, arguments: &[&str]) -> Result<Command> {
         let tiers = self.trainer.tiers();
         let root = tiers.data().trim_start_matches("s3://");
-        let (bucket, prefix) = root.split_once('/').context("the data root names no bucket")?;
+        let (bucket, prefix) = root.split_once('/').context("the data root has no bucket")?;
         let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "peers", script].iter().collect();
         let mut command = Command::new(self.python);
         command

@@ -9,7 +9,7 @@ pub(crate) struct Photos(PathBuf);
 
 impl Photos {
     /// Those in `named`; else the real ones that `FROSTLINE_SHARED` names; else the demo's.
-    pub(crate) fn of(named: Option<&Path>) -> Self {
+    pub(crate) fn find(named: Option<&Path>) -> Self {
         let named = named.map(Path::to_path_buf);
         let folder = named.or_else(|| shared("data/clothing"));
         Self(folder.unwrap_or_else(|| demo("photos")))
@@ -76,7 +76,7 @@ mod tests {
     fn photos_that_are_not_divided_are_all_of_them() {
         let divided = Photos(demo("photos"));
         assert!(divided.part("train").ends_with("photos/train"));
-        let flat = Photos::of(Some(&divided.part("train")));
+        let flat = Photos::find(Some(&divided.part("train")));
         assert_eq!(flat.part("validation"), flat.root());
         assert!(Path::new(flat.root()).join("brick").is_dir());
     }

@@ -68,7 +68,7 @@ impl Plan {
             .next_back()
             .context("frostline plan printed nothing")?;
         let printed = last.to_string();
-        let plan: Self = serde_json::from_value(last).context("what frostline plan printed")?;
+        let plan: Self = serde_json::from_value(last).context("unexpected output of frostline plan")?;
         Ok(Self {
             printed,
             wall_seconds: started.elapsed().as_secs_f64(),

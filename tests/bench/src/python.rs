@@ -149,7 +149,7 @@ impl Ours {
         }
         ensure!(
             rows == self.samples.len(),
-            "{rows} of {} rows came",
+            "received {rows} of {} rows",
             self.samples.len()
         );
         Ok(rows as f64 / since.elapsed().as_secs_f64())
@@ -160,16 +160,15 @@ impl Ours {
 struct Wheel {
     child: Child,
     says: ChildStdin,
-    said: BufReader<ChildStdout>,
+    output: BufReader<ChildStdout>,
     import_seconds: f64,
     installed_bytes: f64,
 }
 
 impl Wheel {
     fn start(host: &HostProcess, data: &str, model: &Path) -> Result<Self> {
-        let python = std::env::var_os("FROSTLINE_WHEEL_PYTHON").context(
-            "FROSTLINE_WHEEL_PYTHON names no interpreter: run this through `cargo xtask bench python`",
-        )?;
+        let python = std::env::var_os("FROSTLINE_WHEEL_PYTHON")
+            .context("FROSTLINE_WHEEL_PYTHON is not set: run this through `cargo xtask bench python`")?;
         let script = frostline_e2e::repository().join("tests/bench/peers/wheel_rows.py");
         let mut child = Command::new(python)
             .arg(script)
@@ -178,12 +177,12 @@ impl Wheel {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
-        let says = child.stdin.take().context("it has no input")?;
-        let said = BufReader::new(child.stdout.take().context("it has no output")?);
+        let says = child.stdin.take().context("Python has no input")?;
+        let output = BufReader::new(child.stdout.take().context("Python has no output")?);
         let mut wheel = Self {
             child,
             says,
-            said,
+            output,
             import_seconds: f64::NAN,
             installed_bytes: f64::NAN,
         };
@@ -195,8 +194,8 @@ impl Wheel {
 
     fn hear(&mut self) -> Result<Value> {
         let mut line = String::new();
-        self.said.read_line(&mut line)?;
-        serde_json::from_str(&line).context("Python ended; its own words are above")
+        self.output.read_line(&mut line)?;
+        serde_json::from_str(&line).context("Python ended; see its output above")
     }
 
     /// Rows a second of one pass.
@@ -204,7 +203,7 @@ impl Wheel {
         writeln!(self.says, "{}", json!({ "cut": cut }))?;
         let done = self.hear()?;
         let rows = number(&done, "rows")?;
-        ensure!(rows == samples as f64, "{rows} of {samples} rows came");
+        ensure!(rows == samples as f64, "received {rows} of {samples} rows");
         Ok(rows / number(&done, "seconds")?)
     }
 }
@@ -216,8 +215,9 @@ impl Drop for Wheel {
     }
 }
 
-fn number(said: &Value, key: &str) -> Result<f64> {
-    said.get(key)
+fn number(output: &Value, key: &str) -> Result<f64> {
+    output
+        .get(key)
         .and_then(Value::as_f64)
-        .with_context(|| format!("Python did not say its {key}"))
+        .with_context(|| format!("Python printed no {key}"))
 }

@@ -52,7 +52,7 @@ async fn measure(report: &mut Report) -> Result<()> {
     let samples = listed(&shards, Layout::Shards).await?;
     ensure!(
         samples.len() == singles.len(),
-        "{} of {} photos are in the shards",
+        "the shards hold {} of {} photos",
         samples.len(),
         singles.len()
     );
@@ -73,7 +73,7 @@ async fn measure(report: &mut Report) -> Result<()> {
     ] {
         let mut peer = Peer::start(&url, objects, prefix)?;
         let seconds = in_turns(store, objects, &mut peer, rounds).await?;
-        ratios.push(tell(report, name, objects, &seconds));
+        ratios.push(report_rates(report, name, objects, &seconds));
     }
     report.set("photos", singles.len());
     report.set("photo_bytes", mean(&singles));
@@ -124,9 +124,9 @@ async fn in_turns(store: &Store, objects: &[ObjectInfo], peer: &mut Peer, rounds
         for turn in 0..3 {
             let (spent, bytes) = match (round + turn) % 3 {
                 0 => ours(store, objects).await?,
-                turn => peer.read(*THREADS.get(turn - 1).context("two numbers of threads")?)?,
+                turn => peer.read(*THREADS.get(turn - 1).context("no such number of threads")?)?,
             };
-            ensure!(bytes == total, "{bytes} bytes were read of {total}");
+            ensure!(bytes == total, "read {bytes} of {total} bytes");
             let list = match ((round + turn) % 3, &mut seconds.boto3) {
                 (0, _) => &mut seconds.ours,
                 (1, [first, _]) => first,
@@ -154,7 +154,7 @@ async fn ours(store: &Store, objects: &[ObjectInfo]) -> Result<(f64, u64)> {
 }
 
 /// Prints and notes the medians, and gives how many times as fast as boto3 the reader is.
-fn tell(report: &mut Report, name: &str, objects: &[ObjectInfo], seconds: &Seconds) -> f64 {
+fn report_rates(report: &mut Report, name: &str, objects: &[ObjectInfo], seconds: &Seconds) -> f64 {
     let images = objects.len() as f64;
     let [ten, many] = &seconds.boto3;
     let rounds = seconds.ours.iter().zip(ten).zip(many);
@@ -221,7 +221,7 @@ impl Peer {
         let mut line = String::new();
         self.answers.read_line(&mut line)?;
         let answer: Answer =
-            serde_json::from_str(&line).context("boto3 could not read; its own words are above")?;
+            serde_json::from_str(&line).context("boto3 cannot read; see its output above")?;
         Ok((answer.seconds, answer.bytes))
     }
 }

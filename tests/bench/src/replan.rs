@@ -47,7 +47,7 @@ struct Extent {
 
 impl Extent {
     /// A quick job is 256 steps in small batches, the better part of a minute: it needs some ten to see a change. There are four.
-    fn of(quick: bool, network: &Network) -> Self {
+    fn new(quick: bool, network: &Network) -> Self {
         if quick {
             Self {
                 epochs: 4,
@@ -67,7 +67,7 @@ impl Extent {
 pub(crate) fn run(report: &mut Report) -> Result<()> {
     let rig = Rig::open(report)?;
     let network = rig.grid.network(NETWORK)?;
-    let extent = Extent::of(report.quick(), network);
+    let extent = Extent::new(report.quick(), network);
     Trainer::with_host(&rig.tiers, network, extent.batch, |trainer| {
         measure(report, trainer, &extent)
     })

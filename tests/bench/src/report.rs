@@ -56,7 +56,7 @@ impl Report {
 
     /// The photos to measure with.
     pub(crate) fn photos(&self) -> Photos {
-        Photos::of(self.arguments.photos.as_deref())
+        Photos::find(self.arguments.photos.as_deref())
     }
 
     /// Notes a figure under a flat key.
@@ -100,7 +100,7 @@ pub(crate) fn commit() -> String {
 
 /// A figure that the host may not tell.
 pub(crate) fn shown(value: Option<f64>) -> String {
-    value.map_or("not told".to_owned(), |value| format!("{value:.3}"))
+    value.map_or("unknown".to_owned(), |value| format!("{value:.3}"))
 }
 
 /// The middle value; of an even number, the mean of the two in the middle.

@@ -1,4 +1,4 @@
-//! Jobs whose trainer and host are killed at random moments: do they come to the same weights bit for bit, and how much time is lost?
+//! Jobs whose trainer and host are killed at random: are the final weights identical, and how much time is lost?
 
 mod moments;
 
@@ -18,15 +18,15 @@ use std::time::{Duration, Instant};
 
 const SEED: u64 = 15;
 
-/// That every trainer computes with, as sums are rounded by how they are divided.
+/// Threads of every trainer: rounding depends on how sums are divided.
 const THREADS: &str = "1";
 
-/// Between two looks at a trainer.
-const LOOK: Duration = Duration::from_millis(5);
+/// Poll interval of a trainer.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// A trial that takes longer than so many times the reference, and [`PATIENCE_SECONDS`], hangs.
-const PATIENCE: f64 = 20.0;
-const PATIENCE_SECONDS: f64 = 120.0;
+/// A trial times out after this many times the reference's time, plus [`TIMEOUT_SECONDS`].
+const TIMEOUT_FACTOR: f64 = 20.0;
+const TIMEOUT_SECONDS: f64 = 120.0;
 
 pub(crate) fn run(report: &mut Report) -> Result<()> {
     let (wanted, epochs) = if report.quick() { (4, 3) } else { (20, 6) };
@@ -43,23 +43,26 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
         subject.photos.root().display()
     );
     let mut references = Vec::new();
-    for rows in Rows::ALL {
-        references.push(Reference::of(&subject, rows)?);
+    for rows in RowSource::ALL {
+        references.push(Reference::measure(&subject, rows)?);
     }
     let [kept, fetched, ..] = references.as_slice() else {
-        anyhow::bail!("there is one of each");
+        anyhow::bail!("a reference is missing");
     };
     let alike = kept.tuned.compare(&fetched.tuned).weights;
-    println!("with kept rows and without: {}\n", told(alike));
-    println!("trial  rows     seconds    lost, s  weights    file       killed after so many seconds");
+    println!(
+        "with and without the feature cache: {}\n",
+        same_or_different(alike)
+    );
+    println!("trial  rows     seconds    lost, s  weights    file       killed at, s");
     let (mut moments, mut trials, mut attempt) = (Moments::new(SEED), Vec::new(), 0);
     while trials.len() < wanted {
         ensure!(
             attempt < 2 * wanted,
-            "{attempt} jobs ended before anybody was killed: the reference is slower than they are"
+            "{attempt} jobs ended before the first kill: the reference is slower than they are"
         );
         let reference = references.iter().cycle().nth(trials.len());
-        let reference = reference.context("there is no reference")?;
+        let reference = reference.context("no reference")?;
         let kills = moments.draw(trials.len(), reference.seconds);
         let ran = subject.run(reference.rows, kills, Some(reference.seconds))?;
         attempt += 1;
@@ -67,7 +70,7 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
         if ran.killed.is_empty() {
             continue;
         }
-        let trial = Trial::of(reference, &ran);
+        let trial = Trial::new(reference, &ran);
         trial.show(trials.len() + 1, reference, &ran);
         trials.push(trial);
     }
@@ -85,7 +88,7 @@ fn note(report: &mut Report, trials: &[Trial]) {
     let lost: Vec<f64> = trials.iter().map(|trial| trial.lost).collect();
     let kills: usize = trials.iter().map(|trial| trial.kills).sum();
     println!(
-        "\n{identical} of {} trials came to the same weights ({files} to the same file) after {kills} kills; {:.1} s lost in the median",
+        "\n{identical} of {} trials have identical weights ({files} identical files) after {kills} kills; median time lost {:.1} s",
         trials.len(),
         median(&lost)
     );
@@ -96,7 +99,7 @@ fn note(report: &mut Report, trials: &[Trial]) {
     report.set("lost_seconds_median", median(&lost));
 }
 
-fn told(alike: bool) -> &'static str {
+fn same_or_different(alike: bool) -> &'static str {
     if alike { "the same" } else { "DIFFERENT" }
 }
 
@@ -108,17 +111,17 @@ struct Subject {
     epochs: u32,
 }
 
-/// The job when nobody was killed.
+/// The job without kills.
 struct Reference {
-    rows: Rows,
+    rows: RowSource,
     seconds: f64,
     tuned: Tuned,
 }
 
 impl Reference {
-    fn of(subject: &Subject, rows: Rows) -> Result<Self> {
+    fn measure(subject: &Subject, rows: RowSource) -> Result<Self> {
         let ran = subject.run(rows, Vec::new(), None)?;
-        println!("undisturbed, rows {}: {:.1} s", rows.name(), ran.seconds);
+        println!("reference, rows {}: {:.1} s", rows.name(), ran.seconds);
         Ok(Self {
             rows,
             seconds: ran.seconds,
@@ -127,9 +130,9 @@ impl Reference {
     }
 }
 
-/// Where the rows of later epochs come from.
+/// Where later epochs read their features.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Rows {
+enum RowSource {
     /// This machine's disk.
     Kept,
     /// The host.
@@ -138,7 +141,7 @@ enum Rows {
     Middle,
 }
 
-impl Rows {
+impl RowSource {
     const ALL: [Self; 3] = [Self::Kept, Self::Fetched, Self::Middle];
 
     fn name(self) -> &'static str {
@@ -159,7 +162,7 @@ impl Rows {
     }
 }
 
-/// What a job that was killed came to.
+/// The result of a job with kills.
 struct Trial {
     same: Same,
     kills: usize,
@@ -168,7 +171,7 @@ struct Trial {
 }
 
 impl Trial {
-    fn of(reference: &Reference, ran: &Ran) -> Self {
+    fn new(reference: &Reference, ran: &JobRun) -> Self {
         Self {
             same: reference.tuned.compare(&ran.tuned),
             kills: ran.killed.len(),
@@ -176,7 +179,7 @@ impl Trial {
         }
     }
 
-    fn show(&self, number: usize, reference: &Reference, ran: &Ran) {
+    fn show(&self, number: usize, reference: &Reference, ran: &JobRun) {
         let killed: Vec<String> = ran
             .killed
             .iter()
@@ -187,8 +190,8 @@ impl Trial {
             reference.rows.name(),
             ran.seconds,
             self.lost,
-            told(self.same.weights),
-            told(self.same.files),
+            same_or_different(self.same.weights),
+            same_or_different(self.same.files),
             killed.join(", ")
         );
     }
@@ -200,7 +203,7 @@ struct Tuned {
     model: Model,
 }
 
-/// In what two models are the same.
+/// What two models have in common.
 struct Same {
     /// Each weight, bit for bit.
     weights: bool,
@@ -224,31 +227,31 @@ impl Tuned {
     }
 }
 
-/// A job that ended.
-struct Ran {
-    /// That its trainers ran.
+/// A finished job.
+struct JobRun {
+    /// Run time of its trainers.
     seconds: f64,
-    /// The kills that there were; the others would have come after its end.
+    /// The kills before its end.
     killed: Vec<Kill>,
     tuned: Tuned,
 }
 
 impl Subject {
     /// Runs the job in a folder and on a host of its own through these kills; `usual` is how long it takes without.
-    fn run(&self, rows: Rows, kills: Vec<Kill>, usual: Option<f64>) -> Result<Ran> {
+    fn run(&self, rows: RowSource, kills: Vec<Kill>, usual: Option<f64>) -> Result<JobRun> {
         let folder = tempfile::tempdir()?;
-        let mut world = World {
+        let mut setup = Setup {
             subject: self,
             folder: folder.path(),
             rows,
             host: Some(self.host(folder.path(), "127.0.0.1:0")?),
         };
-        let patience = usual.map(|seconds| PATIENCE * seconds + PATIENCE_SECONDS);
-        let (seconds, killed) = world.go(kills, patience.unwrap_or(f64::INFINITY))?;
-        Ok(Ran {
+        let timeout = usual.map(|seconds| TIMEOUT_FACTOR * seconds + TIMEOUT_SECONDS);
+        let (seconds, killed) = setup.run_trainers(kills, timeout.unwrap_or(f64::INFINITY))?;
+        Ok(JobRun {
             seconds,
             killed,
-            tuned: Tuned::read(&world.out())?,
+            tuned: Tuned::read(&setup.out())?,
         })
     }
 
@@ -260,21 +263,21 @@ impl Subject {
 }
 
 /// One job's folder and host.
-struct World<'a> {
+struct Setup<'a> {
     subject: &'a Subject,
     folder: &'a Path,
-    rows: Rows,
+    rows: RowSource,
     /// `None` only while another takes its place.
     host: Option<HostProcess>,
 }
 
-impl World<'_> {
+impl Setup<'_> {
     fn out(&self) -> PathBuf {
         self.folder.join("tuned.onnx")
     }
 
     /// Starts trainers until one ends by itself: the seconds they ran, and the kills there were.
-    fn go(&mut self, kills: Vec<Kill>, patience: f64) -> Result<(f64, Vec<Kill>)> {
+    fn run_trainers(&mut self, kills: Vec<Kill>, timeout: f64) -> Result<(f64, Vec<Kill>)> {
         let (mut active, mut killed) = (0.0, Vec::new());
         let mut coming = kills.into_iter().peekable();
         while !self.is_finished()? {
@@ -285,8 +288,8 @@ impl World<'_> {
                 if let Some(status) = trainer.ended()? {
                     ensure!(
                         status.success() && self.is_finished()?,
-                        "the trainer ended ({status}); it said: {}",
-                        self.words()
+                        "the trainer failed ({status}): {}",
+                        self.stderr()
                     );
                     break;
                 }
@@ -300,12 +303,8 @@ impl World<'_> {
                         }
                     }
                 }
-                ensure!(
-                    ran < patience,
-                    "a trial hangs after {ran:.0} s; it said: {}",
-                    self.words()
-                );
-                sleep(LOOK);
+                ensure!(ran < timeout, "a trial hangs after {ran:.0} s: {}", self.stderr());
+                sleep(POLL_INTERVAL);
             }
             active += started.elapsed().as_secs_f64();
         }
@@ -314,7 +313,7 @@ impl World<'_> {
 
     /// Kills the host, and starts it again with the same state, where trainers look for it.
     fn replace_host(&mut self) -> Result<()> {
-        let mut host = self.host.take().context("there is no host")?;
+        let mut host = self.host.take().context("no host")?;
         let address = host.address().to_string();
         host.kill()?;
         self.host = Some(self.subject.host(self.folder, &address)?);
@@ -331,14 +330,14 @@ impl World<'_> {
         Ok(runs.iter().any(|run| run.state == RunState::Finished))
     }
 
-    /// The run to go on with; `None` for a job that was killed before its first checkpoint.
-    fn kept(&self) -> Result<Option<PathBuf>> {
+    /// The run to resume; `None` for a job that was killed before its first checkpoint.
+    fn resumable_run(&self) -> Result<Option<PathBuf>> {
         let runs = runs(&self.runs())?;
         Ok(runs.into_iter().map(|run| run.path).find(|run| can_resume(run)))
     }
 
     fn trainer(&self) -> Result<Trainer> {
-        let host = self.host.as_ref().context("there is no host")?;
+        let host = self.host.as_ref().context("no host")?;
         let pretrained = &self.subject.pretrained;
         let mut command = Command::new(&self.subject.binary);
         command
@@ -357,20 +356,20 @@ impl World<'_> {
             .arg(self.runs())
             .arg("--feature-folder")
             .arg(self.folder.join("rows"));
-        if let Some(run) = self.kept()? {
+        if let Some(run) = self.resumable_run()? {
             command.arg("--resume").arg(run);
         }
         let child = command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(File::create(self.folder.join("words"))?)
+            .stderr(File::create(self.folder.join("stderr"))?)
             .spawn()?;
         Ok(Trainer { child })
     }
 
-    /// What the last trainer said on standard error.
-    fn words(&self) -> String {
-        fs::read_to_string(self.folder.join("words")).unwrap_or_default()
+    /// Standard error of the last trainer.
+    fn stderr(&self) -> String {
+        fs::read_to_string(self.folder.join("stderr")).unwrap_or_default()
     }
 }
 

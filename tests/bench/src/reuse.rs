@@ -125,13 +125,13 @@ fn network(
         trainer.tiers().link().hold(Some(*mbit))?;
         let (of, split) =
             compare(trainer, &candidates, python).with_context(|| format!("over {mbit} Mbit/s"))?;
-        tell(report, &network.name, *mbit, &of, &split);
+        report_comparison(report, &network.name, *mbit, &of, &split);
         all.push(of);
     }
     Ok(all)
 }
 
-fn tell(report: &mut Report, name: &str, mbit: f64, of: &Compared, split: &Split) {
+fn report_comparison(report: &mut Report, name: &str, mbit: f64, of: &Compared, split: &Split) {
     println!(
         "{name:<10} {mbit:>6}  {:<24} {:>8.1} {:>9.1} {:>7.2} {:>9.1} {:>7.2} {:>8.1} {:>8.1} {:>6.3} {:>6.3}",
         short(&split.to_string()),
@@ -169,9 +169,9 @@ fn compare(trainer: &mut Trainer<'_>, candidates: &[Split], python: &Path) -> Re
     let unkept = trainer.whole(candidates, 2, None)?;
     let first = trainer.whole(candidates, EPOCHS, cache())?;
     let listed = Cache::new(kept.path(), 0).list();
-    let store = listed.first().context("the job kept nothing")?;
+    let store = listed.first().context("the job cached no features")?;
     let second = trainer.whole(candidates, EPOCHS, cache())?;
-    let place = first.place.clone().context("the job was divided nowhere")?;
+    let place = first.place.clone().context("the job has no split")?;
     let tax = tax(trainer, &place)?;
     let streamed = leg(&Split::None, Encoding::F32, STEPS as u64, FLOW);
     let streamed = trainer.time(&[streamed], FLOW)?;

@@ -10,7 +10,7 @@ pub(crate) fn binary() -> Result<PathBuf> {
     let here = std::env::current_exe()?;
     let binary = here
         .parent()
-        .context("this program lies in no folder")?
+        .context("this program has no folder")?
         .join("frostline");
     if !binary.is_file() {
         bail!(
@@ -36,7 +36,7 @@ pub(crate) fn frostline(arguments: &[&str]) -> Result<Vec<Value>> {
 pub(crate) fn json_lines(command: &mut Command) -> Result<Vec<Value>> {
     let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
     if !output.status.success() {
-        bail!("{command:?} failed ({}); its own words are above", output.status);
+        bail!("{command:?} failed ({}); see its output above", output.status);
     }
     let text = String::from_utf8(output.stdout)?;
     text.lines()

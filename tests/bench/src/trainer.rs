@@ -174,7 +174,7 @@ impl<'a> Trainer<'a> {
         let mut rehearsal = self
             .rehearsal
             .take()
-            .context("nothing was sent to the host yet")?;
+            .context("no bytes were sent to the host yet")?;
         let own = legs.to_vec();
         let rehearsal = self.run(
             |_, events, stop| async move {
@@ -192,7 +192,7 @@ impl<'a> Trainer<'a> {
                 .split_at_checked(leg.steps as usize)
                 .context("the job ended before its steps were done")?;
             rest = others;
-            times.push(LegTimes::of(leg, own, flow, framing)?);
+            times.push(LegTimes::measure(leg, own, flow, framing)?);
         }
         Ok(times)
     }
@@ -291,7 +291,7 @@ impl<'a> Trainer<'a> {
         self.run(
             |client, events, stop| async move { train(job, client, events, stop).await.map(drop) },
             |event, _| {
-                whole.take(event);
+                whole.add_event(event);
                 Ok(())
             },
         )?;
@@ -356,7 +356,7 @@ impl<'a> Trainer<'a> {
         if watched.is_err() {
             stop.cancel();
         }
-        let trained = self.runtime.block_on(task).context("the trainer fell over")?;
+        let trained = self.runtime.block_on(task).context("the trainer panicked")?;
         watched.and(trained)
     }
 

@@ -26,7 +26,7 @@ pub(crate) struct Epoch {
 
 impl Whole {
     /// Counts what a job tells.
-    pub(crate) fn take(&mut self, event: &Event) {
+    pub(crate) fn add_event(&mut self, event: &Event) {
         match event {
             Event::Split { split, encoding, .. } if self.place.is_none() => {
                 self.place = Some((split.clone(), *encoding));

@@ -2,7 +2,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// The `frostline` binary that lies in the build folder of the running test or benchmark, if it was built.
+/// The `frostline` binary in the build folder of the running test or benchmark, if it is built.
 pub fn frostline_binary() -> Option<PathBuf> {
     let here = std::env::current_exe().ok()?;
     here.ancestors()
@@ -18,7 +18,7 @@ pub fn repository() -> PathBuf {
     here.ancestors().nth(2).unwrap_or(here).to_path_buf()
 }
 
-/// A command that was run to its end.
+/// The output of a finished command.
 #[derive(Debug)]
 pub struct Finished {
     /// Its exit code; none when a signal ended it.
@@ -33,12 +33,12 @@ impl Finished {
     /// The objects it printed, one a line.
     ///
     /// # Errors
-    /// When a line is no JSON.
+    /// If a line is not JSON.
     pub fn objects(&self) -> serde_json::Result<Vec<Value>> {
         self.stdout.lines().map(serde_json::from_str).collect()
     }
 
-    /// What a command with `--json` says went wrong: the object on standard error that has an `error`.
+    /// The error of a command with `--json`: the object on standard error that has the key `error`.
     pub fn failure(&self) -> Option<Value> {
         let objects = self.stderr.lines().rev();
         objects

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-/// A `frostline serve` process on a loopback port of its own choice; it ends when this is dropped.
+/// A `frostline serve` process on a free loopback port; it is killed on drop.
 pub struct HostProcess {
     child: Child,
     listening: Listening,
@@ -15,13 +15,13 @@ impl HostProcess {
     /// Starts `binary serve` with its state below `folder`, granting `data`, and waits until it listens.
     ///
     /// # Errors
-    /// When the process cannot be started or ends before it listens; its own words are on stderr.
+    /// If the process cannot be started or ends before it listens; its errors are on stderr.
     pub fn start(binary: &Path, folder: &Path, data: &str, arguments: &[&str]) -> io::Result<Self> {
         Self::start_as(Command::new(binary), folder, data, arguments)
     }
 
-    /// Like [`start`](Self::start), by a command that ends as the binary: with an environment, or behind a program that
-    /// pins it to a core and then becomes it.
+    /// Like [`start`](Self::start), with a command that executes the binary: with an environment, or behind a wrapper that
+    /// pins it to a core.
     ///
     /// # Errors
     /// As for [`start`](Self::start).
@@ -45,7 +45,7 @@ impl HostProcess {
         Self::spawn(command, token_file)
     }
 
-    /// Starts a command that is `serve --json` with all it needs, and waits until it listens.
+    /// Starts a complete `serve --json` command and waits until it listens.
     ///
     /// # Errors
     /// As for [`start`](Self::start).
@@ -79,7 +79,7 @@ impl HostProcess {
         self.listening.url.clone()
     }
 
-    /// Where it listens to admins from afar, if it does.
+    /// The URL of its remote admin listener, if there is one.
     pub fn admin_url(&self) -> Option<&str> {
         self.listening.admin_url.as_deref()
     }
@@ -94,7 +94,7 @@ impl HostProcess {
         self.child.id()
     }
 
-    /// Waits until it ends by itself.
+    /// Waits until it exits.
     ///
     /// # Errors
     /// When the process cannot be waited for.
@@ -102,7 +102,7 @@ impl HostProcess {
         self.child.wait()
     }
 
-    /// Ends it at once, as a crash would.
+    /// Kills it, as a crash would.
     ///
     /// # Errors
     /// When the process cannot be reached.
@@ -118,7 +118,7 @@ impl Drop for HostProcess {
     }
 }
 
-/// What a host says of itself.
+/// The `listening` event of a host.
 struct Listening {
     url: String,
     address: SocketAddr,
@@ -147,5 +147,5 @@ fn listening(child: &mut Child) -> io::Result<Listening> {
             address,
             admin_url: field("admin_url"),
         })
-        .ok_or_else(|| io::Error::other(format!("the host ended before it listened; it printed: {line:?}")))
+        .ok_or_else(|| io::Error::other(format!("the host ended before it listened, with output {line:?}")))
 }

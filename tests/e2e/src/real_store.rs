@@ -5,10 +5,10 @@ use std::io;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-/// Names the folder in which `cargo xtask stores` says what it started: `<name>.json` for each server.
+/// The variable for the folder of the connection files of `cargo xtask stores`: `<name>.json` for each server.
 pub const STORES: &str = "FROSTLINE_STORES";
 
-/// What is tried on every server, in the order of the table; a test says what came of it with [`RealStore::tried`].
+/// The tested operations, in the order of the table; a test records its result with [`RealStore::record`].
 pub const OPERATIONS: [&str; 13] = [
     "listed by the thousand",
     "read whole and by range",
@@ -22,14 +22,14 @@ pub const OPERATIONS: [&str; 13] = [
     "replaced in mid-job",
     "refused to the job",
     "state of two hosts",
-    "kept rows of a team",
+    "features shared by a team",
 ];
 
-/// An object store's server that `cargo xtask stores` started.
+/// An object store that `cargo xtask stores` started.
 #[derive(Debug)]
 pub struct RealStore {
     name: String,
-    told: Value,
+    connection: Value,
     folder: PathBuf,
 }
 
@@ -42,10 +42,10 @@ impl RealStore {
         let folder = std::env::var_os(STORES)
             .map(PathBuf::from)
             .ok_or_else(|| io::Error::other("`cargo xtask stores` runs this test"))?;
-        let told = fs::read_to_string(folder.join(format!("{name}.json")))?;
+        let connection = fs::read_to_string(folder.join(format!("{name}.json")))?;
         Ok(Self {
             name: name.to_owned(),
-            told: serde_json::from_str(&told)?,
+            connection: serde_json::from_str(&connection)?,
             folder,
         })
     }
@@ -59,46 +59,46 @@ impl RealStore {
 
     /// Its bucket, as a root.
     pub fn bucket(&self) -> &str {
-        self.told.get("root").and_then(Value::as_str).unwrap_or_default()
+        self.connection.get("root").and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// What leads to it and opens it, as an environment has that.
+    /// Its endpoint and credentials, as environment variables.
     pub fn settings(&self) -> BTreeMap<String, String> {
         self.variables("settings")
     }
 
-    /// The same with a wrong secret, where it looks at that.
+    /// The settings with a wrong secret, if it checks secrets.
     pub fn wrong_settings(&self) -> Option<BTreeMap<String, String>> {
         let mut settings = self.settings();
         settings.extend(Some(self.variables("wrong")).filter(|wrong| !wrong.is_empty())?);
         Some(settings)
     }
 
-    /// Whether it knows how to create an object only where none is.
+    /// Whether it supports conditional creation.
     pub fn creates(&self) -> bool {
-        self.told
+        self.connection
             .get("creates")
             .and_then(Value::as_bool)
             .unwrap_or_default()
     }
 
-    /// Notes what came of one of [`OPERATIONS`].
+    /// Records the result of one of [`OPERATIONS`].
     ///
     /// # Errors
-    /// When it is none of them, or cannot be noted.
-    pub fn tried(&self, operation: &str, came: &str) -> io::Result<()> {
+    /// If the operation is unknown, or the file cannot be written.
+    pub fn record(&self, operation: &str, result: &str) -> io::Result<()> {
         if !OPERATIONS.contains(&operation) {
             return Err(io::Error::other(format!("'{operation}' is not in the table")));
         }
         let folder = self.folder.join("tried").join(&self.name);
         fs::create_dir_all(&folder)?;
-        fs::write(folder.join(operation), came)
+        fs::write(folder.join(operation), result)
     }
 
     fn variables(&self, name: &str) -> BTreeMap<String, String> {
-        let told = self.told.get(name).and_then(Value::as_object);
-        let told = told.into_iter().flatten();
+        let connection = self.connection.get(name).and_then(Value::as_object);
+        let connection = connection.into_iter().flatten();
         let text = |(name, value): (&String, &Value)| Some((name.clone(), value.as_str()?.to_owned()));
-        told.filter_map(text).collect()
+        connection.filter_map(text).collect()
     }
 }

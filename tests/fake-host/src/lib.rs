@@ -1,7 +1,7 @@
-//! A host inside the test that answers as it is told: for the tests of what talks to hosts.
+//! A scripted host inside the test process, for tests of clients.
 #![allow(
     clippy::unwrap_used,
-    reason = "only tests use it, and a test that cannot go on is to end"
+    reason = "only tests use it, and a failed step must fail the test"
 )]
 
 pub mod numbered;
@@ -35,9 +35,9 @@ pub enum Reply {
     Whole(Vec<Bytes>),
     /// These pieces, then a reset of the stream.
     Cut(Vec<Bytes>),
-    /// Pieces as they come.
+    /// Pieces as the stream yields them.
     Stream(BoxStream<'static, Bytes>),
-    /// These pieces, then nothing for ever.
+    /// These pieces, and then the body stalls.
     Stuck(Vec<Bytes>),
     /// No body, but these headers.
     Head(Vec<(&'static str, String)>),
@@ -54,7 +54,7 @@ impl Reply {
     }
 }
 
-/// A host in this process that answers as it is told.
+/// A scripted host in this process.
 pub struct FakeHost {
     /// Its address.
     pub url: String,
@@ -69,7 +69,7 @@ impl FakeHost {
         Self::start_at("127.0.0.1:0", script).await
     }
 
-    /// An address that nobody listens at for now.
+    /// An address without a listener.
     pub fn free_address() -> String {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.local_addr().unwrap().to_string()
@@ -119,12 +119,12 @@ impl FakeHost {
         }
     }
 
-    /// Bytes of bodies that were sent so far.
+    /// Bytes of bodies sent so far.
     pub fn sent(&self) -> u64 {
         self.sent.load(Ordering::SeqCst)
     }
 
-    /// Requests that came so far.
+    /// Requests received so far.
     pub fn calls(&self) -> usize {
         self.calls.load(Ordering::SeqCst)
     }
@@ -208,12 +208,12 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Nothing yet.
+    /// An empty answer.
     pub fn new(format: RowFormat) -> Self {
         Self::compressed(format, Compression::None)
     }
 
-    /// Nothing yet, compressed.
+    /// An empty compressed answer.
     pub fn compressed(format: RowFormat, compression: Compression) -> Self {
         Self {
             writer: ActivationWriter::compressed(format, compression).unwrap(),
@@ -221,7 +221,7 @@ impl Answer {
         }
     }
 
-    /// Nothing yet, with a checksum of each row.
+    /// An empty answer with a checksum per row.
     pub fn checked(format: RowFormat) -> Self {
         Self {
             writer: ActivationWriter::checked(format, Compression::None).unwrap(),
@@ -229,26 +229,26 @@ impl Answer {
         }
     }
 
-    /// With these values.
+    /// Adds a row of these values.
     pub fn row(self, position: u32, values: Vec<f32>) -> Self {
         self.tensor(position, Tensor::f32([1, values.len()], values).unwrap())
     }
 
-    /// With a tensor of one row.
+    /// Adds a tensor of one row.
     pub fn tensor(mut self, position: u32, tensor: Tensor) -> Self {
         self.pieces
             .extend(self.writer.tensor(&[position], tensor).unwrap());
         self
     }
 
-    /// With an object.
+    /// Adds an object.
     pub fn object(mut self, position: u32, bytes: Bytes) -> Self {
         self.pieces
             .extend(self.writer.objects(&[(position, bytes)]).unwrap());
         self
     }
 
-    /// With a failure.
+    /// Adds a failure.
     pub fn failure(mut self, position: u32, error: OpError) -> Self {
         self.pieces
             .extend(self.writer.failures(&[RowFailure { position, error }]).unwrap());

@@ -1,4 +1,4 @@
-//! Samples `s0`, `s1`, ..., whose rows tell their numbers.
+//! Samples `s0`, `s1`, ..., whose rows contain their numbers.
 
 use crate::{Answer, Reply};
 use frostline_wire::{ExtractionRequest, ObjectInfo, RowFormat, SampleRef};
@@ -6,7 +6,7 @@ use frostline_wire::{ExtractionRequest, ObjectInfo, RowFormat, SampleRef};
 /// Values of a row.
 pub const WIDTH: usize = 4;
 
-/// What their rows are.
+/// The format of their rows.
 pub fn format() -> RowFormat {
     RowFormat::F32(vec![WIDTH])
 }

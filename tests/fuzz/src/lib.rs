@@ -1,5 +1,5 @@
-//! Fuzz targets: everything a host reads of strangers, as functions that take any bytes and panic only when a promise is broken. The
-//! ordinary tests run them on seeds and on a fixed number of mutations; libFuzzer, in `libfuzzer/`, for as long as one likes.
+//! Fuzz targets for all parsers of untrusted input: functions of arbitrary bytes that panic only if a promise is broken. The ordinary
+//! tests run them on seeds and a fixed number of mutations; libFuzzer (`libfuzzer/`) for any time.
 
 mod image_decoder;
 mod key_scoping;
@@ -26,15 +26,15 @@ pub use wire_reader::wire_reader;
 pub struct Target {
     /// Its name, also of its binary in `libfuzzer/`.
     pub name: &'static str,
-    /// Takes any bytes.
+    /// The target function, for any bytes.
     pub run: fn(&[u8]),
-    /// Real inputs to begin with.
+    /// Valid inputs to mutate.
     pub seeds: fn() -> Vec<Vec<u8>>,
-    /// Mutations the ordinary tests try: some seconds' worth, unoptimised.
+    /// Mutations in ordinary tests: some seconds, unoptimised.
     pub mutations: usize,
 }
 
-/// All of them.
+/// All fuzz targets.
 pub const TARGETS: &[Target] = &[
     Target {
         name: "onnx_reader",

@@ -21,7 +21,7 @@ pub(super) fn components(root: &Path, toolchain: &Toolchain, out: &Path) -> anyh
         components.push(componentise(&core, out)?);
     }
     if components.is_empty() {
-        bail!("the build left no guest in {}", release.display());
+        bail!("the build produced no guest in {}", release.display());
     }
     Ok(components)
 }
@@ -45,7 +45,7 @@ fn compile(root: &Path, toolchain: &Toolchain, build: &Path) -> anyhow::Result<(
         .status()
         .context("cannot run cargo")?;
     if !status.success() {
-        bail!("the guests do not compile: see the messages above");
+        bail!("cannot compile the guests; see the messages above");
     }
     Ok(())
 }
@@ -75,7 +75,7 @@ pub(super) fn componentise(core: &Path, out: &Path) -> anyhow::Result<Component>
         .validate(true)
         .module(&module)
         .and_then(|mut encoder| encoder.encode())
-        .with_context(|| format!("{} is no guest", core.display()))?;
+        .with_context(|| format!("{} is not a guest", core.display()))?;
     let stem = core.file_stem().unwrap_or_default().to_string_lossy();
     let path = out.join(format!(
         "{}.wasm",

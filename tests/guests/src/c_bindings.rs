@@ -9,7 +9,7 @@ use wit_bindgen_core::wit_parser::Resolve;
 const WORLD: &str = "frozen-prefix";
 
 /// Compares the committed files with `guest/wit`; renews them, or fails under `check`, when they differ.
-pub(super) fn settle(root: &Path, check: bool) -> anyhow::Result<()> {
+pub(super) fn check_or_update(root: &Path, check: bool) -> anyhow::Result<()> {
     let folder = root.join("guest/c");
     let mut renewed = Vec::new();
     for (name, contents) in generate(&root.join("guest/wit"))?.iter() {
@@ -18,14 +18,14 @@ pub(super) fn settle(root: &Path, check: bool) -> anyhow::Result<()> {
             continue;
         }
         if check {
-            bail!("guest/c/{name} does not follow guest/wit: run `cargo xtask guests` and commit it");
+            bail!("guest/c/{name} does not match guest/wit; run `cargo xtask guests` and commit it");
         }
         std::fs::write(&path, contents).with_context(|| format!("cannot write {}", path.display()))?;
         renewed.push(name.to_owned());
     }
     match renewed.as_slice() {
         [] => println!("guests: the committed C bindings match the interface"),
-        files => println!("guests: renewed {} in guest/c; commit them", files.join(", ")),
+        files => println!("guests: updated {} in guest/c; commit them", files.join(", ")),
     }
     Ok(())
 }
@@ -33,12 +33,12 @@ pub(super) fn settle(root: &Path, check: bool) -> anyhow::Result<()> {
 /// A header, a source file, and an object file whose custom section names the world.
 fn generate(wit: &Path) -> anyhow::Result<Files> {
     let mut resolve = Resolve::default();
-    let (package, _) = resolve.push_dir(wit).context("guest/wit cannot be read")?;
+    let (package, _) = resolve.push_dir(wit).context("cannot read guest/wit")?;
     let world = resolve.select_world(&[package], Some(WORLD))?;
     let mut files = Files::default();
     wit_bindgen_c::Opts::default()
         .build()
         .generate(&mut resolve, world, &mut files)
-        .context("the C bindings cannot be generated")?;
+        .context("cannot generate the C bindings")?;
     Ok(files)
 }

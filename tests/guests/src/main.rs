@@ -1,8 +1,8 @@
 //! `cargo xtask guests`: compiles the guests to WebAssembly components.
 //!
-//! All of them land in `target/guests/<name>.wasm`. The stock guest is also committed, as `guest/prefix/prefix.wasm` with
-//! the hash of the sources it was built from, so that nobody needs a Wasm toolchain to use it; this command renews it
-//! when the sources have changed, and `--check` fails then instead.
+//! The components are `target/guests/<name>.wasm`. The stock guest is also committed, as `guest/prefix/prefix.wasm` with
+//! the hash of its sources, so that using it needs no Wasm toolchain; this command updates it if the sources have
+//! changed, or fails with `--check`.
 
 mod build;
 mod c_bindings;
@@ -14,7 +14,7 @@ use anyhow::{Context, bail};
 use sources::Stamp;
 use std::path::{Path, PathBuf};
 
-const USAGE: &str = "usage: cargo xtask guests [--check]\n\n  --check  build as usual, but fail when the committed stock guest is older than its sources";
+const USAGE: &str = "Usage: cargo xtask guests [--check]\n\n  --check  build, but fail if the committed stock guest is older than its sources";
 
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -24,12 +24,12 @@ fn main() -> anyhow::Result<()> {
         _ => bail!("{USAGE}"),
     };
     let root = workspace_root()?;
-    c_bindings::settle(&root, check)?;
+    c_bindings::check_or_update(&root, check)?;
     let built = build_all(&root)?;
-    settle_stock_guest(&root, &built, check)
+    check_or_update_stock_guest(&root, &built, check)
 }
 
-/// Builds every guest; those in Rust only unless that was done for these very sources. Returns where the components lie.
+/// Builds every guest, those in Rust only if their sources changed. Returns the folder of the components.
 fn build_all(root: &Path) -> anyhow::Result<PathBuf> {
     let out = root.join("target/guests");
     for component in c_guests::components(root, &out)? {
@@ -56,8 +56,8 @@ fn build_all(root: &Path) -> anyhow::Result<PathBuf> {
     Ok(out)
 }
 
-/// Compares the committed stock guest with its sources; renews it, or fails under `--check`, when they differ.
-fn settle_stock_guest(root: &Path, built: &Path, check: bool) -> anyhow::Result<()> {
+/// Compares the committed stock guest with its sources; if they differ, updates it, or fails with `--check`.
+fn check_or_update_stock_guest(root: &Path, built: &Path, check: bool) -> anyhow::Result<()> {
     let sources = sources::hash(&root.join("guest"), &["wit", "sdk", "prefix"])?;
     let committed = root.join("guest/prefix/prefix.wasm");
     let record = root.join("guest/prefix/prefix.wasm.json");
@@ -68,7 +68,7 @@ fn settle_stock_guest(root: &Path, built: &Path, check: bool) -> anyhow::Result<
     }
     if check {
         bail!(
-            "guest/prefix/prefix.wasm was built from other sources than those here: run `cargo xtask guests` and commit it together \
+            "guest/prefix/prefix.wasm is older than its sources; run `cargo xtask guests` and commit it together \
              with guest/prefix/prefix.wasm.json"
         );
     }
@@ -76,7 +76,7 @@ fn settle_stock_guest(root: &Path, built: &Path, check: bool) -> anyhow::Result<
         .with_context(|| format!("cannot write {}", committed.display()))?;
     let compiler = Stamp::read(&built.join("sources.json"))?.compiler;
     Stamp { sources, compiler }.write(&record)?;
-    println!("guests: renewed guest/prefix/prefix.wasm; commit it together with prefix.wasm.json");
+    println!("guests: updated guest/prefix/prefix.wasm; commit it together with prefix.wasm.json");
     Ok(())
 }
 
@@ -85,5 +85,5 @@ fn workspace_root() -> anyhow::Result<PathBuf> {
     here.ancestors()
         .nth(2)
         .map(Path::to_owned)
-        .context("the xtask crate lies outside the workspace")
+        .context("the crate is outside of the workspace")
 }

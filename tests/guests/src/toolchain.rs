@@ -1,11 +1,11 @@
-//! A compiler for wasm32: rustup's where its target is installed, else Debian's, unpacked below `target/` and not
+//! A compiler for wasm32: rustup's if its target is installed, else Debian's, unpacked below `target/` and not
 //! installed.
 
 use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What guests compile for: no operating system, no WASI.
+/// The target of guests: no operating system, no WASI.
 pub(super) const TARGET: &str = "wasm32-unknown-unknown";
 
 /// A compiler that can build guests.
@@ -21,21 +21,21 @@ pub(super) enum Toolchain {
     },
 }
 
-/// The installed wasm32 target, or Debian's compiler, fetched now if that was not done before.
+/// The installed wasm32 target, or Debian's compiler, downloaded on first use.
 pub(super) fn find_or_fetch(root: &Path) -> anyhow::Result<Toolchain> {
     let sysroot = PathBuf::from(output(Command::new(rustc()).args(["--print", "sysroot"]))?);
     if sysroot.join("lib/rustlib").join(TARGET).join("lib").exists() {
         return Ok(Toolchain::Rustup);
     }
     if !cfg!(target_os = "linux") || output(Command::new("apt-get").arg("--version")).is_err() {
-        bail!("no compiler for {TARGET} here: run `rustup target add {TARGET}` and try again");
+        bail!("no compiler for {TARGET}; run `rustup target add {TARGET}` and try again");
     }
     let linker = sysroot
         .join("lib/rustlib")
         .join(host_triple()?)
         .join("bin/rust-lld");
     let rustc = debian::compiler(&root.join("target/wasm-toolchain"), &linker).with_context(|| {
-        format!("cannot set up Debian's compiler for {TARGET}; `rustup target add {TARGET}` is the other way")
+        format!("cannot set up Debian's compiler for {TARGET}; or run `rustup target add {TARGET}`")
     })?;
     Ok(Toolchain::Debian { rustc, linker })
 }
@@ -43,8 +43,8 @@ pub(super) fn find_or_fetch(root: &Path) -> anyhow::Result<Toolchain> {
 impl Toolchain {
     /// Cargo, set up to build for [`TARGET`] below `target_dir` with `flags` for the compiler.
     ///
-    /// Panic messages name source files: those of the `sources`, and of the crates cargo fetched, are named by where
-    /// they lie within, so that no path of the building machine ends up in a guest.
+    /// Panic messages contain source paths: those of `sources` and of registry crates are made relative, so that no path
+    /// of the building machine is in a guest.
     pub(super) fn cargo(&self, target_dir: &Path, sources: &Path, flags: &[&str]) -> anyhow::Result<Command> {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         for inherited in [
@@ -78,7 +78,7 @@ impl Toolchain {
     }
 }
 
-/// Flags that make the compiler forget where `sources` and cargo's own copies of crates lie.
+/// Flags that remove the paths of `sources` and of cargo's registry from the output.
 fn neutral_paths(sources: &Path) -> anyhow::Result<Vec<String>> {
     let mut flags = vec![format!("--remap-path-prefix={}=", sources.join("").display())];
     let crates = cargo_home()?.join("registry/src");
@@ -95,7 +95,7 @@ fn cargo_home() -> anyhow::Result<PathBuf> {
     if let Some(home) = std::env::var_os("CARGO_HOME") {
         return Ok(home.into());
     }
-    let home = std::env::home_dir().context("neither CARGO_HOME nor a home directory is known")?;
+    let home = std::env::home_dir().context("CARGO_HOME is not set and there is no home directory")?;
     Ok(home.join(".cargo"))
 }
 
@@ -106,7 +106,7 @@ fn rustc() -> PathBuf {
 fn host_triple() -> anyhow::Result<String> {
     let version = output(Command::new(rustc()).arg("-vV"))?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));
-    host.map(str::to_owned).context("rustc -vV names no host")
+    host.map(str::to_owned).context("rustc -vV printed no host")
 }
 
 /// Standard output of a command that must succeed, trimmed.
@@ -151,7 +151,7 @@ mod debian {
     /// Downloads the packages (137 MB) with package lists of our own, so that no rights and no change of the system are
     /// needed, and unpacks them into `tree`.
     fn unpack(home: &Path, tree: &Path) -> anyhow::Result<()> {
-        println!("guests: fetching Debian's Rust compiler for wasm32 (137 MB, once) ...");
+        println!("guests: downloading Debian's Rust compiler for wasm32 (137 MB, once) ...");
         let apt = Apt::updated(&home.join("apt"))?;
         let debs = home.join("debs");
         fs::create_dir_all(&debs)?;
@@ -219,7 +219,7 @@ mod debian {
             let ours = |name: &&str| name.starts_with("libstd-rust-web") || name.starts_with("libllvm");
             let mut packages: Vec<String> = tree.lines().filter(ours).map(str::to_owned).collect();
             if packages.is_empty() {
-                bail!("apt offers no rustc-web here");
+                bail!("apt has no package rustc-web");
             }
             packages.extend(["rustc-web".to_owned(), "rust-web-src".to_owned()]);
             Ok(packages)
@@ -236,7 +236,7 @@ mod debian {
             .filter(|path| path.to_string_lossy().ends_with("-linux-gnu"))
             .map(|path| path.display().to_string())
             .next()
-            .context("the unpacked packages hold no libraries")?;
+            .context("the packages contain no libraries")?;
         let script = format!(
             "#!/bin/sh\nLD_LIBRARY_PATH='{libraries}' exec '{}' \"$@\"\n",
             tree.join("usr/bin/rustc").display()

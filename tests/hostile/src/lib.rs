@@ -1,5 +1,4 @@
-//! Models and images that a stranger might send to harm a host, as bytes: for the tests of what reads them, and for the isolation
-//! suite. Guests that misbehave are in `guest/hostile`.
+//! Hostile models and images, as bytes, for the tests of their readers and for the isolation suite. Guests that misbehave are in `guest/hostile`.
 
 mod bodies;
 mod bombs;
@@ -10,18 +9,18 @@ mod parts;
 
 pub use images::hidden_frame;
 
-/// A model no host takes.
+/// A model that every host refuses.
 #[derive(Debug, Clone)]
 pub struct HostileModel {
-    /// What it does, in words with hyphens.
+    /// Its name, with hyphens.
     pub name: &'static str,
     /// The ONNX file.
     pub file: Vec<u8>,
-    /// What the refusal has to name.
+    /// Fragments of the refusal.
     pub named: &'static [&'static str],
 }
 
-/// All of them; some take megabytes.
+/// All hostile models; some are megabytes large.
 pub fn models() -> Vec<HostileModel> {
     [bodies::all(), bombs::all(), files::all(), foreign::all()].concat()
 }

@@ -1,7 +1,7 @@
-//! Marks on everything a tenant has, and who else came to see one.
+//! Marks on everything a tenant owns, and a search for marks that others received.
 //!
-//! All a tenant receives goes through its [`tap`](crate::tap), and what the host writes is looked through when the scene ends: a case
-//! cannot forget to look.
+//! All that a tenant receives goes through its [`tap`](crate::tap), and all that the host writes is searched when the scene ends, so a case
+//! cannot forget the check.
 
 use aho_corasick::AhoCorasick;
 use anyhow::Result;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, DirEntry};
 use std::path::Path;
 
-/// What of a tenant's carries a mark.
+/// The kind of data that carries a mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Secret {
     Token,
@@ -24,16 +24,16 @@ pub(crate) enum Secret {
     Model,
 }
 
-/// Who looks at something.
+/// Who receives some bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Viewer<'a> {
-    /// A tenant, who may see all that is its own.
+    /// A tenant, who may see its own data.
     Tenant(&'a str),
-    /// Whoever asks for metrics, who may see nothing of anybody.
+    /// A reader of metrics, who may see no tenant's data.
     Anybody,
-    /// Whoever runs the host, in its log and in what admins are told: what tenants call their things, and nothing of what is in them.
+    /// The operator, in logs and admin output: names that tenants chose, but no contents.
     Operator,
-    /// The files of a host's state, where uploads lie as they are.
+    /// The files of a host's state, which contain uploads unchanged.
     State,
 }
 
@@ -44,22 +44,22 @@ struct Mark {
     bytes: Vec<u8>,
 }
 
-/// All marks, to be looked for at once.
+/// All marks, searched for at once.
 #[derive(Default)]
 struct Marks {
     all: Vec<Mark>,
     search: Option<AhoCorasick>,
 }
 
-/// See the module.
+/// The marks and the leaks that were found.
 #[derive(Default)]
 pub(crate) struct Canaries {
     marks: RwLock<Marks>,
-    /// Bytes of marks that were seen by who must not, by what they were and where.
-    seen: Mutex<BTreeMap<String, u64>>,
+    /// Bytes of leaked marks, by kind and place.
+    leaks: Mutex<BTreeMap<String, u64>>,
 }
 
-/// What goes to a viewer piece by piece.
+/// The end of a stream that may contain the beginning of a mark.
 #[derive(Default)]
 pub(crate) struct Pieces(Vec<u8>);
 
@@ -75,7 +75,7 @@ impl Viewer<'_> {
 }
 
 impl Canaries {
-    /// Looks for these from now on.
+    /// Adds marks to search for.
     pub(crate) fn mark(
         &self,
         tenant: &str,
@@ -92,13 +92,13 @@ impl Canaries {
         Ok(())
     }
 
-    /// Looks at what `viewer` sees in a place.
-    pub(crate) fn look(&self, viewer: Viewer<'_>, place: &str, bytes: &[u8]) {
-        self.look_behind(viewer, place, bytes, 0);
+    /// Records the marks in `bytes` that `viewer` must not see.
+    pub(crate) fn inspect(&self, viewer: Viewer<'_>, place: &str, bytes: &[u8]) {
+        self.inspect_new(viewer, place, bytes, 0);
     }
 
-    /// The same at marks that end behind so many of the bytes.
-    fn look_behind(&self, viewer: Viewer<'_>, place: &str, bytes: &[u8], behind: usize) {
+    /// Records only marks that end after the first `behind` bytes.
+    fn inspect_new(&self, viewer: Viewer<'_>, place: &str, bytes: &[u8], behind: usize) {
         let marks = self.marks.read();
         for found in marks
             .search
@@ -113,59 +113,59 @@ impl Canaries {
                     "{:?} of {} seen by {viewer:?} in {place}",
                     mark.secret, mark.tenant
                 );
-                *self.seen.lock().entry(what).or_default() += found.len() as u64;
+                *self.leaks.lock().entry(what).or_default() += found.len() as u64;
             }
         }
     }
 
-    /// [`Canaries::look`] at the next piece of a stream.
-    pub(crate) fn look_on(&self, viewer: Viewer<'_>, place: &str, stream: &mut Pieces, piece: &[u8]) {
+    /// [`Canaries::inspect`] for the next piece of a stream.
+    pub(crate) fn inspect_piece(&self, viewer: Viewer<'_>, place: &str, stream: &mut Pieces, piece: &[u8]) {
         let longest = self.marks.read().all.iter().map(|mark| mark.bytes.len()).max();
         let before = stream.0.len();
         stream.0.extend_from_slice(piece);
-        self.look_behind(viewer, place, &stream.0, before);
-        // What may be the beginning of a mark.
-        let kept = longest.unwrap_or(0).saturating_sub(1).min(stream.0.len());
-        stream.0.drain(..stream.0.len() - kept);
+        self.inspect_new(viewer, place, &stream.0, before);
+        // Keep what may be the beginning of a mark.
+        let carried = longest.unwrap_or(0).saturating_sub(1).min(stream.0.len());
+        stream.0.drain(..stream.0.len() - carried);
     }
 
-    /// Looks at all files below a folder.
-    pub(crate) fn look_at_files(&self, folder: &Path) {
+    /// Inspects all files below a folder.
+    pub(crate) fn inspect_files(&self, folder: &Path) {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
         for entry in entries {
-            // One that goes meanwhile, and a socket, show nothing.
+            // Skips files that were removed meanwhile, and sockets.
             match entry.file_type() {
-                Ok(kind) if kind.is_dir() => self.look_at_files(&entry.path()),
-                Ok(kind) if kind.is_file() => self.look_at_file(&entry),
+                Ok(kind) if kind.is_dir() => self.inspect_files(&entry.path()),
+                Ok(kind) if kind.is_file() => self.inspect_file(&entry),
                 _ => {}
             }
         }
     }
 
-    fn look_at_file(&self, entry: &DirEntry) {
+    fn inspect_file(&self, entry: &DirEntry) {
         if let Ok(bytes) = fs::read(entry.path()) {
-            self.look(Viewer::State, &entry.path().display().to_string(), &bytes);
+            self.inspect(Viewer::State, &entry.path().display().to_string(), &bytes);
         }
     }
 
-    /// What was seen by who must not, since this was asked the last time.
-    pub(crate) fn take_seen(&self) -> BTreeMap<String, u64> {
-        std::mem::take(&mut *self.seen.lock())
+    /// The leaks since the last call.
+    pub(crate) fn take_leaks(&self) -> BTreeMap<String, u64> {
+        std::mem::take(&mut *self.leaks.lock())
     }
 }
 
-/// The marks of a row: pieces of it that no other row has by chance.
+/// The marks of a row: pieces that no other row contains by chance.
 pub(crate) fn marks_of(row: &[f32]) -> impl Iterator<Item = Vec<u8>> {
-    // Four numbers of which hardly one is 0, as after a ReLU.
-    let telling = row
+    // Four numbers with at most one zero; after a ReLU many are zero.
+    let distinctive = row
         .chunks_exact(4)
         .filter(|four| four.iter().filter(|value| **value != 0.0).count() >= 3);
-    telling
+    distinctive
         .step_by(8)
         .map(|four| four.iter().flat_map(|value| value.to_le_bytes()).collect())
 }
 
-/// The mark of what a tenant uploads, or has in its photos.
+/// The mark of a tenant's uploads and photos.
 pub(crate) fn text_of(tenant: &str, secret: Secret) -> String {
     format!("canary: {secret:?} of {tenant}.")
 }
@@ -192,9 +192,9 @@ mod tests {
         canaries.mark("b", Secret::Activation, marks_of(&row)).unwrap();
         let mut stream = Pieces::default();
         for piece in pieces {
-            canaries.look_on(viewer, "here", &mut stream, piece);
+            canaries.inspect_piece(viewer, "here", &mut stream, piece);
         }
-        canaries.take_seen().values().sum()
+        canaries.take_leaks().values().sum()
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! One case, and what came of it.
+//! A case and its result.
 
 use crate::{Scene, exchange, guests, images, models};
 use anyhow::Result;
@@ -8,7 +8,7 @@ use frostline_hostile::HostileModel;
 use std::pin::Pin;
 use std::sync::Arc;
 
-/// What kind of thing misbehaves.
+/// The kind of attack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     /// A guest.
@@ -17,16 +17,16 @@ pub enum Class {
     Model,
     /// A sample.
     Image,
-    /// A request, or who sends it.
+    /// A request or a client.
     Request,
-    /// Whatever makes a host hold more than it may.
+    /// An attempt to exceed the memory budget.
     Memory,
 }
 
-/// One way to misbehave, and how it must end.
+/// An attack and its expected result.
 #[derive(Debug, Clone)]
 pub struct Case {
-    /// For people and reports.
+    /// Its name in reports.
     pub name: String,
     /// What it does.
     pub does: String,
@@ -47,9 +47,9 @@ pub struct Expected {
     pub words: Vec<String>,
 }
 
-/// What the tenant saw.
+/// What the tenant received.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
+pub struct CaseResult {
     /// As in [`Expected::code`].
     pub code: String,
     /// The message.
@@ -62,18 +62,19 @@ pub(crate) enum Act {
     Model(Arc<HostileModel>),
     Image(images::Image),
     Request(exchange::Ask),
-    Memory(Greed),
+    Memory(MemoryAct),
 }
 
-/// What asks for more memory than there is.
-pub(crate) type Greed = for<'a> fn(&'a Scene) -> Pin<Box<dyn Future<Output = Result<Seen>> + Send + 'a>>;
+/// An attempt to exceed the memory budget.
+pub(crate) type MemoryAct =
+    for<'a> fn(&'a Scene) -> Pin<Box<dyn Future<Output = Result<CaseResult>> + Send + 'a>>;
 
 impl Case {
-    /// Does it, as the hostile tenant of the scene.
+    /// Runs the case as the hostile tenant of the scene.
     ///
     /// # Errors
-    /// When the scene itself fails; what the host answers is no error.
-    pub async fn run(&self, scene: &Scene) -> Result<Seen> {
+    /// If the scene itself fails; refusals of the host are results.
+    pub async fn run(&self, scene: &Scene) -> Result<CaseResult> {
         match &self.act {
             Act::Guest(behaviour) => guests::run(scene, behaviour).await,
             Act::Model(model) => models::run(scene, model).await,
@@ -83,10 +84,10 @@ impl Case {
         }
     }
 
-    /// Whether it ended as it must.
-    pub fn ended_well(&self, seen: &Seen) -> bool {
+    /// Whether it ended as expected.
+    pub fn ended_well(&self, seen: &CaseResult) -> bool {
         let Expected { code, words } = &self.expected;
-        // Whatever a stranger says, its tenant reads a line or two of it.
+        // Messages from guests are cut to a line or two.
         seen.code == *code
             && seen.message.len() < 4000
             && words.iter().all(|word| seen.message.contains(word))
@@ -102,7 +103,7 @@ impl Expected {
     }
 }
 
-impl Seen {
+impl CaseResult {
     pub(crate) fn new(code: impl ToString, message: impl ToString) -> Self {
         Self {
             code: code.to_string(),
@@ -110,7 +111,7 @@ impl Seen {
         }
     }
 
-    /// What a refusal looks like.
+    /// The result of a refused request.
     pub(crate) fn refused(error: &ClientError) -> Self {
         match error {
             ClientError::Refused { status, message, .. } => Self::new(status.as_u16(), message),

@@ -1,6 +1,6 @@
-//! Bytes sent to a host over a connection of their own, and what comes back.
+//! Sends raw bytes to a host over a new connection and reads the answer.
 
-use crate::case::Seen;
+use crate::case::CaseResult;
 use crate::scene::Scene;
 use anyhow::{Context, Result};
 use std::time::{Duration, Instant};
@@ -8,24 +8,24 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// How long an answer may take; a host closes silent connections after a quarter of this.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long work may go on for somebody who has left: a batch that is being computed comes to its end.
-const NOTICED: Duration = Duration::from_secs(10);
+/// How long work may continue after a disconnect: a running engine batch is finished.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What makes the bytes of one.
+/// Creates the bytes of an exchange.
 pub(crate) type Ask = fn(&Scene) -> Result<Sent>;
 
-/// What is sent, and what happens then.
+/// The bytes to send, and what to do afterwards.
 pub(crate) struct Sent {
     pub(crate) bytes: Vec<u8>,
     pub(crate) then: Then,
 }
 
 pub(crate) enum Then {
-    /// The answer is read to its end.
+    /// Read the answer to its end.
     Read,
-    /// The connection is dropped after a while, and the host has to notice.
+    /// Drop the connection after this time; the host must notice.
     Leave(Duration),
 }
 
@@ -90,45 +90,45 @@ pub(crate) fn listing(scene: &Scene, root: &str) -> Result<Sent> {
     get(scene, &format!("/v1/objects?root={}", root.replace('/', "%2F")))
 }
 
-pub(crate) async fn run(scene: &Scene, ask: Ask) -> Result<Seen> {
+pub(crate) async fn run(scene: &Scene, ask: Ask) -> Result<CaseResult> {
     let sent = ask(scene)?;
     let mut stream = TcpStream::connect(scene.address()?).await?;
     // The host may have answered and closed before all was sent.
-    let written = tokio::time::timeout(PATIENCE, stream.write_all(&sent.bytes))
+    let written = tokio::time::timeout(TIMEOUT, stream.write_all(&sent.bytes))
         .await
-        .context("the host reads nothing")?;
+        .context("the host does not read the request")?;
     if let Then::Leave(after) = sent.then {
         written?;
         tokio::time::sleep(after).await;
         drop(stream);
-        return left(scene).await;
+        return wait_until_idle(scene).await;
     }
     let mut answer = Vec::new();
-    let end = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await;
+    let end = tokio::time::timeout(TIMEOUT, stream.read_to_end(&mut answer)).await;
     let _ = end.context("the host neither answers nor closes the connection")?;
     Ok(seen(&answer))
 }
 
-/// Whether the host has ended all it did for the tenant, who is gone.
-async fn left(scene: &Scene) -> Result<Seen> {
-    let until = Instant::now() + NOTICED;
+/// Waits until the host has no work for the disconnected tenant.
+async fn wait_until_idle(scene: &Scene) -> Result<CaseResult> {
+    let until = Instant::now() + IDLE_TIMEOUT;
     while scene.at_work()? {
         if Instant::now() > until {
-            return Ok(Seen::new(
+            return Ok(CaseResult::new(
                 "at work",
-                "the host works on for a tenant that has left",
+                "the host still works for a disconnected tenant",
             ));
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    Ok(Seen::new("left", ""))
+    Ok(CaseResult::new("left", ""))
 }
 
 /// The status and the body; of an extraction's answer, the row's error.
-fn seen(answer: &[u8]) -> Seen {
+fn seen(answer: &[u8]) -> CaseResult {
     let text = String::from_utf8_lossy(answer);
     let Some(status) = text.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)) else {
-        return Seen::new("closed", text);
+        return CaseResult::new("closed", text);
     };
     let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
     let code = if status == "200" && text.contains("arrow.stream") {
@@ -141,5 +141,5 @@ fn seen(answer: &[u8]) -> Seen {
         .iter()
         .any(|secret| body.contains(secret));
     let code = if leaked { "leaked" } else { code };
-    Seen::new(code, body.chars().take(3000).collect::<String>())
+    CaseResult::new(code, body.chars().take(3000).collect::<String>())
 }

@@ -1,6 +1,6 @@
 //! Guests that misbehave: the table of `frostline-behaviours`, on a real host with a small network.
 
-use crate::case::{Act, Case, Class, Expected, Seen};
+use crate::case::{Act, Case, CaseResult, Class, Expected};
 use crate::neighbour::{photos, pin};
 use crate::scene::Scene;
 use anyhow::Result;
@@ -58,12 +58,12 @@ fn bytes(behaviour: &Behaviour) -> Result<Vec<u8>> {
 }
 
 /// Uploads it, has it describe itself, and extracts two photos with it; whichever the host refuses first is what is seen.
-pub(crate) async fn run(scene: &Scene, behaviour: &Behaviour) -> Result<Seen> {
+pub(crate) async fn run(scene: &Scene, behaviour: &Behaviour) -> Result<CaseResult> {
     let client = scene.client()?;
     let bytes = bytes(behaviour)?;
     match attempt(scene, &client, bytes.into()).await? {
-        Ok(rows) => Ok(Seen::new(200, format!("{rows} rows"))),
-        Err(error) => Ok(Seen::refused(&error)),
+        Ok(rows) => Ok(CaseResult::new(200, format!("{rows} rows"))),
+        Err(error) => Ok(CaseResult::refused(&error)),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Samples that are no photos, or pretend to be larger than any: each among good ones, which must come through.
 
-use crate::case::{Act, Case, Class, Expected, Seen};
+use crate::case::{Act, Case, CaseResult, Class, Expected};
 use crate::neighbour::{pin, sample};
 use crate::scene::{Scene, backbone};
 use anyhow::Result;
@@ -107,7 +107,7 @@ pub(crate) fn write(root: &Path) -> Result<()> {
 }
 
 /// Extracts it between two photos by the stock guest.
-pub(crate) async fn run(scene: &Scene, image: Image) -> Result<Seen> {
+pub(crate) async fn run(scene: &Scene, image: Image) -> Result<CaseResult> {
     let client = scene.client()?;
     let model = backbone()?;
     let shape = Model::from_bytes(model.clone())?
@@ -136,7 +136,7 @@ pub(crate) async fn run(scene: &Scene, image: Image) -> Result<Seen> {
     };
     let mut answer = match client.extract(&request, RowFormat::F32(shape), 64 << 20).await {
         Ok(answer) => answer,
-        Err(error) => return Ok(Seen::refused(&error)),
+        Err(error) => return Ok(CaseResult::refused(&error)),
     };
     let mut rows = Vec::new();
     while let Some(batches) = answer.next().await? {
@@ -147,8 +147,8 @@ pub(crate) async fn run(scene: &Scene, image: Image) -> Result<Seen> {
     }
     rows.sort();
     Ok(match rows.as_slice() {
-        [(0, None), (1, Some(message)), (2, None)] => Seen::new("row", message),
-        other => Seen::new("other rows", format!("{other:?}")),
+        [(0, None), (1, Some(message)), (2, None)] => CaseResult::new("row", message),
+        other => CaseResult::new("other rows", format!("{other:?}")),
     })
 }
 

@@ -1,8 +1,8 @@
-//! The isolation suite: everything a tenant might do to a host, one case each, with a neighbour's extraction running beside it.
+//! The isolation suite: attacks of a tenant on a host, one case each, while a neighbour extracts.
 //!
-//! A case is contained when it ends as it should, the neighbour gets what it asked for bit for bit, the host still serves, and nobody saw
-//! what is another's: all that tenants have is marked, and all that they receive and the host writes is looked through. Guests that misbehave
-//! are those of `frostline-behaviours`, models those of `frostline-hostile`; requests and images are here.
+//! A case is contained if it ends as expected, the neighbour's activations are bit-identical, the host still serves, and no data leaked:
+//! everything a tenant owns is marked, and all that tenants receive and the host writes is searched for marks. Hostile guests are in
+//! `frostline-behaviours`, hostile models in `frostline-hostile`; requests and images are here.
 
 mod canary;
 mod case;
@@ -20,15 +20,15 @@ mod scene;
 mod slow;
 mod tap;
 
-pub use case::{Case, Class, Expected, Seen};
-pub use lost_lane::{Tried, is_part, lost_lane, play, without_walls};
-pub use memory::{BUDGET, MemorySeen, Watch, memory_cases, row_cases};
-pub use mixture::{Mixed, mixture};
+pub use case::{Case, CaseResult, Class, Expected};
+pub use lost_lane::{AttemptResult, is_part, lost_lane, play, without_walls};
+pub use memory::{BUDGET, MemoryPeak, Watch, memory_cases, row_cases};
+pub use mixture::{MixtureReport, mixture};
 pub use neighbour::{Neighbour, distinct};
 pub use scene::Scene;
 pub use slow::keep_lanes;
 
-/// All cases but those of guests that `cargo xtask guests` compiles.
+/// All cases except those of guests that `cargo xtask guests` compiles.
 pub fn cases() -> Vec<Case> {
     [guests::made(), models::all(), images::all(), requests::all()].concat()
 }

@@ -1,4 +1,4 @@
-//! A lane whose process was taken over, played: one that enters its walls as every lane does, and then tries what a stranger would.
+//! Simulates a lost lane: a process that enters its walls as every lane does, and then attempts what an attacker would.
 
 use crate::Scene;
 use anyhow::{Context, Result, bail};
@@ -25,7 +25,7 @@ const INHERITED: i32 = 9;
 /// What ends a process at a system call that it may not make.
 const SIGSYS: i32 = 31;
 
-/// What there is to reach.
+/// The targets of attempts.
 #[derive(Debug, Serialize, Deserialize)]
 struct Target {
     host: u32,
@@ -40,7 +40,7 @@ struct Target {
 }
 
 /// What a lane may do: shows that it lives to be refused the rest.
-const ALLOWED: Attempt = ("read what it is lent", |on| fs::read(&on.lent).map(drop));
+const ALLOWED: Attempt = ("read its own file", |on| fs::read(&on.lent).map(drop));
 
 type Attempt = (&'static str, fn(&Target) -> io::Result<()>);
 
@@ -113,12 +113,12 @@ fn window_of(lane: u32) -> io::Result<()> {
     Err(io::ErrorKind::NotFound.into())
 }
 
-/// What came of an attempt.
+/// The result of an attempt.
 #[derive(Debug)]
-pub struct Tried {
+pub struct AttemptResult {
     /// What was tried.
     pub what: &'static str,
-    /// Why not, as the system says; `None` where it succeeded.
+    /// The system's error; `None` if the attempt succeeded.
     pub denied: Option<String>,
 }
 
@@ -127,18 +127,18 @@ pub struct Tried {
 ///
 /// # Errors
 /// When it cannot be played.
-pub fn lost_lane(player: &Path, scene: &Scene, walled: bool) -> Result<Vec<Tried>> {
+pub fn lost_lane(player: &Path, scene: &Scene, walled: bool) -> Result<Vec<AttemptResult>> {
     let held = tempfile::tempdir()?;
     let folder = held.path().canonicalize()?;
     let target = target(scene, folder.join("lent"))?;
     fs::write(&target.lent, "lent")?;
     let (allowed, _) = ALLOWED;
     if let Some(why) = attempt(player, &target, walled.then_some(folder.as_path()), allowed)? {
-        bail!("a lane that cannot {allowed} shows nothing: {why}");
+        bail!("the lane cannot {allowed}, so its other attempts prove nothing: {why}");
     }
     let tries = ATTEMPTS.iter().map(|(what, _)| {
         let denied = attempt(player, &target, walled.then_some(folder.as_path()), what)?;
-        Ok(Tried { what, denied })
+        Ok(AttemptResult { what, denied })
     });
     tries.collect()
 }
@@ -179,16 +179,16 @@ fn attempt(player: &Path, target: &Target, folder: Option<&Path>, what: &str) ->
         ours.write_all(&start(folder)?)?;
     }
     let ended = child.wait_with_output()?;
-    let said = String::from_utf8_lossy(&ended.stderr);
+    let stderr = String::from_utf8_lossy(&ended.stderr);
     if ended.status.signal() == Some(SIGSYS) {
-        return Ok(Some("the system ended it".to_owned()));
+        return Ok(Some("killed by the system".to_owned()));
     }
-    if let Some((_, why)) = said.split_once("denied: ") {
+    if let Some((_, why)) = stderr.split_once("denied: ") {
         return Ok(Some(why.trim().to_owned()));
     }
     match ended.status.success() {
         true => Ok(None),
-        false => bail!("{what}: {} {said}", ended.status),
+        false => bail!("{what}: {} {stderr}", ended.status),
     }
 }
 
@@ -212,7 +212,7 @@ pub fn play(arguments: impl IntoIterator<Item = OsString>) -> Result<()> {
     match part.to_str() {
         Some(LOST_LANE) => play_lost_lane(arguments),
         Some(WITHOUT_WALLS) => become_without_walls(arguments),
-        _ => bail!("there is no part {}", part.display()),
+        _ => bail!("unknown part {}", part.display()),
     }
 }
 
@@ -224,11 +224,11 @@ pub fn is_part(argument: &str) -> bool {
 fn play_lost_lane(arguments: impl Iterator<Item = OsString>) -> Result<()> {
     let arguments: Vec<String> = arguments.filter_map(|one| one.into_string().ok()).collect();
     let [what, target, walled @ ..] = arguments.as_slice() else {
-        bail!("it says not what to try");
+        bail!("no attempt given");
     };
     let target: Target = serde_json::from_str(target)?;
     let attempt = ATTEMPTS.iter().chain([&ALLOWED]).find(|(name, _)| name == what);
-    let (_, attempt) = attempt.context("there is no such attempt")?;
+    let (_, attempt) = attempt.context("unknown attempt")?;
     let _lane = match walled {
         [] => None,
         _ => Some(frostline_engine::enter_lane()?),
@@ -249,7 +249,7 @@ pub fn without_walls(player: &Path, program: &Path) -> Command {
 
 fn become_without_walls(mut arguments: impl Iterator<Item = OsString>) -> Result<()> {
     use seccompiler::{SeccompAction, SeccompFilter, TargetArch, apply_filter};
-    let program = arguments.next().context("it says not what to become")?;
+    let program = arguments.next().context("no program given")?;
     let absent = [
         libc::SYS_landlock_create_ruleset,
         libc::SYS_landlock_add_rule,

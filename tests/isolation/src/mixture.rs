@@ -3,7 +3,7 @@
 
 use crate::case::Case;
 use crate::floods::{FLOODS, Flood};
-use crate::memory::{BUDGET, MemorySeen, Watch, gone};
+use crate::memory::{BUDGET, MemoryPeak, Watch, wait_until_released};
 use crate::neighbour::Neighbour;
 use crate::scene::Scene;
 use anyhow::Result;
@@ -22,7 +22,7 @@ const SPAN: Duration = Duration::from_secs(10);
 
 /// What came of it.
 #[derive(Debug, Default)]
-pub struct Mixed {
+pub struct MixtureReport {
     /// Cases that were gone through, and floods' rounds.
     pub acts: usize,
     /// Bytes that were seen by who must not, by what they were and where.
@@ -37,7 +37,7 @@ pub struct Mixed {
     pub neighbour_slowest_span: f64,
     /// Extractions that the neighbour began, and those that ended with the very bits they had when it was alone.
     pub neighbour_began: usize,
-    /// See [`Mixed::neighbour_began`].
+    /// See [`MixtureReport::neighbour_began`].
     pub neighbour_finished: usize,
     /// Why the others did not.
     pub neighbour_failures: Vec<String>,
@@ -57,7 +57,7 @@ struct Work {
 ///
 /// # Errors
 /// When the scene itself fails.
-pub async fn mixture(binary: &Path, cases: &[Case], span: Duration) -> Result<Mixed> {
+pub async fn mixture(binary: &Path, cases: &[Case], span: Duration) -> Result<MixtureReport> {
     let scene = Scene::start_crowded(binary, TENANTS + FLOODS.len(), BUDGET).await?;
     let neighbours = [
         Neighbour::start(&scene).await?,
@@ -72,8 +72,8 @@ pub async fn mixture(binary: &Path, cases: &[Case], span: Duration) -> Result<Mi
     for (number, actor) in hostile.enumerate() {
         let stopped = stopped.clone();
         match number.checked_sub(TENANTS).and_then(|number| FLOODS.get(number)) {
-            Some(flood) => actors.spawn(flooding(actor, *flood, stopped)),
-            None => actors.spawn(acting(actor, cases.to_vec(), number, stopped)),
+            Some(flood) => actors.spawn(run_flood(actor, *flood, stopped)),
+            None => actors.spawn(run_cases(actor, cases.to_vec(), number, stopped)),
         };
     }
     for neighbour in neighbours {
@@ -86,17 +86,17 @@ pub async fn mixture(binary: &Path, cases: &[Case], span: Duration) -> Result<Mi
     tokio::time::sleep(span).await;
     // Each of them listens until then.
     let _ = stop.send(true);
-    let mut mixed = Mixed {
+    let mut mixed = MixtureReport {
         acts: actors.join_all().await.into_iter().sum(),
         neighbour_ratio: f64::INFINITY,
         neighbour_slowest_span: f64::INFINITY,
-        ..Mixed::default()
+        ..MixtureReport::default()
     };
     for (work, alone) in working.join_all().await.into_iter().zip(alone) {
         mixed.neighbour_worked(work, alone);
     }
     for seen in watching.join_all().await {
-        let MemorySeen { held, anonymous } = seen?;
+        let MemoryPeak { held, anonymous } = seen?;
         let over = held.max(anonymous.unwrap_or(0)).saturating_sub(BUDGET);
         mixed.over_budget = mixed.over_budget.max(over);
     }
@@ -106,7 +106,7 @@ pub async fn mixture(binary: &Path, cases: &[Case], span: Duration) -> Result<Mi
     Ok(mixed)
 }
 
-impl Mixed {
+impl MixtureReport {
     fn neighbour_worked(&mut self, work: Work, alone: f64) {
         let fair = alone / (TENANTS + FLOODS.len() + 1) as f64;
         let mean = work.rates.iter().sum::<f64>() / work.rates.len() as f64;
@@ -126,7 +126,7 @@ async fn alone(neighbour: &Neighbour) -> Result<f64> {
 
 /// Goes through the cases again and again, from another one than the others; how many it ended. Beside so many others a case may be refused
 /// in other words than alone, so what it sees is not judged here.
-async fn acting(scene: Scene, cases: Vec<Case>, number: usize, mut stopped: Receiver<bool>) -> usize {
+async fn run_cases(scene: Scene, cases: Vec<Case>, number: usize, mut stopped: Receiver<bool>) -> usize {
     let (mut acts, first) = (0, number * cases.len() / TENANTS);
     let act = async {
         for case in cases.iter().cycle().skip(first) {
@@ -141,7 +141,7 @@ async fn acting(scene: Scene, cases: Vec<Case>, number: usize, mut stopped: Rece
 }
 
 /// Floods, in rounds; how many there were.
-async fn flooding(scene: Scene, flood: Flood, mut stopped: Receiver<bool>) -> usize {
+async fn run_flood(scene: Scene, flood: Flood, mut stopped: Receiver<bool>) -> usize {
     let mut rounds = 0;
     let act = async {
         loop {
@@ -185,7 +185,7 @@ async fn left_over(scene: &Scene) -> Result<Vec<String>> {
         for host in [0, 1] {
             let actor = actor.on(host);
             left.extend(
-                gone(&actor)
+                wait_until_released(&actor)
                     .await
                     .err()
                     .map(|error| format!("{}: {error}", actor.name())),

@@ -1,6 +1,6 @@
 //! Models that no host takes.
 
-use crate::case::{Act, Case, Class, Expected, Seen};
+use crate::case::{Act, Case, CaseResult, Class, Expected};
 use crate::scene::Scene;
 use anyhow::Result;
 use frostline_hostile::HostileModel;
@@ -20,10 +20,10 @@ fn case(model: HostileModel) -> Case {
     }
 }
 
-pub(crate) async fn run(scene: &Scene, model: &HostileModel) -> Result<Seen> {
+pub(crate) async fn run(scene: &Scene, model: &HostileModel) -> Result<CaseResult> {
     let client = scene.client()?;
     match client.push_model("model", model.file.clone().into()).await {
-        Ok(uploaded) => Ok(Seen::new(200, uploaded.sha256)),
-        Err(error) => Ok(Seen::refused(&error)),
+        Ok(uploaded) => Ok(CaseResult::new(200, uploaded.sha256)),
+        Err(error) => Ok(CaseResult::refused(&error)),
     }
 }

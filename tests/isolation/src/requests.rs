@@ -246,7 +246,7 @@ const REQUESTS: &[(&str, &str, &str, &str, Ask)] = &[
     ),
     (
         "bad-chunk",
-        "sends a chunk of a length that is no number",
+        "sends a chunk with an invalid length",
         "400",
         "",
         |scene| {

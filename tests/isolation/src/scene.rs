@@ -2,32 +2,27 @@
 //! is marked.
 
 mod tls;
+mod world;
 
-use crate::canary::{Canaries, Secret, Viewer, marked_jpeg, text_of};
-use crate::tap::{Tap, Target};
-use anyhow::{Context, Result, bail, ensure};
-use bytes::Bytes;
+use crate::canary::{Secret, Viewer};
+use anyhow::{Context, Result, ensure};
 use frostline_client::{HostClient, Token};
-use frostline_e2e::{HostProcess, finish, repository};
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::os::unix::fs::DirBuilderExt;
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+pub(crate) use world::backbone;
+use world::{Host, NEIGHBOUR, Tenant, World};
 
-/// How long a host may take to answer for its metrics, and the second one to hear of tenants; it looks every few seconds.
-const HEARD: Duration = Duration::from_secs(60);
+/// How long the second host may take to learn of the tenants; it reads the state every few seconds.
+const SECOND_HOST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The tenant that misbehaves.
 const HOSTILE: &str = "hostile";
-
-/// The tenant beside it.
-const NEIGHBOUR: &str = "neighbour";
 
 /// What the hostile tenant may use: little, so that it gets there soon.
 const QUOTA: [&str; 5] = [
@@ -38,45 +33,13 @@ const QUOTA: [&str; 5] = [
     "output_bytes=1MiB",
 ];
 
-/// Photos of each class that are the neighbour's alone: what a network makes of them, nobody else can have made.
-const NEIGHBOURS: usize = 8;
-
-/// Photos of each class that each hostile tenant has.
-const OTHERS: usize = 8;
-
-/// A host, or two on one state, with their tenants; and who of them acts. Clones are of the same. When the last is dropped the hosts end,
-/// and it is an error if anybody saw what is another's.
+/// A host, or two on one state, with their tenants, one of whom acts. Clones share the hosts. When the last is dropped, the hosts stop, and
+/// leaked data fails the test.
 #[derive(Clone)]
 pub struct Scene {
     world: Arc<World>,
     actor: usize,
     host: usize,
-}
-
-struct World {
-    binary: PathBuf,
-    folder: tempfile::TempDir,
-    hosts: Vec<Host>,
-    tenants: Vec<Tenant>,
-    canaries: Arc<Canaries>,
-}
-
-struct Host {
-    process: HostProcess,
-    target: Target,
-    /// Where its admin listens.
-    socket: PathBuf,
-}
-
-struct Tenant {
-    name: String,
-    token: String,
-    /// The data that it was granted.
-    root: PathBuf,
-    /// Keys of its photos.
-    photos: Vec<String>,
-    /// Its way to each host.
-    taps: Vec<Tap>,
 }
 
 impl Scene {
@@ -90,7 +53,7 @@ impl Scene {
         Ok(scene)
     }
 
-    /// The same with so much memory for the host and its lanes, and no low limits: the hostile tenant may ask for whatever anybody may.
+    /// Like [`Scene::start`] with this much memory for the host and its lanes, and no low limits: the hostile tenant may ask for whatever anybody may.
     ///
     /// # Errors
     /// As for [`Scene::start`].
@@ -101,7 +64,7 @@ impl Scene {
         Ok(scene)
     }
 
-    /// The same where the host finds no `/proc`, in a mount namespace of its own. For tests in `needs_unshare`.
+    /// Like [`Scene::start`] with a host that finds no `/proc`, in a mount namespace of its own. For tests in `needs_unshare`.
     ///
     /// # Errors
     /// As for [`Scene::start`].
@@ -133,7 +96,7 @@ impl Scene {
             actor.limit()?;
             crate::memory::write(&actor.tenant()?.root)?;
         }
-        scene.heard().await?;
+        scene.wait_for_second_host().await?;
         Ok(scene)
     }
 
@@ -162,19 +125,22 @@ impl Scene {
         })
     }
 
-    /// Gives whoever acts little, so that it gets there soon.
+    /// Gives the acting tenant little, so that it gets there soon.
     fn limit(&self) -> Result<()> {
         self.admin(&[&["quota", "set", self.name()], QUOTA.as_slice()].concat())?;
         Ok(())
     }
 
-    /// Waits until the second host knows everybody.
-    async fn heard(&self) -> Result<()> {
-        let until = Instant::now() + HEARD;
+    /// Waits until the second host knows all tenants.
+    async fn wait_for_second_host(&self) -> Result<()> {
+        let until = Instant::now() + SECOND_HOST_TIMEOUT;
         for actor in self.everybody() {
             let client = actor.on(1).client()?;
             while let Err(error) = client.guests().await {
-                ensure!(Instant::now() < until, "the second host: {error}");
+                ensure!(
+                    Instant::now() < until,
+                    "the second host does not know a tenant: {error}"
+                );
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
@@ -204,33 +170,31 @@ impl Scene {
     }
 
     fn tenant(&self) -> Result<&Tenant> {
-        self.world.tenants.get(self.actor).context("nobody acts")
+        self.world.tenants.get(self.actor).context("no such tenant")
     }
 
     fn host(&self) -> Result<&Host> {
         self.world.hosts.get(self.host).context("no such host")
     }
 
-    /// What whoever acts is called.
+    /// The name of the acting tenant.
     pub(crate) fn name(&self) -> &str {
         self.tenant().map_or("", |tenant| &tenant.name)
     }
 
-    /// What `frostline admin <arguments>` answers: the first of its objects.
+    /// The first object that `frostline admin <arguments>` prints.
     ///
     /// # Errors
-    /// When it fails, with its own words.
+    /// If it fails, with its standard error.
     pub fn admin(&self, arguments: &[&str]) -> Result<Value> {
-        let said = self.world.admin(self.host()?, arguments)?;
-        self.world.canaries.look(
-            Viewer::Operator,
-            "what an admin is told",
-            said.to_string().as_bytes(),
-        );
-        Ok(said)
+        let output = self.world.admin(self.host()?, arguments)?;
+        self.world
+            .canaries
+            .inspect(Viewer::Operator, "admin output", output.to_string().as_bytes());
+        Ok(output)
     }
 
-    /// A client of whoever acts, with connections of its own.
+    /// A client of the acting tenant, with connections of its own.
     ///
     /// # Errors
     /// When its token cannot be read.
@@ -249,7 +213,7 @@ impl Scene {
         )?)
     }
 
-    /// Marks what nobody but whoever acts may see.
+    /// Marks what nobody but the acting tenant may see.
     pub(crate) fn mark(&self, secret: Secret, marks: impl IntoIterator<Item = Vec<u8>>) -> Result<()> {
         self.world.canaries.mark(self.name(), secret, marks)
     }
@@ -262,7 +226,7 @@ impl Scene {
         self.world.log()
     }
 
-    /// How often a thread of a host panicked. That guests do is in the log as well, in lines of JSON.
+    /// How often a thread of a host panicked. Panics of guests are logged as JSON and not counted.
     ///
     /// # Errors
     /// The system's.
@@ -271,8 +235,8 @@ impl Scene {
         Ok(self.log()?.lines().filter(panic).count())
     }
 
-    /// Bytes of marks that were seen by who must not, by what they were and where: in answers, logs, metrics, the state's files, and what
-    /// admins are told. Whoever asks has to mind; what is never asked for is an error in the end.
+    /// Bytes of leaked marks by kind and place: in answers, logs, metrics, the files of the state, and admin output. The caller must check
+    /// them; leaks that are never read fail the scene when it is dropped.
     ///
     /// # Errors
     /// The system's.
@@ -288,7 +252,7 @@ impl Scene {
         memory_of(self.process()?)
     }
 
-    /// Whether extractions of whoever acts run or wait.
+    /// Whether the acting tenant has running or queued extractions.
     pub(crate) fn at_work(&self) -> Result<bool> {
         let top = self.admin(&["top", "--once"])?;
         let tenants = top
@@ -340,7 +304,7 @@ impl Scene {
         Ok(self.host()?.socket.clone())
     }
 
-    /// Where the host listens, as whoever acts reaches it.
+    /// Where the host listens, as the acting tenant reaches it.
     pub(crate) fn address(&self) -> Result<SocketAddr> {
         let tap = self.tenant()?.taps.get(self.host).context("no such host")?;
         Ok(tap.address)
@@ -360,168 +324,10 @@ impl Scene {
         self.tenant().map_or(&[], |tenant| &tenant.photos)
     }
 
-    /// The data root of whoever acts, as it was granted.
+    /// The data root of the acting tenant, as it was granted.
     pub(crate) fn root(&self) -> Result<String> {
         Ok(text(&self.tenant()?.root)?.to_owned())
     }
-}
-
-impl World {
-    fn new(binary: &Path) -> Result<Self> {
-        let folder = tempfile::tempdir()?;
-        fs::create_dir_all(folder.path().join("data"))?;
-        fs::write(folder.path().join("data/secret"), "nobody may read this")?;
-        Ok(Self {
-            binary: binary.to_owned(),
-            folder,
-            hosts: Vec::new(),
-            tenants: Vec::new(),
-            canaries: Arc::default(),
-        })
-    }
-
-    /// A host that `command` becomes, with `local` below the state for what is its own.
-    fn host(&self, mut command: Command, local: &str, arguments: &[&str]) -> Result<Host> {
-        let folder = self.folder.path();
-        let log = File::options()
-            .create(true)
-            .append(true)
-            .open(folder.join("log"))?;
-        command.stderr(log);
-        let place = folder.join("state").join(local);
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&place)?;
-        let local = ["--local", text(&place)?];
-        let arguments = [&local, arguments].concat();
-        let process = HostProcess::start_as(command, folder, text(&folder.join("data"))?, &arguments)?;
-        let target = Target {
-            address: process.address(),
-            tls: None,
-        };
-        Ok(Host {
-            process,
-            target,
-            socket: place.join("admin.sock"),
-        })
-    }
-
-    /// Adds a tenant with data of its own, all of it marked.
-    async fn add(&self, name: String) -> Result<Tenant> {
-        let root = self.folder.path().join("data").join(&name);
-        fs::create_dir_all(&root)?;
-        crate::images::write(&root)?;
-        std::os::unix::fs::symlink("../secret", root.join("linked"))?;
-        let piped = Command::new("mkfifo").arg(root.join("piped")).status()?;
-        ensure!(piped.success(), "mkfifo failed");
-        let photos = copy_photos(&root, &name)?;
-        let host = self.hosts.first().context("no host")?;
-        let given = self.admin(host, &["tenant", "add", &name, "--data", text(&root)?])?;
-        let token = given
-            .get("token")
-            .and_then(Value::as_str)
-            .context("no token was given")?;
-        let secret = token
-            .get(token.len().saturating_sub(16)..)
-            .context("a short token")?;
-        let key = format!("of-{name}/");
-        self.canaries.mark(&name, Secret::Token, [secret.into()])?;
-        self.canaries.mark(&name, Secret::Key, [key.into_bytes()])?;
-        for of in [Secret::Photo, Secret::Guest, Secret::Model] {
-            self.canaries.mark(&name, of, [text_of(&name, of).into_bytes()])?;
-        }
-        let mut taps = Vec::new();
-        for host in &self.hosts {
-            taps.push(Tap::open(host.target.clone(), &name, &self.canaries).await?);
-        }
-        Ok(Tenant {
-            token: token.to_owned(),
-            name,
-            root,
-            photos,
-            taps,
-        })
-    }
-
-    fn admin(&self, host: &Host, arguments: &[&str]) -> Result<Value> {
-        let mut command = Command::new(&self.binary);
-        command
-            .args(["admin", "--json", "--socket"])
-            .arg(&host.socket)
-            .args(arguments);
-        let run = finish(&mut command)?;
-        if run.code != Some(0) {
-            bail!("frostline admin {}: {}", arguments.join(" "), run.stderr);
-        }
-        let objects = run.objects().with_context(|| run.stdout.clone())?;
-        objects.into_iter().next().context("no answer")
-    }
-
-    fn log(&self) -> Result<String> {
-        Ok(fs::read_to_string(self.folder.path().join("log"))?)
-    }
-
-    fn foreign(&self) -> Result<BTreeMap<String, u64>> {
-        self.canaries
-            .look(Viewer::Operator, "the log", self.log()?.as_bytes());
-        self.canaries.look_at_files(&self.folder.path().join("state"));
-        for host in self.hosts.iter().filter(|host| host.target.tls.is_none()) {
-            self.canaries
-                .look(Viewer::Anybody, "metrics", &metrics(host.target.address)?);
-        }
-        Ok(self.canaries.take_seen())
-    }
-}
-
-impl Drop for World {
-    fn drop(&mut self) {
-        // A test that has failed already says why.
-        if !std::thread::panicking() {
-            let foreign = self.foreign();
-            assert!(foreign.as_ref().is_ok_and(BTreeMap::is_empty), "{foreign:#?}");
-        }
-    }
-}
-
-/// What a host tells anybody.
-fn metrics(address: SocketAddr) -> Result<Vec<u8>> {
-    let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(HEARD))?;
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: host\r\nConnection: close\r\n\r\n")?;
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer)?;
-    ensure!(answer.starts_with(b"HTTP/1.1 200"), "the host tells no metrics");
-    Ok(answer)
-}
-
-/// The bundled backbone.
-pub(crate) fn backbone() -> Result<Bytes> {
-    Ok(fs::read(demo().join("backbone.onnx"))?.into())
-}
-
-fn demo() -> PathBuf {
-    repository().join("models/zoo/demo")
-}
-
-/// Copies photos below `root`, marked as those of `tenant`; gives their keys.
-fn copy_photos(root: &Path, tenant: &str) -> Result<Vec<String>> {
-    let folder = format!("photos/of-{tenant}");
-    fs::create_dir_all(root.join(&folder))?;
-    let (passed, taken) = if tenant == NEIGHBOUR {
-        (0, NEIGHBOURS)
-    } else {
-        (NEIGHBOURS, OTHERS)
-    };
-    let mut keys = Vec::new();
-    for class in fs::read_dir(demo().join("photos/train"))? {
-        let photos: BTreeSet<PathBuf> = fs::read_dir(class?.path())?
-            .map(|photo| Ok(photo?.path()))
-            .collect::<Result<_>>()?;
-        for photo in photos.iter().skip(passed).take(taken) {
-            let key = format!("{folder}/{:03}.jpg", keys.len());
-            fs::write(root.join(&key), marked_jpeg(&fs::read(photo)?, tenant))?;
-            keys.push(key);
-        }
-    }
-    Ok(keys)
 }
 
 /// What a process started. One that has just ended started nothing.

@@ -96,7 +96,7 @@ impl Relay {
                     return io::Result::Ok(());
                 };
                 if listens.write_all(piece).await.is_err() || listens.flush().await.is_err() {
-                    // The host has closed, most likely with an answer that is on its way.
+                    // The host has closed, most likely with an answer in flight.
                     std::future::pending::<()>().await;
                 }
             }
@@ -107,7 +107,8 @@ impl Relay {
             while let Ok(bytes @ 1..) = answers.read(&mut piece).await {
                 let piece = piece.get(..bytes).unwrap_or_default();
                 let viewer = Viewer::Tenant(&self.tenant);
-                self.canaries.look_on(viewer, "an answer", &mut stream, piece);
+                self.canaries
+                    .inspect_piece(viewer, "an answer", &mut stream, piece);
                 hears.write_all(piece).await?;
             }
             hears.shutdown().await

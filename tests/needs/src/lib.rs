@@ -1,7 +1,7 @@
-//! What not every machine has and some tests need. A test that reaches one of these functions lies in the module that the function names,
-//! so that `cargo xtask test` skips it where the need is not met; `cargo xtask lint` refuses any other.
+//! Needs of tests that not every machine meets. A test that uses one of these functions must be in the module that the function names, so
+//! that `cargo xtask test` can skip it; `cargo xtask lint` refuses other uses.
 
-// For tests alone: what is missing ends the test.
+// For tests only: a missing file fails the test.
 #![allow(clippy::expect_used)]
 
 use std::ffi::OsStr;
@@ -14,7 +14,7 @@ use std::process::Command;
 /// Where the variable is not set.
 pub fn shared_file(name: &str) -> PathBuf {
     let folder = std::env::var_os("FROSTLINE_SHARED");
-    PathBuf::from(folder.expect("FROSTLINE_SHARED is not set: cargo xtask test skips what needs it"))
+    PathBuf::from(folder.expect("FROSTLINE_SHARED is not set; cargo xtask test skips tests that need it"))
         .join(name)
 }
 
@@ -26,7 +26,7 @@ pub fn built_guest(name: &str) -> PathBuf {
     let file = guests().join(format!("{name}.wasm"));
     assert!(
         file.is_file(),
-        "there is no guest {name}: cargo xtask guests builds it"
+        "guest {name} is not built; run cargo xtask guests"
     );
     file
 }
@@ -43,8 +43,8 @@ pub fn stock_guest() -> PathBuf {
 
 /// `program` in a mount namespace of its own, after the shell did `setup` there. For tests in `needs_unshare`.
 pub fn in_mount_namespace(setup: &str, program: impl AsRef<OsStr>) -> Command {
-    let tried = Command::new("unshare").args(["--mount", "true"]).status();
-    let as_root = tried.is_ok_and(|status| status.success());
+    let status = Command::new("unshare").args(["--mount", "true"]).status();
+    let as_root = status.is_ok_and(|status| status.success());
     let mut command = Command::new("unshare");
     command
         .args((!as_root).then_some("--map-root-user"))

@@ -1,19 +1,19 @@
-//! Benchmarks: built for release and run with what they need.
+//! Builds the benchmarks for release and runs them with their requirements.
 
 use crate::workspace::{self, cargo, output, root, target};
 use crate::{gpu, ort, python, wheel};
 use anyhow::Result;
 use std::process::Command;
 
-/// Those that need the Python wheel.
+/// The benchmarks that need the Python wheel.
 const WITH_WHEEL: [&str; 2] = ["python", "scale"];
 
-/// Those that need guests built from source.
+/// The benchmarks that need guests built from source.
 const WITH_GUESTS: [&str; 1] = ["isolation"];
 
-/// `cargo xtask bench <name> [--quick]`: the names are the benchmark binary's own; without one it lists them.
+/// `cargo xtask bench <name> [--quick]`; the benchmark binary knows the names, and lists them if none is given.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    // One that can use a GPU runs what is measured on the processor as well.
+    // A library with GPU support also runs the benchmarks on the CPU.
     let library = gpu::probe().or_else(|_| ort::ensure())?;
     let path = python::ensure("tests/requirements.txt", "python")?;
     let is_one_of = |names: &[&str]| arguments.first().is_some_and(|name| names.contains(&name.as_str()));
@@ -46,7 +46,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
             .current_dir(root())
             .env("ORT_DYLIB_PATH", library)
             .env("PATH", path)
-            // Each run is to do all of its work; a benchmark of kept rows says so.
+            // Each run must do all of its work; benchmarks of the feature cache enable it.
             .env("FROSTLINE_FEATURE_CACHE", "off")
             .env("FROSTLINE_BENCH_OUT", target().join("bench"))
             .env("FROSTLINE_BENCH_COMMIT", commit.unwrap_or_default().trim()),

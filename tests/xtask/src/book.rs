@@ -1,4 +1,4 @@
-//! One site of all pages: they lie beside the code they describe, `runtime/docs/SUMMARY.md` lists them, and mdBook renders them.
+//! The documentation site: pages are beside the code they describe, `runtime/docs/SUMMARY.md` lists them, and mdBook renders them.
 //!
 //! Pages keep their paths below `target/book/src`, so their links to each other stay as they are. Files that they link to are copied.
 
@@ -30,7 +30,7 @@ enable = true
 level = 1
 "#;
 
-/// `cargo xtask book`: assembles the pages, and renders them where mdBook is installed.
+/// `cargo xtask book`: assembles the pages, and renders them if mdBook is installed.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     if !arguments.is_empty() {
         bail!("book takes no arguments");
@@ -81,7 +81,7 @@ fn assemble(source: &Path) -> Result<()> {
     write(&source.join("SUMMARY.md"), summary)
 }
 
-/// What a link of `page` becomes on the site: files are copied there, folders without a listed README lose their link.
+/// The target of a link of `page` on the site: files are copied there; folders without a listed README lose their link.
 fn site_target(source: &Path, pages: &BTreeSet<PathBuf>, page: &Path, link: &str) -> Result<Option<String>> {
     if !is_relative(link) {
         return Ok(Some(link.to_owned()));
@@ -114,7 +114,7 @@ fn write(file: &Path, contents: impl AsRef<[u8]>) -> Result<()> {
 
 /// A Jupyter notebook as a page: its text, its code, and the outputs it was committed with.
 fn notebook(text: &str) -> Result<String> {
-    let notebook: Value = serde_json::from_str(text).context("a notebook has to be JSON")?;
+    let notebook: Value = serde_json::from_str(text).context("a notebook must be JSON")?;
     let mut page = String::new();
     for cell in each(&notebook, "/cells") {
         let source = joined(cell, "/source");

@@ -1,5 +1,5 @@
-//! The demo: the bundled backbone is fine-tuned on the bundled photos twice over a slow link, once with every photo
-//! crossing it and once with the frozen layers pushed down.
+//! The demo: fine-tunes the bundled network on the bundled photos twice over a slow link, once with every photo crossing it and once with
+//! the frozen layers pushed down.
 
 use crate::ort;
 use crate::workspace::{self, cargo, root, target};
@@ -17,18 +17,18 @@ const EPOCHS: u32 = 8;
 /// Sets everything up and runs the main job both ways.
 pub(crate) fn run(_arguments: &[String]) -> Result<()> {
     let library = ort::ensure()?;
-    eprintln!("building frostline (the first time takes some minutes)");
-    // Named together with a test, so that cargo picks the same features as for the tests: wasmtime is compiled once for both.
+    eprintln!("building frostline (the first build takes some minutes)");
+    // Built together with a test, so that cargo selects the same features as for the tests and wasmtime is compiled once for both.
     workspace::run(cargo().args(["build", "--workspace", "--bin", "frostline", "--test", "command"]))?;
     let demo = Demo::new(library)?;
     let host = HostProcess::start(&demo.binary, &demo.folder, &path(&demo.photos)?, &[])
-        .context("the storage host did not start; its own words are above")?;
+        .context("the host did not start; see its output above")?;
     let link = Link::open(host.address(), Some(LINK_MBIT * 1_000_000))?;
 
     eprintln!("training with every photo crossing a link of {LINK_MBIT} Mbit/s");
     let plain = demo.train(&host, &link, "none")?;
     eprintln!("training with the frozen layers pushed down");
-    // Not `auto`: on one machine it may find, rightly, that pushing down saves nothing.
+    // Not `auto`: on one machine pushdown may save nothing, and it would choose `none`.
     let pushed = demo.train(&host, &link, "freeze")?;
     show(&demo, &plain, &pushed);
     Ok(())
@@ -57,7 +57,7 @@ impl Demo {
         })
     }
 
-    /// Trains with `split` through the link and gathers what the run reports.
+    /// Trains with `split` over the link and collects the run's events.
     fn train(&self, host: &HostProcess, link: &Link, split: &str) -> Result<Run> {
         let out = self.folder.join(format!("tuned-{split}.onnx"));
         let mut child = Command::new(&self.binary)
@@ -100,10 +100,10 @@ impl Demo {
             .context("cannot start frostline")?;
         let mut run = Run::default();
         for line in BufReader::new(child.stdout.take().context("frostline has no output")?).lines() {
-            run.take(&serde_json::from_str(&line?).context("frostline printed something that is no JSON")?);
+            run.add_event(&serde_json::from_str(&line?).context("frostline printed invalid JSON")?);
         }
         if !child.wait()?.success() {
-            bail!("frostline train --split {split} failed; its own words are above");
+            bail!("frostline train --split {split} failed; see its output above");
         }
         Ok(run)
     }
@@ -122,7 +122,7 @@ struct Run {
 }
 
 impl Run {
-    fn take(&mut self, event: &Value) {
+    fn add_event(&mut self, event: &Value) {
         let number = |name: &str| event.get(name).and_then(Value::as_f64).unwrap_or_default();
         let text = |name: &str| {
             event

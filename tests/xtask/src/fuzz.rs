@@ -1,12 +1,12 @@
-//! The fuzz targets of `tests/fuzz`: under libFuzzer where a nightly compiler and cargo-fuzz are installed, else on plain mutations.
+//! Runs the fuzz targets of `tests/fuzz`: with libFuzzer if a nightly compiler and cargo-fuzz are installed, else with plain mutations.
 
 use crate::workspace::{self, cargo, root, target};
 use anyhow::{Context, Result, bail};
 use std::process::{Command, Stdio};
 
-/// How long each target runs when nobody says.
+/// How long each target runs by default.
 const SECONDS: u64 = 30;
-/// What libFuzzer allows one input: memory in MiB, seconds, bytes.
+/// libFuzzer's limits per input: memory in MiB, seconds, bytes.
 const LIMITS: [&str; 3] = ["-rss_limit_mb=2048", "-timeout=10", "-max_len=65536"];
 
 /// `cargo xtask fuzz [--seconds N] [target..]`
@@ -15,23 +15,23 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let known = targets()?;
     if let Some(unknown) = names.iter().find(|name| !known.contains(name)) {
         bail!(
-            "there is no fuzz target {unknown:?}; there are {}",
+            "unknown fuzz target {unknown:?}; the targets are {}",
             known.join(", ")
         );
     }
     let names = if names.is_empty() { known } else { names };
     if !has_libfuzzer() {
-        eprintln!("no nightly compiler with cargo-fuzz here: plain mutations, {seconds} s for each target");
+        eprintln!("no nightly compiler with cargo-fuzz: using plain mutations, {seconds} s per target");
         return names
             .iter()
-            .try_for_each(|name| plain(name, "FROSTLINE_FUZZ_SECONDS", &seconds.to_string()));
+            .try_for_each(|name| run_as_test(name, "FROSTLINE_FUZZ_SECONDS", &seconds.to_string()));
     }
     let folder = target().join("fuzz");
     for name in names {
         let seeds = folder.join("seeds");
-        plain(&name, "FROSTLINE_FUZZ_SEEDS", &seeds.to_string_lossy())?;
+        run_as_test(&name, "FROSTLINE_FUZZ_SEEDS", &seeds.to_string_lossy())?;
         let corpus = folder.join("corpus").join(&name);
-        std::fs::create_dir_all(&corpus).with_context(|| format!("cannot make {}", corpus.display()))?;
+        std::fs::create_dir_all(&corpus).with_context(|| format!("cannot create {}", corpus.display()))?;
         let mut command = nightly();
         command.args(["run", "--fuzz-dir", "tests/fuzz/libfuzzer", "--target-dir"]);
         command
@@ -55,13 +55,13 @@ fn parse(arguments: &[String]) -> Result<(u64, Vec<String>)> {
     while let Some(argument) = rest.next() {
         match argument.as_str() {
             "--seconds" => {
-                let number = rest.next().context("--seconds wants a number")?;
+                let number = rest.next().context("--seconds needs a number")?;
                 seconds = number
                     .parse()
-                    .with_context(|| format!("{number:?} is no number of seconds"))?;
+                    .with_context(|| format!("invalid number {number:?} for --seconds"))?;
             }
             flag if flag.starts_with('-') => {
-                bail!("there is no flag {flag:?}; give --seconds and names of targets")
+                bail!("unknown flag {flag:?}; usage: cargo xtask fuzz [--seconds N] [TARGET..]")
             }
             name => names.push(name.to_owned()),
         }
@@ -82,8 +82,8 @@ fn targets() -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// One target as an ordinary test, with one of its settings.
-fn plain(name: &str, setting: &str, value: &str) -> Result<()> {
+/// Runs one target as an ordinary test, with one of its settings.
+fn run_as_test(name: &str, setting: &str, value: &str) -> Result<()> {
     let mut command = cargo();
     command.args([
         "test",
@@ -99,12 +99,12 @@ fn plain(name: &str, setting: &str, value: &str) -> Result<()> {
 }
 
 fn has_libfuzzer() -> bool {
-    let found = nightly()
+    let status = nightly()
         .arg("--version")
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .status();
-    found.is_ok_and(|status| status.success())
+    status.is_ok_and(|status| status.success())
 }
 
 /// `cargo fuzz` of the nightly toolchain, whatever toolchain runs us.

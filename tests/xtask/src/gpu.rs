@@ -1,23 +1,22 @@
-//! Tests that need a GPU lie in modules `needs_gpu` and are ignored otherwise. They are run where they can be, and never passed over
-//! in silence.
+//! GPU tests are in modules `needs_gpu` and carry `#[ignore]`. They run where there is a GPU; otherwise the reason is reported.
 
 use crate::ort;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What became of them: how many ran, or why none did.
-pub(crate) type Outcome = Result<usize, String>;
+/// How many GPU tests ran, or why none did.
+pub(crate) type GpuTests = Result<usize, String>;
 
-/// The line that says so.
-pub(crate) fn line(outcome: &Outcome) -> String {
-    match outcome {
+/// The line that reports it.
+pub(crate) fn line(tests: &GpuTests) -> String {
+    match tests {
         Ok(count) => format!("GPU tests: ran {count}"),
         Err(reason) => format!("GPU tests: NOT RUN ({reason})"),
     }
 }
 
-/// The library to run them with, fetched where the machine has a GPU for it.
+/// The ONNX Runtime library for GPU tests, downloaded if the machine has a GPU.
 ///
 /// # Errors
 /// What is missing, in one sentence.
@@ -29,7 +28,7 @@ pub(crate) fn probe() -> Result<PathBuf, String> {
     match missing(&library).as_slice() {
         [] => Ok(library),
         missing => Err(format!(
-            "the library for GPUs needs {}: install CUDA 13 and cuDNN 9, or name their folders in LD_LIBRARY_PATH",
+            "missing libraries: {}; install CUDA 13 and cuDNN 9, or add their folders to LD_LIBRARY_PATH",
             missing.join(", ")
         )),
     }
@@ -44,7 +43,7 @@ fn has_gpu() -> bool {
     }
 }
 
-/// Libraries that the CUDA provider beside `library` is linked with and that are not there.
+/// Libraries that the CUDA provider beside `library` is linked with and that are missing.
 fn missing(library: &Path) -> Vec<String> {
     let output = Command::new("ldd")
         .arg(library.with_file_name(ort::CUDA_PROVIDER))

@@ -1,4 +1,4 @@
-//! No relative link of a page is broken: its file exists, and so does the heading that it names.
+//! Checks the relative links of pages: the file exists, and so does the heading.
 
 use crate::markdown::{is_fence, is_relative, links, resolve};
 use crate::workspace::{output, root};
@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-/// Checks every page that is tracked.
+/// Checks every tracked page.
 ///
 /// # Errors
-/// The links that are broken, each with its page.
+/// Lists the broken links with their pages.
 pub(crate) fn check() -> Result<()> {
     let listed = output(Command::new("git").args(["ls-files", "*.md"]).current_dir(root()))?;
     let mut broken = Vec::new();
@@ -23,12 +23,12 @@ pub(crate) fn check() -> Result<()> {
         }
     }
     if !broken.is_empty() {
-        bail!("links are broken:\n  {}", broken.join("\n  "));
+        bail!("broken links:\n  {}", broken.join("\n  "));
     }
     Ok(())
 }
 
-/// What is wrong with a link of `page`, if anything is.
+/// Why a link of `page` is broken, if it is.
 fn problem(page: &Path, target: &str) -> Result<Option<&'static str>> {
     let file = resolve(page, target);
     if !root().join(&file).exists() {
@@ -46,7 +46,7 @@ fn read(page: &Path) -> Result<String> {
     std::fs::read_to_string(root().join(page)).with_context(|| format!("cannot read {}", page.display()))
 }
 
-/// The names under which links reach a page's headings.
+/// The anchors of a page's headings.
 fn anchors(page: &str) -> BTreeSet<String> {
     let mut anchors = BTreeSet::new();
     let mut fenced = false;
@@ -66,10 +66,11 @@ fn anchors(page: &str) -> BTreeSet<String> {
     anchors
 }
 
-/// A heading as GitHub and mdBook write it in an address.
+/// The anchor that GitHub and mdBook give a heading.
 fn anchor(heading: &str) -> String {
-    let kept = heading.trim().to_lowercase();
-    kept.chars()
+    let heading = heading.trim().to_lowercase();
+    heading
+        .chars()
         .filter(|character| character.is_alphanumeric() || matches!(character, ' ' | '-' | '_'))
         .map(|character| if character == ' ' { '-' } else { character })
         .collect()

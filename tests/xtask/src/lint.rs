@@ -1,4 +1,4 @@
-//! Formatting, clippy, the rules of the dependency graph, no circles of files, and no broken links.
+//! Formatting, clippy, the rules of the dependency graph, import cycles, names and phrases, and broken links.
 
 use crate::workspace::{self, cargo, has_cargo_command, output, root, target};
 use crate::{links, needs, structure};
@@ -11,7 +11,7 @@ use std::ffi::OsString;
 const CARGO_DENY: &str = "0.20.2";
 
 /// A large dependency and the one crate that may use it directly. `deny.toml` says the same to cargo-deny.
-const ADDRESSES: [(&str, &str); 4] = [
+const DIRECT_USERS: [(&str, &str); 4] = [
     ("wasmtime", "frostline-sandbox"),
     ("ort", "frostline-engine"),
     ("object_store", "frostline-objects"),
@@ -19,7 +19,7 @@ const ADDRESSES: [(&str, &str); 4] = [
 ];
 
 /// Crates that must not reach others, however indirectly.
-const WALLS: [(&str, &[&str]); 14] = [
+const FORBIDDEN: [(&str, &[&str]); 14] = [
     ("frostline-tensor", &["wasmtime", "ort", "object_store", "hyper"]),
     (
         "frostline-sealed",
@@ -101,11 +101,11 @@ pub(crate) fn run() -> Result<()> {
     links::check()?;
     workspace::run(cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
     check_dependencies()?;
-    eprintln!("lint: all clean");
+    eprintln!("lint: passed");
     Ok(())
 }
 
-/// Licences, sources and bans by cargo-deny, and known vulnerabilities where their database can be reached.
+/// Checks licences, sources and bans with cargo-deny, and known vulnerabilities if the advisory database can be fetched.
 fn check_dependencies() -> Result<()> {
     let path = cargo_deny()?;
     let deny = |arguments: &[&str]| {
@@ -121,15 +121,13 @@ fn check_dependencies() -> Result<()> {
         "sources",
     ]))?;
     if output(&mut deny(&["fetch", "db"])).is_err() {
-        eprintln!(
-            "lint: the advisories' database cannot be reached from here: known vulnerabilities are not checked"
-        );
+        eprintln!("lint: cannot fetch the advisory database; known vulnerabilities are not checked");
         return Ok(());
     }
     workspace::run(&mut deny(&["--offline", "check", "advisories"]))
 }
 
-/// A `PATH` with cargo-deny on it, which is built below `target/` where it is not installed: unoptimised, as it runs for a second.
+/// A `PATH` that contains cargo-deny; if it is not installed, it is built in `target/`, unoptimised because it runs for a second.
 fn cargo_deny() -> Result<OsString> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     if has_cargo_command("deny") {
@@ -159,36 +157,33 @@ fn cargo_deny() -> Result<OsString> {
 
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
-/// Checks [`ADDRESSES`] and [`WALLS`] on what cargo resolves, development dependencies left out.
+/// Checks [`DIRECT_USERS`] and [`FORBIDDEN`] on what cargo resolves, development dependencies left out.
 fn check_graph() -> Result<()> {
     let text = output(
         cargo()
             .args(["metadata", "--format-version", "1", "--locked"])
             .current_dir(root()),
     )?;
-    let graph = dependencies(&serde_json::from_str(&text)?).context("cargo metadata has an unknown form")?;
-    let mut broken = Vec::new();
-    for (dependency, address) in ADDRESSES {
+    let graph = dependencies(&serde_json::from_str(&text)?).context("unexpected output of cargo metadata")?;
+    let mut violations = Vec::new();
+    for (dependency, only_user) in DIRECT_USERS {
         for (user, uses) in graph.iter().filter(|(user, _)| is_ours(user)) {
-            if uses.contains(dependency) && user != address {
-                broken.push(format!("{user} uses {dependency} directly; only {address} may"));
+            if uses.contains(dependency) && user != only_user {
+                violations.push(format!("{user} uses {dependency} directly; only {only_user} may"));
             }
         }
     }
-    for (from, forbidden) in WALLS {
+    for (from, forbidden) in FORBIDDEN {
         let reached = reachable(&graph, from);
-        broken.extend(
+        violations.extend(
             forbidden
                 .iter()
                 .filter(|name| reached.contains(**name))
                 .map(|name| format!("{from} reaches {name}")),
         );
     }
-    if !broken.is_empty() {
-        bail!(
-            "the rules of the dependency graph are broken:\n  {}",
-            broken.join("\n  ")
-        );
+    if !violations.is_empty() {
+        bail!("forbidden dependencies:\n  {}", violations.join("\n  "));
     }
     Ok(())
 }

@@ -28,21 +28,23 @@ use std::process::Command;
 const HELP: &str = "\
 Usage: cargo xtask <command>
 
-  demo     set everything up and run the main job on the bundled photos
-  test     set everything up and run the tests (--quick: without whole systems and large networks; --gpu: fail where those that need a
-           GPU cannot run; --skipped: only what the last run skipped, and fail where anything stays skipped that .ci/may-skip does not
-           name; other arguments go to the runner)
-  lint     formatting, clippy, the rules of the dependency graph, broken links of pages, cargo-deny where installed
-  structure  lines, functions, circles and public names of the product's crates; another copy's by its folder
-  fuzz     run the fuzz targets, 30 s each: cargo xtask fuzz [--seconds N] [target..]
-  guests   build the guests from source (--check: fail when the committed component is stale)
-  deploy   check the chart, the package and the image of runtime/deploy, or write them (build-deb, build-image)
-  wheel    build the Python wheel and print where it is (--release: optimised)
-  ort      put the ONNX Runtime library under target/ (--gpu: the one that runs networks on an NVIDIA GPU)
-  stores   start object stores of others, try them, and print what came of it: cargo xtask stores [--install] [azurite|fake_gcs|swift|moto..]
-           (--serve: only start them and say how they are reached)
-  book     make a site of all pages in target/book, rendered where mdBook is installed
-  bench    run a benchmark: cargo xtask bench <name> [--quick]; without a name, lists them";
+  demo       run the demo: fine-tune the bundled network on the bundled photos with and without pushdown
+  test       run the tests
+             --quick    exclude end-to-end tests and large networks
+             --gpu      fail if the GPU tests cannot run
+             --skipped  run only the tests that the last run skipped; fail if a test stays skipped that .ci/may-skip does not list
+             other arguments are passed to the test runner
+  lint       check formatting, clippy, dependency rules, import cycles, names, links, and licences with cargo-deny
+  structure  print lines, functions, import cycles and public names per crate: cargo xtask structure [FOLDER]
+  fuzz       run the fuzz targets, 30 s each: cargo xtask fuzz [--seconds N] [TARGET..]
+  guests     build the guests from source (--check: fail if the committed component is stale)
+  deploy     check the Helm chart, the Debian package and the image, or build them (build-deb, build-image)
+  wheel      build the Python wheel and print its path (--release: optimised)
+  ort        download the ONNX Runtime library to target/ and print its path (--gpu: the build for NVIDIA GPUs)
+  stores     test against third-party object stores: cargo xtask stores [--install] [azurite|fake_gcs|swift|moto..]
+             (--serve: only start them and print their connection files)
+  book       build the documentation site in target/book (rendered if mdBook is installed)
+  bench      run a benchmark: cargo xtask bench NAME [--quick]; without NAME, list the benchmarks";
 
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
@@ -64,7 +66,7 @@ fn main() -> Result<()> {
             println!("{HELP}");
             Ok(())
         }
-        other => bail!("there is no command {other:?}\n\n{HELP}"),
+        other => bail!("unknown command {other:?}\n\n{HELP}"),
     }
 }
 
@@ -76,7 +78,7 @@ fn source(command: &str, arguments: &[String]) -> Result<()> {
     }
 }
 
-/// Runs this program again, built with what reads source.
+/// Runs this program again with the feature `source`.
 #[cfg(not(feature = "source"))]
 fn source(command: &str, arguments: &[String]) -> Result<()> {
     let again = ["run", "--quiet", "--package", "xtask", "--", command];

@@ -1,4 +1,4 @@
-//! Links of Markdown pages. Code is left out: fenced blocks and spans within a line.
+//! Links of Markdown pages, except those in fenced blocks and code spans.
 
 use anyhow::Result;
 use std::path::{Component, Path, PathBuf};

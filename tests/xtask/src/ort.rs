@@ -1,4 +1,4 @@
-//! The ONNX Runtime library: one that is there already, else the one inside PyPI's wheel, pinned by version and SHA-256.
+//! The ONNX Runtime library: an installed one, else the one from PyPI's wheel, pinned by version and SHA-256.
 
 use crate::python;
 use crate::workspace::{self, target};
@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 
 const VERSION: &str = "1.31.1";
 
-/// What lies beside a library that can use an NVIDIA GPU.
+/// The file beside a library that supports NVIDIA GPUs.
 pub(crate) const CUDA_PROVIDER: &str = "libonnxruntime_providers_cuda.so";
 
 /// The oldest release whose C interface we use (`api-23`).
 const OLDEST_MINOR: u32 = 23;
 
-/// A wheel, and what of it is kept: the file in it, and the name it gets.
+/// A wheel and the files to extract from it, each with its new name.
 struct Wheel {
     package: &'static str,
     platform: &'static str,
@@ -23,7 +23,7 @@ struct Wheel {
     files: &'static [(&'static str, &'static str)],
 }
 
-/// The wheel for this machine. Any wheel carries the same library whatever Python it is for, so one is pinned for all.
+/// The wheel for this platform. Wheels for all Python versions carry the same library, so one is pinned.
 fn wheel() -> Result<Wheel> {
     const LINUX: &[(&str, &str)] = &[("libonnxruntime.so.1.31.1", "libonnxruntime.so")];
     const MACOS: &[(&str, &str)] = &[("libonnxruntime.1.31.1.dylib", "libonnxruntime.dylib")];
@@ -44,7 +44,7 @@ fn wheel() -> Result<Wheel> {
             MACOS,
         ),
         (os, arch) => bail!(
-            "no ONNX Runtime is pinned for {os} on {arch}: install it and set ORT_DYLIB_PATH to the library"
+            "no ONNX Runtime is pinned for {os} on {arch}; install it and set ORT_DYLIB_PATH to the library"
         ),
     };
     Ok(Wheel {
@@ -60,7 +60,7 @@ fn gpu_wheel() -> Result<Wheel> {
     let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
     if (os, arch) != ("linux", "x86_64") {
         bail!(
-            "no ONNX Runtime for GPUs is pinned for {os} on {arch}: set ORT_DYLIB_PATH to the library you have"
+            "no ONNX Runtime for GPUs is pinned for {os} on {arch}; set ORT_DYLIB_PATH to an installed library"
         );
     }
     Ok(Wheel {
@@ -78,43 +78,43 @@ fn gpu_wheel() -> Result<Wheel> {
     })
 }
 
-/// `cargo xtask ort [--gpu]`: says where the library is that the tests, or those that need a GPU, run with.
+/// `cargo xtask ort [--gpu]`: prints the path of the library that the tests (or the GPU tests) run with.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let library = match words.as_slice() {
         [] => ensure()?,
         ["--gpu"] => ensure_gpu()?,
-        _ => bail!("ort takes --gpu or nothing"),
+        _ => bail!("unknown arguments; usage: cargo xtask ort [--gpu]"),
     };
     println!("{}", library.display());
     Ok(())
 }
 
-/// Finds the library, or fetches it into `target/onnxruntime/`, and returns its path.
+/// Finds the library, or downloads it to `target/onnxruntime/`, and returns its path.
 pub(crate) fn ensure() -> Result<PathBuf> {
     if let Some(named) = named()? {
         return Ok(named);
     }
-    let library = place("onnxruntime");
-    if is_fetched(&library) {
+    let library = library_path("onnxruntime");
+    if is_downloaded(&library) {
         return Ok(library);
     }
     match system_library() {
-        Some(found) => Ok(found),
-        None => fetch(&wheel()?, &library).map(|()| library),
+        Some(library) => Ok(library),
+        None => download_library(&wheel()?, &library).map(|()| library),
     }
 }
 
-/// Finds a library that can use a GPU, or fetches it into `target/onnxruntime-gpu/`, and returns its path.
+/// Finds a library that supports GPUs, or downloads it to `target/onnxruntime-gpu/`, and returns its path.
 pub(crate) fn ensure_gpu() -> Result<PathBuf> {
     if let Some(named) = named()?
         && named.with_file_name(CUDA_PROVIDER).is_file()
     {
         return Ok(named);
     }
-    let library = place("onnxruntime-gpu");
-    if !is_fetched(&library) {
-        fetch(&gpu_wheel()?, &library)?;
+    let library = library_path("onnxruntime-gpu");
+    if !is_downloaded(&library) {
+        download_library(&gpu_wheel()?, &library)?;
     }
     Ok(library)
 }
@@ -126,20 +126,20 @@ fn named() -> Result<Option<PathBuf>> {
     };
     if !path.is_file() {
         bail!(
-            "ORT_DYLIB_PATH is {}, which is no file: correct it or unset it",
+            "ORT_DYLIB_PATH is set to {}, which is not a file; correct or unset it",
             path.display()
         );
     }
     Ok(Some(path))
 }
 
-fn place(folder: &str) -> PathBuf {
+fn library_path(folder: &str) -> PathBuf {
     let name = format!("libonnxruntime.{}", std::env::consts::DLL_EXTENSION);
     target().join(folder).join(name)
 }
 
-/// Whether the library was fetched whole, and in the version that is pinned: `VERSION` is written last.
-fn is_fetched(library: &Path) -> bool {
+/// Whether the library was downloaded completely and in the pinned version: `VERSION` is written last.
+fn is_downloaded(library: &Path) -> bool {
     let version = library.with_file_name("VERSION");
     library.is_file() && fs::read_to_string(version).is_ok_and(|version| version == VERSION)
 }
@@ -174,27 +174,30 @@ fn system_library() -> Option<PathBuf> {
         .map(|(_, path)| path)
 }
 
-/// Puts the wheel's files beside `library`, one of them there.
-fn fetch(wheel: &Wheel, library: &Path) -> Result<()> {
-    let folder = library.parent().context("a library without a folder")?;
+/// Extracts the wheel's files to the folder of `library`.
+fn download_library(wheel: &Wheel, library: &Path) -> Result<()> {
+    let folder = library.parent().context("the library has no folder")?;
     let scratch = folder.join("wheel");
     let _ = fs::remove_dir_all(&scratch);
     fs::create_dir_all(&scratch)?;
     let file = download(wheel, &scratch)?;
     python::unpack(&file, &scratch)?;
-    for (inside, kept) in wheel.files {
-        fs::rename(scratch.join("onnxruntime/capi").join(inside), folder.join(kept))
-            .with_context(|| format!("the wheel has no {inside}"))?;
+    for (inside, target_name) in wheel.files {
+        fs::rename(
+            scratch.join("onnxruntime/capi").join(inside),
+            folder.join(target_name),
+        )
+        .with_context(|| format!("the wheel has no {inside}"))?;
     }
     fs::write(folder.join("VERSION"), VERSION)?;
     fs::remove_dir_all(&scratch)?;
     Ok(())
 }
 
-/// The wheel's file, with the SHA-256 that is pinned.
+/// Downloads the wheel and verifies its SHA-256.
 fn download(wheel: &Wheel, scratch: &Path) -> Result<PathBuf> {
     let (package, platform) = (wheel.package, wheel.platform);
-    eprintln!("fetching {package} {VERSION} ({platform}) with pip");
+    eprintln!("downloading {package} {VERSION} ({platform}) with pip");
     workspace::run(
         python::pip(&["download", "--no-deps", "--only-binary", ":all:"])
             .args([
@@ -209,16 +212,16 @@ fn download(wheel: &Wheel, scratch: &Path) -> Result<PathBuf> {
             .arg(scratch)
             .arg(format!("{package}=={VERSION}")),
     )
-    .with_context(|| format!("pip could not fetch {package}; set ORT_DYLIB_PATH to a library you have"))?;
+    .with_context(|| format!("cannot download {package}; set ORT_DYLIB_PATH to an installed library"))?;
     let file = fs::read_dir(scratch)?
         .flatten()
         .map(|entry| entry.path())
         .next()
-        .context("pip left no file")?;
+        .context("pip downloaded no file")?;
     let actual = hex::encode(Sha256::digest(fs::read(&file)?));
     if actual != wheel.sha256 {
         bail!(
-            "{} has SHA-256 {actual}, pinned is {}: not used",
+            "{} has SHA-256 {actual}, expected {}",
             file.display(),
             wheel.sha256
         );

@@ -1,4 +1,4 @@
-//! Python packages for tests and benchmarks, in environments of their own below the build folder.
+//! Python packages for tests and benchmarks, in virtual environments in the build folder.
 
 use crate::workspace::{root, run, target};
 use anyhow::{Context, Result};
@@ -6,11 +6,11 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
 
-/// What an environment was last made for.
+/// Records the requirements that an environment was created for.
 const MARKER: &str = "installed-requirements.txt";
 
-/// A Python of its own with the packages that `requirements` (a file of the repository) lists, in `target/<name>`, made unless it is
-/// there. Returns a `PATH` on which it is `python3`.
+/// Ensures a virtual environment `target/<name>` with the packages of `requirements` (a file of the repository). Returns a `PATH` on
+/// which its interpreter is `python3`.
 pub(crate) fn ensure(requirements: &str, name: &str) -> Result<OsString> {
     let requirements = root().join(requirements);
     let wanted = std::fs::read_to_string(&requirements)
@@ -28,20 +28,25 @@ pub(crate) fn ensure(requirements: &str, name: &str) -> Result<OsString> {
     Ok(std::env::join_paths(folders)?)
 }
 
-/// Without a pip of its own, which Debian's Python cannot give it: the one outside installs into it.
+/// The environment has no pip, as Debian's Python cannot install one; the pip outside installs into it.
 fn install(environment: &Path, requirements: &Path) -> Result<()> {
     let venv = ["-m", "venv", "--clear", "--without-pip"];
     run(Command::new("python3").args(venv).arg(environment))
-        .context("install Python 3 with its module venv")?;
+        .context("cannot create a virtual environment; install Python 3 with its module venv")?;
     let interpreter = environment.join("bin/python3");
     run(pip(&["--python"])
         .arg(interpreter)
         .args(["install", "--requirement"])
         .arg(requirements))
-    .with_context(|| format!("pip (22.3 or later) could not install {}", requirements.display()))
+    .with_context(|| {
+        format!(
+            "cannot install {}; pip 22.3 or later is needed",
+            requirements.display()
+        )
+    })
 }
 
-/// `python3 -m pip` with `arguments`, quiet and never asking.
+/// `python3 -m pip` with `arguments`, quiet and without prompts.
 pub(crate) fn pip(arguments: &[&str]) -> Command {
     let mut command = Command::new("python3");
     command

@@ -1,11 +1,11 @@
-//! Running a test runner so that something can be said before its last words.
+//! Runs a test runner and prints a notice before its summary.
 
 use crate::workspace::show;
 use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader, IsTerminal, Read, Write, stderr, stdout};
 use std::process::{Command, Stdio};
 
-/// A test runner, and where it says how many tests ran.
+/// A test runner, and where it prints how many tests ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Runner {
     /// On standard error: `Summary [   3.2s] 12 tests run: 12 passed, 3 skipped`.
@@ -15,7 +15,7 @@ pub(crate) enum Runner {
 }
 
 impl Runner {
-    /// Tests that ran, in a line that says so.
+    /// The number of tests that ran, if `line` is a summary.
     fn count(self, line: &str) -> Option<usize> {
         let number = |text: &str| text.split_whitespace().next_back()?.parse().ok();
         match self {
@@ -33,25 +33,28 @@ impl Runner {
         }
     }
 
-    /// Runs `command` to its end, its output shown, and `notice` before the words that begin with its (last) summary. Returns how many tests ran.
-    /// Few tests that fail are tried once more: nextest does that by itself, as `.config/nextest.toml` says.
+    /// Runs `command`, relays its output, and prints `notice` before the (last) summary. Returns how many tests ran.
+    /// Retries a few failed tests once; nextest does that itself (`.config/nextest.toml`).
     pub(crate) fn run(self, command: &mut Command, notice: Option<&str>) -> Result<usize> {
-        let ran = self.run_once(command, notice)?;
-        if ran.passed {
-            return Ok(ran.count);
+        let run = self.run_once(command, notice)?;
+        if run.passed {
+            return Ok(run.count);
         }
-        if self == Self::Cargo && (1..=MOST_AGAIN).contains(&ran.failed.len()) {
-            let names = ran.failed.join(" ");
-            eprintln!("trying once more what failed: {names}");
-            if self.run_once(&mut only(command, &ran.failed), None)?.passed {
-                eprintln!("flaky, passed the second time: {names}");
-                return Ok(ran.count);
+        if self == Self::Cargo && (1..=MAX_RETRIED).contains(&run.failed.len()) {
+            let names = run.failed.join(" ");
+            eprintln!("retrying failed tests: {names}");
+            if self
+                .run_once(&mut restricted_to(command, &run.failed), None)?
+                .passed
+            {
+                eprintln!("flaky, passed on retry: {names}");
+                return Ok(run.count);
             }
         }
         bail!("`{}` failed", show(command));
     }
 
-    fn run_once(self, command: &mut Command, notice: Option<&str>) -> Result<Ran> {
+    fn run_once(self, command: &mut Command, notice: Option<&str>) -> Result<TestRun> {
         let shown = show(command);
         match self {
             Self::Nextest => command.stderr(Stdio::piped()),
@@ -63,31 +66,31 @@ impl Runner {
         let mut child = command
             .spawn()
             .with_context(|| format!("cannot start `{shown}`"))?;
-        let mut ran = match (child.stderr.take(), child.stdout.take()) {
+        let mut run = match (child.stderr.take(), child.stdout.take()) {
             (Some(words), _) => self.relay(words, &mut stderr(), notice)?,
             (_, Some(words)) => self.relay(words, &mut stdout(), notice)?,
-            (None, None) => Ran::default(),
+            (None, None) => TestRun::default(),
         };
-        ran.passed = child.wait()?.success();
-        Ok(ran)
+        run.passed = child.wait()?.success();
+        Ok(run)
     }
 
-    /// Passes lines on as they come; those from a summary on wait for what follows.
-    fn relay(self, from: impl Read, to: &mut impl Write, notice: Option<&str>) -> Result<Ran> {
-        let (mut ran, mut held) = (Ran::default(), String::new());
+    /// Relays lines as they arrive; lines from a summary on are held back until the next one or the end.
+    fn relay(self, from: impl Read, to: &mut impl Write, notice: Option<&str>) -> Result<TestRun> {
+        let (mut run, mut pending) = (TestRun::default(), String::new());
         let mut lines = BufReader::new(from);
         let mut line = Vec::new();
         while lines.read_until(b'\n', &mut line)? > 0 {
             let text = String::from_utf8_lossy(&line).into_owned();
             line.clear();
             let count = self.count(&text);
-            ran.count += count.unwrap_or(0);
-            ran.failed.extend(failed_test(&text).map(str::to_owned));
+            run.count += count.unwrap_or(0);
+            run.failed.extend(failed_test(&text).map(str::to_owned));
             if count.is_some() || text.starts_with("running ") {
-                to.write_all(std::mem::take(&mut held).as_bytes())?;
+                to.write_all(std::mem::take(&mut pending).as_bytes())?;
             }
-            if count.is_some() || !held.is_empty() {
-                held.push_str(&text);
+            if count.is_some() || !pending.is_empty() {
+                pending.push_str(&text);
             } else {
                 to.write_all(text.as_bytes())?;
             }
@@ -95,33 +98,33 @@ impl Runner {
         if let Some(notice) = notice {
             writeln!(to, "{notice}")?;
         }
-        to.write_all(held.as_bytes())?;
-        Ok(ran)
+        to.write_all(pending.as_bytes())?;
+        Ok(run)
     }
 }
 
-/// Failed tests that are tried once more: with many, it is no accident.
-const MOST_AGAIN: usize = 5;
+/// With more failed tests than this, none is retried: they are not flaky.
+const MAX_RETRIED: usize = 5;
 
-/// What a run came to.
+/// The result of one run of the test runner.
 #[derive(Debug, Default)]
-struct Ran {
+struct TestRun {
     /// Tests that ran.
     count: usize,
-    /// Those that cargo's own runner says failed.
+    /// The failed tests, reported by cargo's own runner only.
     failed: Vec<String>,
     passed: bool,
 }
 
-/// The test whose output follows, which cargo's own runner shows of those that fail.
+/// The failed test whose output follows this line of cargo's own runner.
 fn failed_test(line: &str) -> Option<&str> {
     line.trim_end()
         .strip_prefix("---- ")?
         .strip_suffix(" stdout ----")
 }
 
-/// `command`, for these tests alone.
-fn only(command: &Command, tests: &[String]) -> Command {
+/// `command` restricted to these tests.
+fn restricted_to(command: &Command, tests: &[String]) -> Command {
     let mut again = Command::new(command.get_program());
     again.args([
         "test",
@@ -144,7 +147,7 @@ fn only(command: &Command, tests: &[String]) -> Command {
     again
 }
 
-/// The text without what colours it.
+/// The text without ANSI escape sequences.
 fn plain(text: &str) -> String {
     let mut parts = text.split('\u{1b}');
     let mut plain = parts.next().unwrap_or_default().to_owned();
@@ -160,10 +163,10 @@ mod tests {
 
     fn relayed(runner: Runner, words: &str) -> (usize, String) {
         let mut shown = Vec::new();
-        let ran = runner
+        let run = runner
             .relay(words.as_bytes(), &mut shown, Some("NOTICE"))
             .unwrap();
-        (ran.count, String::from_utf8(shown).unwrap())
+        (run.count, String::from_utf8(shown).unwrap())
     }
 
     #[test]
@@ -181,10 +184,10 @@ mod tests {
     fn tests_that_failed_are_named() {
         let words =
             "test a::b ... FAILED\n\nfailures:\n\n---- a::b stdout ----\nit broke\n\nfailures:\n    a::b\n";
-        let ran = Runner::Cargo
+        let run = Runner::Cargo
             .relay(words.as_bytes(), &mut Vec::new(), None)
             .unwrap();
-        assert_eq!(ran.failed, ["a::b"]);
+        assert_eq!(run.failed, ["a::b"]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Object stores of others: started here, and what is tried on them as a table.
+//! Third-party object stores: starts them, runs the tests against them, and prints the results.
 
 use crate::test::{self, Environment, Selection};
 use crate::workspace::{root, target};
@@ -12,7 +12,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// The servers, and the module of tests and the script (below `tests/stores/`) of each.
+/// The servers (the names of their test modules) and their scripts in `tests/stores/`.
 const SERVERS: [(&str, &str); 4] = [
     ("azurite", "azurite.py"),
     ("fake_gcs", "fake_gcs.py"),
@@ -20,7 +20,7 @@ const SERVERS: [(&str, &str); 4] = [
     ("moto", "moto_s3.py"),
 ];
 
-/// A server that runs until this is dropped.
+/// A server that is stopped on drop.
 struct Server {
     name: &'static str,
     version: String,
@@ -29,14 +29,14 @@ struct Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Its end of input is the sign to stop what it started.
+        // The script stops its server at the end of its input.
         drop(self.child.stdin.take());
         let _ = self.child.wait();
     }
 }
 
-/// `cargo xtask stores [--install] [--serve] [server..]`: starts each server that can be had, runs the tests of a real store against it,
-/// and prints what came of them. `--serve` only says how to reach them, until Enter is pressed.
+/// `cargo xtask stores [--install] [--serve] [server..]`: starts each available server, runs the tests of real stores against it, and
+/// prints the results. With `--serve` the servers run until Enter is pressed, without tests.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let (flags, named): (Vec<&str>, Vec<&str>) = arguments
         .iter()
@@ -44,10 +44,10 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         .partition(|word| word.starts_with("--"));
     let names = SERVERS.map(|(name, _)| name);
     if let Some(word) = named.iter().find(|word| !names.contains(*word)) {
-        bail!("there is no server {word:?}; there are {}", names.join(", "));
+        bail!("unknown server {word:?}; the servers are {}", names.join(", "));
     }
     if let Some(flag) = flags.iter().find(|flag| !["--install", "--serve"].contains(flag)) {
-        bail!("stores takes --install and --serve, not {flag}");
+        bail!("unknown flag {flag}; the flags are --install and --serve");
     }
     let folder = target().join("stores");
     let _ = fs::remove_dir_all(folder.join("tried"));
@@ -63,7 +63,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         }
     }
     if servers.is_empty() {
-        eprintln!("none of the servers can be had here: nothing was tried");
+        eprintln!("no server is available: nothing was tested; install them with --install");
         return Ok(());
     }
     if flags.contains(&"--serve") {
@@ -71,7 +71,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
             .iter()
             .map(|server| folder.join(format!("{}.json", server.name)));
         files.for_each(|file| println!("{}", file.display()));
-        println!("press Enter to end them");
+        println!("press Enter to stop the servers");
         std::io::stdin().read_line(&mut String::new())?;
         return Ok(());
     }
@@ -83,12 +83,12 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let (runner, mut command) = test::runner(&selection, &[], &environment);
     let ran = runner.run(command.env(STORES, &folder), None);
     println!("{}", table(&servers, &folder.join("tried")));
-    ran.map(|count| eprintln!("stores: {count} tests of {} servers", servers.len()))
+    ran.map(|count| eprintln!("stores: {count} tests on {} servers passed", servers.len()))
 }
 
-/// Installs and starts a server, and writes down how it is reached.
+/// Installs and starts a server, and writes its connection file.
 fn start(name: &'static str, script: &str, folder: &Path, path: &OsStr, install: bool) -> Result<Server> {
-    // What it is installed from is for this server alone, as others may not be had where this one can.
+    // A separate environment, as the packages of the others may not be available where this one's are.
     let own = match name {
         "fake_gcs" => Some(python::ensure("tests/stores/requirements.txt", "stores-python")?),
         _ => None,
@@ -103,26 +103,26 @@ fn start(name: &'static str, script: &str, folder: &Path, path: &OsStr, install:
         .spawn()
         .context("cannot start python3")?;
     let mut line = String::new();
-    let words = child.stdout.take().context("no standard output")?;
-    BufReader::new(words).read_line(&mut line)?;
+    let output = child.stdout.take().context("no standard output")?;
+    BufReader::new(output).read_line(&mut line)?;
     let mut server = Server {
         name,
         version: name.to_owned(),
         child,
     };
-    let told: Value = serde_json::from_str(&line).context("its script failed")?;
-    if let Some(reason) = told.get("missing").and_then(Value::as_str) {
+    let connection: Value = serde_json::from_str(&line).context("its script failed; see its output above")?;
+    if let Some(reason) = connection.get("missing").and_then(Value::as_str) {
         bail!("{reason}");
     }
     fs::write(folder.join(format!("{name}.json")), &line)?;
-    if let Some(version) = told.get("version").and_then(Value::as_str) {
+    if let Some(version) = connection.get("version").and_then(Value::as_str) {
         version.clone_into(&mut server.version);
     }
     eprintln!("started {}", server.version);
     Ok(server)
 }
 
-/// What was tried, a row an operation and a column a server.
+/// The results: a row per operation, a column per server.
 fn table(servers: &[Server], tried: &Path) -> String {
     let row = |first: &str, cells: &mut dyn Iterator<Item = String>| {
         format!("| {first} | {} |\n", cells.collect::<Vec<_>>().join(" | "))
@@ -132,7 +132,7 @@ fn table(servers: &[Server], tried: &Path) -> String {
     for operation in OPERATIONS {
         let note = |server: &Server| -> PathBuf { tried.join(server.name).join(operation) };
         let cell =
-            |server| fs::read_to_string(note(server)).unwrap_or_else(|_| "not tried, or failed".to_owned());
+            |server| fs::read_to_string(note(server)).unwrap_or_else(|_| "not tested, or failed".to_owned());
         text += &row(operation, &mut servers.iter().map(cell));
     }
     text

@@ -9,14 +9,14 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// What a developer may say beside words for the runner.
+/// Flags of `cargo xtask test`; other arguments go to the test runner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Flag {
-    /// Skip what takes long: whole systems and networks of real size.
+    /// Skip end-to-end tests and large networks.
     Quick,
-    /// Fail where the tests that need a GPU cannot run.
+    /// Fail if the GPU tests cannot run.
     Gpu,
-    /// Only what the last run of all tests skipped; fail where something stays skipped that `.ci/may-skip` does not name.
+    /// Run only the tests that the last full run skipped; fail if a test stays skipped that `.ci/may-skip` does not list.
     Skipped,
 }
 
@@ -31,7 +31,7 @@ impl Flag {
     }
 }
 
-/// Sets up ONNX Runtime and the Python packages, then runs every test whose needs are met; ends with what is skipped, and with what brings it.
+/// Sets up ONNX Runtime and the Python packages, runs every test whose needs are met, and reports the skipped tests and how to enable them.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let flags: Vec<Flag> = arguments.iter().filter_map(|word| Flag::parse(word)).collect();
     let words: Vec<&String> = arguments
@@ -71,19 +71,19 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     ran.map(drop)
 }
 
-/// What tests run with.
+/// The environment of the tests.
 pub(crate) struct Environment {
     /// ONNX Runtime.
     pub(crate) library: PathBuf,
-    /// The `PATH`, with the Python that has the tests' packages.
+    /// A `PATH` whose Python has the packages of the tests.
     pub(crate) path: OsString,
 }
 
-/// Which needs are met.
+/// The needs that this machine meets and does not meet.
 struct Needs {
-    /// The modules of those that are not.
+    /// The modules of unmet needs.
     unmet: Vec<&'static str>,
-    /// The variables that name interpreters, of those that are.
+    /// The environment variables for Python interpreters of met needs.
     pythons: Vec<(&'static str, PathBuf)>,
 }
 
@@ -107,7 +107,7 @@ fn needs(quick: bool, words: &[&String]) -> Result<Needs> {
         match python {
             Ok(python) => pythons.push((variable, python)),
             Err(why) => {
-                eprintln!("skipping the tests in modules `{module}`: {why}");
+                eprintln!("skipping tests in modules `{module}`: {why}");
                 unmet.push(module);
             }
         }
@@ -115,8 +115,8 @@ fn needs(quick: bool, words: &[&String]) -> Result<Needs> {
     Ok(Needs { unmet, pythons })
 }
 
-/// Runs the tests that need a GPU, where there is one.
-fn on_gpu(words: &[&String], environment: &Environment) -> Result<gpu::Outcome> {
+/// Runs the GPU tests if the machine has a GPU.
+fn on_gpu(words: &[&String], environment: &Environment) -> Result<gpu::GpuTests> {
     Ok(match gpu::probe() {
         Ok(library) => {
             let environment = Environment {
@@ -130,34 +130,34 @@ fn on_gpu(words: &[&String], environment: &Environment) -> Result<gpu::Outcome> 
     })
 }
 
-/// The interpreter that has the wheel, which is built where all tests are run or one of it is named; else why there is none.
+/// The Python interpreter with the wheel, or why there is none. The wheel is built for a full run, or if its tests are selected.
 fn wheel(quick: bool, words: &[&String]) -> Result<Result<PathBuf, String>> {
-    let asked = words.iter().any(|word| word.contains("wheel"));
-    if quick || !(asked || words.is_empty()) {
-        let when = "the wheel is built where all tests are run, or `wheel` is asked for";
+    let is_selected = words.iter().any(|word| word.contains("wheel"));
+    if quick || !(is_selected || words.is_empty()) {
+        let when = "the wheel is built only for a full run, or if `wheel` is selected";
         return Ok(Err(when.to_owned()));
     }
     Ok(wheel::installed(false)?.map(|installed| installed.python))
 }
 
-/// Packages that `--quick` leaves out beside networks of real size: whole systems.
-const WHOLE: [&str; 2] = ["frostline-e2e", "frostline-isolation"];
+/// The end-to-end packages that `--quick` excludes.
+const END_TO_END: [&str; 2] = ["frostline-e2e", "frostline-isolation"];
 
 /// Which tests run.
 pub(crate) enum Selection {
-    /// All that are not ignored and not in these modules; `within` only those in these; `quick` without whole systems.
+    /// All tests that are not ignored, except those in modules `without`; `within` restricts the modules; `quick` excludes [`END_TO_END`].
     Usual {
         without: Vec<&'static str>,
         within: Option<Vec<String>>,
         quick: bool,
     },
-    /// Those that need a GPU, which are ignored otherwise.
+    /// The GPU tests, which carry `#[ignore]`.
     Gpu,
-    /// Those that need a real store, on these.
+    /// The tests of real stores, on these servers.
     Stores(Vec<&'static str>),
 }
 
-/// Nextest where it is installed, else cargo's own runner, with `words` of the caller's.
+/// Nextest if it is installed, else cargo's own runner; `words` are passed to it.
 pub(crate) fn runner(
     selection: &Selection,
     words: &[&String],
@@ -170,7 +170,7 @@ pub(crate) fn runner(
     };
     command.env("ORT_DYLIB_PATH", &environment.library);
     command.env("PATH", &environment.path);
-    // What earlier runs kept is not to decide what this one does; a test of kept rows says where.
+    // Features cached by earlier runs must not affect this one; tests of the feature cache set their own folder.
     command.env("FROSTLINE_FEATURE_CACHE", "off");
     if needs::built_guests().is_dir() {
         command.env("FROSTLINE_GUESTS_DIR", needs::built_guests());
@@ -180,7 +180,7 @@ pub(crate) fn runner(
 
 fn nextest(selection: &Selection, words: &[&String]) -> Command {
     let mut command = cargo();
-    // Some tests wait, for a host to be given up or a certificate to be read again: others run meanwhile.
+    // Some tests only wait (for a host to time out, for a certificate to reload), so more tests than cores run at once.
     let threads = std::thread::available_parallelism().map_or(1, usize::from) + 2;
     command
         .args(["nextest", "run", "--workspace"])
@@ -195,8 +195,8 @@ fn nextest(selection: &Selection, words: &[&String]) -> Command {
         } => {
             filters.extend((!without.is_empty()).then(|| format!("not {}", inside(&without.join("|")))));
             filters.extend(within.as_ref().map(|modules| inside(&modules.join("|"))));
-            let whole = WHOLE.iter().filter(|_| *quick);
-            filters.extend(whole.map(|package| format!("not package({package})")));
+            let end_to_end = END_TO_END.iter().filter(|_| *quick);
+            filters.extend(end_to_end.map(|package| format!("not package({package})")));
         }
         Selection::Gpu => {
             command.args(["--run-ignored", "only", "--no-tests", "pass"]);
@@ -222,8 +222,8 @@ fn cargo_test(selection: &Selection, words: &[&String]) -> Command {
             within,
             quick,
         } => {
-            let whole = WHOLE.iter().filter(|_| *quick);
-            command.args(whole.flat_map(|package| ["--exclude", package]));
+            let end_to_end = END_TO_END.iter().filter(|_| *quick);
+            command.args(end_to_end.flat_map(|package| ["--exclude", package]));
             let skips = without
                 .iter()
                 .flat_map(|module| ["--skip".to_owned(), format!("{module}::")]);

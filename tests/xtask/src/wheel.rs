@@ -7,10 +7,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the wheel is built and tested with.
+/// The packages that build and test the wheel.
 const REQUIREMENTS: &str = "runtime/python/tests/requirements.txt";
 
-/// The environment below the build folder that has it.
+/// The virtual environment in the build folder.
 const ENVIRONMENT: &str = "wheel";
 
 /// `cargo xtask wheel [--release]`: builds the wheel and prints where it is.
@@ -19,25 +19,25 @@ pub(crate) fn run_command(arguments: &[String]) -> Result<()> {
     let release = match words.as_slice() {
         [] => false,
         ["--release"] => true,
-        _ => bail!("wheel takes --release or nothing"),
+        _ => bail!("unknown arguments; usage: cargo xtask wheel [--release]"),
     };
     println!("{}", build(release)?.display());
     Ok(())
 }
 
-/// A wheel that was installed.
+/// An installed wheel.
 pub(crate) struct Installed {
     /// The wheel.
     pub(crate) file: PathBuf,
-    /// The interpreter of an environment that has it and what it needs.
+    /// The interpreter of its environment.
     pub(crate) python: PathBuf,
 }
 
-/// Builds the wheel and installs it; or says why no environment for it can be made here.
+/// Builds and installs the wheel, or returns why its environment cannot be created.
 pub(crate) fn installed(release: bool) -> Result<Result<Installed, String>> {
     if let Err(error) = python::ensure(REQUIREMENTS, ENVIRONMENT) {
         return Ok(Err(format!(
-            "what the wheel needs cannot be installed here: {error:#}"
+            "cannot install the requirements of the wheel: {error:#}"
         )));
     }
     let file = build(release)?;
@@ -49,22 +49,22 @@ pub(crate) fn installed(release: bool) -> Result<Result<Installed, String>> {
     Ok(Ok(Installed { file, python }))
 }
 
-/// The interpreter of an environment with PyTorch in which the wheel that was built last is installed too; or why there is none.
+/// Installs the wheel built last in the environment with PyTorch and returns its interpreter, or why there is none.
 pub(crate) fn with_trainers() -> Result<Result<PathBuf, String>> {
     let interpreter = target().join("torch/bin/python");
     let needs = ["-c", "import onnx, onnxscript, torch, torchvision"];
-    let found = Command::new(&interpreter).args(needs).output();
-    if !found.is_ok_and(|output| output.status.success()) {
-        let how = "python3 tests/bench/peers/setup_torch.py --trainers installs it";
+    let check = Command::new(&interpreter).args(needs).output();
+    if !check.is_ok_and(|output| output.status.success()) {
+        let how = "run python3 tests/bench/peers/setup_torch.py --trainers";
         return Ok(Err(format!(
-            "PyTorch with torchvision and onnx is not below the build folder; {how}"
+            "PyTorch with torchvision and onnx is not installed in the build folder; {how}"
         )));
     }
     let wheels = fs::read_dir(target().join("wheels"))?.flatten();
     let wheel = wheels
         .map(|entry| entry.path())
         .next()
-        .context("no wheel was built")?;
+        .context("no wheel in target/wheels")?;
     run(python::pip(&["--python"])
         .arg(&interpreter)
         .args(["install", "--no-deps", "--no-index", "--force-reinstall"])
@@ -78,7 +78,7 @@ fn build(release: bool) -> Result<PathBuf> {
     let scripts = package.join("wheel.data/scripts");
     fs::create_dir_all(&scripts).with_context(|| format!("cannot create {}", scripts.display()))?;
     let program = program(release)?;
-    place(&program, &scripts.join("frostline"))?;
+    copy_stripped(&program, &scripts.join("frostline"))?;
     let wheels = target().join("wheels");
     let _ = fs::remove_dir_all(&wheels);
     let mut maturin = Command::new(target().join(ENVIRONMENT).join("bin/maturin"));
@@ -88,12 +88,12 @@ fn build(release: bool) -> Result<PathBuf> {
     if release {
         maturin.arg("--release");
     } else {
-        // For this machine alone: nothing is asked of the libraries it is linked with.
+        // For this machine only, so any linked libraries will do.
         maturin.args(["--compatibility", "linux"]);
     }
     run(&mut maturin)?;
     let mut built = fs::read_dir(&wheels)?.flatten().map(|entry| entry.path());
-    built.next().context("maturin left no wheel")
+    built.next().context("maturin built no wheel")
 }
 
 /// The command. Unoptimised, it is the one the tests use.
@@ -105,8 +105,8 @@ fn program(release: bool) -> Result<PathBuf> {
     Ok(target().join("release/frostline"))
 }
 
-/// Copies a program without its symbols, which are two thirds of it, where they can be left out.
-fn place(program: &Path, to: &Path) -> Result<()> {
+/// Copies a program, stripped of its symbols (two thirds of its size) if `strip` is available.
+fn copy_stripped(program: &Path, to: &Path) -> Result<()> {
     let stripped = Command::new("strip").arg("-o").args([to, program]).status();
     if !stripped.is_ok_and(|status| status.success()) {
         fs::copy(program, to).with_context(|| format!("cannot write {}", to.display()))?;

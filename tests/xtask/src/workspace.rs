@@ -28,18 +28,18 @@ pub(crate) fn cargo() -> Command {
 
 /// Whether `cargo <name>` is installed.
 pub(crate) fn has_cargo_command(name: &str) -> bool {
-    let found = cargo().args([name, "--version"]).output();
-    found.is_ok_and(|output| output.status.success())
+    let version = cargo().args([name, "--version"]).output();
+    version.is_ok_and(|output| output.status.success())
 }
 
-/// Builds one of our programs as the tests need it and returns its path. Without `--workspace` cargo would choose other features and
-/// compile what it depends on once more.
+/// Builds one of our programs as the tests need it and returns its path. Without `--workspace` cargo would select other features and
+/// compile the dependencies again.
 pub(crate) fn program(name: &str) -> Result<PathBuf> {
     run(cargo().args(["build", "--workspace", "--bin", name]))?;
     Ok(target().join("debug").join(name))
 }
 
-/// Runs a command to its end, its output shown.
+/// Runs a command to its end; its output is inherited.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let shown = show(command);
     let status = command
@@ -64,7 +64,7 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
             String::from_utf8_lossy(&output.stderr).trim()
         );
     }
-    String::from_utf8(output.stdout).with_context(|| format!("`{shown}` printed no text"))
+    String::from_utf8(output.stdout).with_context(|| format!("`{shown}` printed text that is not UTF-8"))
 }
 
 /// A command as one would type it.

@@ -89,7 +89,7 @@ async fn lists_by_the_thousand(server: &RealStore) {
             .is_empty()
     );
     let came = format!("{THOUSANDS} keys in 3 pages");
-    server.tried("listed by the thousand", &came).unwrap();
+    server.record("listed by the thousand", &came).unwrap();
 }
 
 async fn reads_whole_and_by_range(server: &RealStore) {
@@ -124,7 +124,7 @@ async fn reads_whole_and_by_range(server: &RealStore) {
     let gone = store.read("not there.jpg").await.unwrap_err();
     assert!(gone.is_not_found(), "{gone}");
     server
-        .tried(
+        .record(
             "read whole and by range",
             "also past the end and of an empty object",
         )
@@ -197,7 +197,7 @@ async fn takes_keys_literally(server: &RealStore) {
             keys.len()
         ),
     };
-    server.tried("odd keys", &came).unwrap();
+    server.record("odd keys", &came).unwrap();
 }
 
 async fn tells_what_was_replaced(server: &RealStore) {
@@ -223,7 +223,7 @@ async fn tells_what_was_replaced(server: &RealStore) {
         store.read_sample(&again[0].sample, LARGEST_READ).await.unwrap(),
         "other"
     );
-    server.tried("replaced since listed", "told, and named").unwrap();
+    server.record("replaced since listed", "told, and named").unwrap();
 }
 
 async fn creates_only_once(server: &RealStore) {
@@ -254,7 +254,7 @@ async fn creates_only_once(server: &RealStore) {
     } else {
         "it answers 501".to_owned()
     };
-    server.tried("created only once", &came).unwrap();
+    server.record("created only once", &came).unwrap();
 }
 
 async fn deletes(server: &RealStore) {
@@ -267,13 +267,13 @@ async fn deletes(server: &RealStore) {
         assert!(error.is_not_found(), "{error}");
     }
     assert_eq!(store.list(None, 10).await.unwrap().objects.len(), 1);
-    server.tried("deleted", "also what is not there").unwrap();
+    server.record("deleted", "also what is not there").unwrap();
 }
 
 async fn refuses_wrong_credentials(server: &RealStore) {
     let Some(settings) = server.wrong_settings() else {
         server
-            .tried("wrong credentials", "not tried: it takes any")
+            .record("wrong credentials", "not tried: it takes any")
             .unwrap();
         return;
     };
@@ -304,7 +304,7 @@ async fn refuses_wrong_credentials(server: &RealStore) {
         );
     }
     server
-        .tried("wrong credentials", "refused; the error names the setting")
+        .record("wrong credentials", "refused; the error names the setting")
         .unwrap();
 }
 
@@ -330,5 +330,5 @@ async fn names_a_bucket_that_is_not_there(server: &RealStore) {
     } else {
         "named"
     };
-    server.tried("no such bucket", came).unwrap();
+    server.record("no such bucket", came).unwrap();
 }

@@ -73,7 +73,7 @@ async fn a_trainer_measures_itself_once() {
                 },
                 ..Views::default()
             }
-            .of(1),
+            .for_epoch(1),
             ..task()
         },
         TrainerTask {

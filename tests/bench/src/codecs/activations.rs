@@ -39,7 +39,7 @@ pub(super) fn each_cut(
     let model = Model::read(file)?;
     let described = model.network()?;
     let &[3, height, width] = described.input.shape.dims() else {
-        bail!("{} takes no image", file.display());
+        bail!("the input of {} is not an image", file.display());
     };
     let spec = PixelSpec::imagenet(u32::try_from(height)?, u32::try_from(width)?);
     let pixels = pixels(&photos.part("validation"), count, &spec)?;

@@ -151,7 +151,7 @@ pub(super) async fn read(url: &str) -> Result<f64> {
         // The last member of the answer, where there is one: ..],"next":"<key>"}
         let tail = page.len().saturating_sub(100);
         let tail =
-            std::str::from_utf8(page.get(tail..).unwrap_or_default()).context("a page that is no text")?;
+            std::str::from_utf8(page.get(tail..).unwrap_or_default()).context("a page is not UTF-8")?;
         let Some((_, next)) = tail.split_once("\"next\":\"") else {
             return Ok(started.elapsed().as_secs_f64());
         };

@@ -1,4 +1,4 @@
-//! How long it takes to decide what a lane runs next while a thousand batches wait.
+//! Scheduling: time of a decision with a thousand queued batches.
 
 use crate::report::{Report, median, quantile};
 use anyhow::{Result, ensure};
@@ -7,7 +7,7 @@ use frostline_tensor::RunTerms;
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
-/// Batches that wait at any time, of so many tenants, for so many stages.
+/// Queued batches, their tenants and their stages.
 const WAITING: u64 = 1000;
 const TENANTS: u64 = 50;
 const STAGES: u64 = 7;
@@ -22,7 +22,7 @@ const ROOM: u64 = 4096 * MIB;
 pub(super) fn run(report: &mut Report) -> Result<()> {
     let micros = decisions()?;
     let (half, most) = (median(&micros), quantile(&micros, 0.99));
-    println!("{WAITING} batches wait: decided in {half:.1} us in the median, {most:.1} us for 99 of 100");
+    println!("decision with {WAITING} queued batches: median {half:.1} us, p99 {most:.1} us");
     report.set("grant_decision_us_1000", half);
     report.set("grant_decision_us_1000_p99", most);
     Ok(())
@@ -59,7 +59,7 @@ fn decisions() -> Result<Vec<f64>> {
                 ensure!(device.len() as u64 == WAITING, "lane {lane} lost a batch");
             }
             Decision::Close { lane, .. } => device.closed(lane, held.get(lane).copied()),
-            other => anyhow::bail!("nothing runs though {WAITING} batches wait: {other:?}"),
+            other => anyhow::bail!("no batch runs although {WAITING} are queued: {other:?}"),
         }
     }
     Ok(micros)

@@ -1,4 +1,4 @@
-//! The same path on a GPU, where there is one.
+//! The same path on a GPU, if there is one.
 
 use super::path::measure;
 use crate::report::Report;
@@ -12,7 +12,7 @@ const GPU: Device = Device::Cuda(0);
 const ROUNDS: usize = 5;
 
 pub(super) async fn run(report: &mut Report) -> Result<()> {
-    let (said, ratio) = match missing()? {
+    let (status, ratio) = match missing()? {
         Some(reason) => (format!("not run: {reason}"), Value::Null),
         None => {
             let [ratio, _] = measure(report, NETWORK, GPU, ROUNDS).await?;
@@ -22,13 +22,13 @@ pub(super) async fn run(report: &mut Report) -> Result<()> {
             )
         }
     };
-    println!("GPU: {said}\n");
-    report.set("gpu", said);
+    println!("GPU: {status}\n");
+    report.set("gpu", status);
     report.set("gpu_ratio_vs_bare_loop", ratio);
     Ok(())
 }
 
-/// Why no session can be opened there.
+/// Why no session can be opened on a GPU.
 fn missing() -> Result<Option<String>> {
     let options = SessionOptions {
         device: GPU,

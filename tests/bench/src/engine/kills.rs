@@ -1,4 +1,4 @@
-//! Lanes that are killed again and again while tenants work: does anything get lost or come out wrong, and when is a lane back?
+//! Lanes killed repeatedly under load: lost or wrong answers, and the time until a lane serves again.
 
 use crate::fleet::load::Job;
 use crate::fleet::{Fleet, Setting, Tenant};
@@ -12,44 +12,47 @@ use tokio::time::sleep;
 pub(super) const BUDGET: u64 = 4 << 30;
 const NETWORK: &str = "resnet18";
 
-/// Between two kills.
+/// The interval of kills.
 const EVERY: Duration = Duration::from_secs(2);
 
 /// Images of a batch.
 const IMAGES: usize = 32;
 
-/// How far a value may be from what it was before anybody was killed, as a part of the largest: other batches may round otherwise.
+/// The tolerance of values relative to the largest: other batch sizes may round differently.
 const TOLERANCE: f32 = 1e-4;
 
-/// Kills after which the time until the next answer is taken.
+/// Kills for which the time to the next answer is measured.
 const KILLS: usize = 5;
 
 pub(super) async fn run(report: &mut Report) -> Result<()> {
     let span = Duration::from_secs(if report.quick() { 12 } else { 60 });
-    let fleet = Fleet::start(&Setting::of(BUDGET), &report.photos()).await?;
+    let fleet = Fleet::start(&Setting::with_budget(BUDGET), &report.photos()).await?;
     let (subject, tenant) = (fleet.offer(NETWORK)?, fleet.tenant("killed", 1).await?);
     let job = Job::usual(&tenant, &subject);
     let expected = fleet.batch(&job, IMAGES).await?;
-    let (kills, seen) = tokio::join!(killing(&fleet, span), asking(&fleet, &job, &expected, span));
-    let (kills, seen) = (kills?, seen?);
-    println!(
-        "{kills} lanes killed in {} s: {} images right, {} lost, {} wrong",
-        span.as_secs(),
-        seen.right,
-        seen.lost,
-        seen.wrong
+    let (kills, checked) = tokio::join!(
+        killing(&fleet, span),
+        check_answers(&fleet, &job, &expected, span)
     );
-    if let Some(words) = &seen.failure {
-        println!("    {words}");
+    let (kills, checked) = (kills?, checked?);
+    println!(
+        "{kills} lanes killed in {} s: {} images correct, {} lost, {} wrong",
+        span.as_secs(),
+        checked.right,
+        checked.lost,
+        checked.wrong
+    );
+    if let Some(error) = &checked.failure {
+        println!("    {error}");
     }
     report.set("kills", kills);
-    report.set("lost_after_kills", seen.lost);
-    report.set("wrong_after_kills", seen.wrong);
+    report.set("lost_after_kills", checked.lost);
+    report.set("wrong_after_kills", checked.wrong);
     drop(fleet);
     back(report).await
 }
 
-/// Kills the lanes in turn; how often.
+/// Kills the lanes in turn and returns the number of kills.
 async fn killing(fleet: &Fleet, span: Duration) -> Result<usize> {
     let end = Instant::now() + span;
     let mut kills = 0;
@@ -74,36 +77,36 @@ fn kill(process: u32) -> Result<()> {
     Ok(())
 }
 
-/// What came.
+/// The checked answers.
 #[derive(Default)]
-struct Seen {
+struct Checked {
     right: usize,
     lost: usize,
     wrong: usize,
-    /// The last of what was lost.
+    /// The last error.
     failure: Option<String>,
 }
 
-/// Asks for the same batch again and again.
-async fn asking(fleet: &Fleet, job: &Job<'_>, expected: &Tensor, span: Duration) -> Result<Seen> {
-    let (end, mut seen) = (Instant::now() + span, Seen::default());
+/// Requests the same batch repeatedly and checks the answers.
+async fn check_answers(fleet: &Fleet, job: &Job<'_>, expected: &Tensor, span: Duration) -> Result<Checked> {
+    let (end, mut checked) = (Instant::now() + span, Checked::default());
     while Instant::now() < end {
         match fleet.batch(job, IMAGES).await {
             Ok(rows) => {
                 let wrong = different(expected, &rows)?;
-                seen.wrong += wrong;
-                seen.right += IMAGES - wrong;
+                checked.wrong += wrong;
+                checked.right += IMAGES - wrong;
             }
             Err(error) => {
-                seen.lost += IMAGES;
-                seen.failure = Some(format!("{error:#}"));
+                checked.lost += IMAGES;
+                checked.failure = Some(format!("{error:#}"));
             }
         }
     }
-    Ok(seen)
+    Ok(checked)
 }
 
-/// Rows that are not what they were.
+/// The number of rows that differ.
 fn different(expected: &Tensor, rows: &Tensor) -> Result<usize> {
     let (expected, rows) = (values(expected)?, values(rows)?);
     let largest = expected
@@ -121,15 +124,15 @@ fn different(expected: &Tensor, rows: &Tensor) -> Result<usize> {
 fn values(tensor: &Tensor) -> Result<&[f32]> {
     match tensor.data() {
         Data::F32(values) => Ok(values),
-        _ => bail!("activations that are no f32"),
+        _ => bail!("activations are not f32"),
     }
 }
 
-/// A host's only lane is killed while one image after the other is asked for: until the next is there.
+/// Kills a host's only lane during sequential requests and measures the time to the next answer.
 async fn back(report: &mut Report) -> Result<()> {
     let setting = Setting {
         lanes: 1,
-        ..Setting::of(BUDGET)
+        ..Setting::with_budget(BUDGET)
     };
     let fleet = Fleet::start(&setting, &report.photos()).await?;
     let subject = fleet.offer(NETWORK)?;
@@ -146,9 +149,7 @@ async fn back(report: &mut Report) -> Result<()> {
         milliseconds.push(killed.elapsed().as_secs_f64() * 1e3);
     }
     let back = median(&milliseconds);
-    println!(
-        "a host's only lane killed: the next image after {back:.0} ms, in the median of {milliseconds:.0?}\n"
-    );
+    println!("a host's only lane killed: next image after {back:.0} ms (median of {milliseconds:.0?})\n");
     report.set("serve_again_ms", back);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The memory that lanes may take is halved while a tenant works: runs have to become smaller, and nobody may notice.
+//! The memory limit of lanes is halved under load: engine batches must shrink, and no job may fail.
 
 use super::kills::BUDGET;
 use crate::fleet::load::Job;
@@ -19,16 +19,16 @@ const SPAN: Duration = Duration::from_secs(9);
 /// Halvings at most: what was largest when the lanes were looked at may have been a trial that the host does not repeat.
 const HALVINGS: usize = 6;
 
-/// Requests at once: work for all lanes.
+/// Concurrent requests: work for all lanes.
 const OPEN: usize = 8;
 const IMAGES: usize = 64;
 
 /// Jobs that follow each other then: a model in quarantine would fail the later ones.
 const ROUNDS: usize = 3;
-const PATIENCE: Duration = Duration::from_secs(300);
+const JOB_TIMEOUT: Duration = Duration::from_secs(300);
 
 pub(super) async fn run(report: &mut Report) -> Result<()> {
-    let fleet = Fleet::start(&Setting::of(BUDGET), &report.photos()).await?;
+    let fleet = Fleet::start(&Setting::with_budget(BUDGET), &report.photos()).await?;
     let (subject, tenant) = (fleet.offer(NETWORK)?, fleet.tenant("halved", 1).await?);
     // Batches that the host may divide and that are too large for half of the memory.
     let job = Job {
@@ -47,16 +47,14 @@ pub(super) async fn run(report: &mut Report) -> Result<()> {
         }
     }
     for _ in 0..ROUNDS {
-        failed.extend(fleet.crowd(jobs, IMAGES, PATIENCE).await);
+        failed.extend(fleet.crowd(jobs, IMAGES, JOB_TIMEOUT).await);
     }
-    for words in &failed {
-        println!("    {words}");
+    for error in &failed {
+        println!("    {error}");
     }
-    println!(
-        "memory of lanes halved {halvings} times under load: no longer than {gap:.1} s without an answer"
-    );
+    println!("memory of lanes halved {halvings} times under load: longest gap between answers {gap:.1} s");
     report.set("oom_longest_gap_s", gap);
-    tell(report, &fleet.metrics()?, &failed);
+    report_failures(report, &fleet.metrics()?, &failed);
     Ok(())
 }
 
@@ -66,13 +64,13 @@ fn lacked(metrics: &Metrics) -> bool {
         .is_some_and(|runs| runs > 0.0)
 }
 
-fn tell(report: &mut Report, metrics: &Metrics, failed: &[String]) {
+fn report_failures(report: &mut Report, metrics: &Metrics, failed: &[String]) {
     let (retried, quarantined) = (
         metrics.value("lane_out_of_memory_total"),
         metrics.value("lane_quarantines_total"),
     );
     println!(
-        "    {} runs repeated with fewer rows, {} jobs failed, {} models in quarantine\n",
+        "    {} engine batches retried with fewer samples, {} jobs failed, {} models quarantined\n",
         shown(retried),
         failed.len(),
         shown(quarantined)
@@ -94,14 +92,14 @@ impl Extent {
     /// Lets the process have half of what runs took of it beyond what it has without one.
     fn halve(self) -> Result<()> {
         let limit = u64::midpoint(self.least, self.most);
-        let words = [
+        let error = [
             format!("--pid={}", self.process),
             format!("--data={limit}:{limit}"),
         ];
         let output = Command::new("prlimit")
-            .args(words)
+            .args(error)
             .output()
-            .context("prlimit, of util-linux, cannot be started")?;
+            .context("cannot start prlimit (util-linux)")?;
         if !output.status.success() {
             bail!("prlimit: {}", String::from_utf8_lossy(&output.stderr));
         }
@@ -109,7 +107,7 @@ impl Extent {
     }
 }
 
-/// Halves what lanes have, once their sessions are open and they were seen at work.
+/// Halves the limit of lanes after their usage was measured.
 async fn halve(fleet: &Fleet) -> Result<()> {
     sleep(SPAN / 3).await;
     let seen = extents(fleet).await;
@@ -118,7 +116,7 @@ async fn halve(fleet: &Fleet) -> Result<()> {
     worked.into_iter().try_for_each(Extent::halve)
 }
 
-/// Looks at the lanes for a third of the span.
+/// Samples the lanes for a third of the span.
 async fn extents(fleet: &Fleet) -> Vec<Extent> {
     let every = Duration::from_millis(5);
     let mut extents: Vec<Extent> = fleet

@@ -1,5 +1,5 @@
-//! The engine behind a host: what the whole path keeps of a bare loop's rate, what is lost when lanes are killed or their memory is
-//! halved under load, how fast it is decided what runs next, and the same path on a GPU where there is one.
+//! The engine behind a host: the rate of the whole path against a bare loop, the effect of killed lanes and of halved memory under load,
+//! the time of a scheduling decision, and the same path on a GPU if there is one.
 
 mod decision;
 mod gpu;

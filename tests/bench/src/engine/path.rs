@@ -37,7 +37,7 @@ pub(super) async fn run(report: &mut Report) -> Result<()> {
     }
     let [full, child] = ratios.map(|ratios| geometric_mean(&ratios));
     println!(
-        "the full path has {full:.3} of the bare loop's rate, lanes in children {child:.3} of the others'\n"
+        "the full path reaches {full:.3} of the bare loop's rate; lanes in child processes {child:.3} of lanes in process\n"
     );
     report.set("ratio_vs_bare_loop", full);
     report.set("ratio_child_vs_inprocess", child);
@@ -48,7 +48,7 @@ pub(super) async fn run(report: &mut Report) -> Result<()> {
 pub(super) async fn measure(report: &Report, name: &str, device: Device, rounds: usize) -> Result<[f64; 2]> {
     let freeze = Grid::read()?.network(name)?.freeze.clone();
     let mut rig = Rig::start(name, &freeze, device, &report.photos()).await?;
-    rig.keep(PHOTOS);
+    rig.use_photos(PHOTOS);
     let mut bare = rig.bare()?;
     println!("{}", rig.describe());
     let best = best(&mut bare, &BATCHES)?;
@@ -56,7 +56,7 @@ pub(super) async fn measure(report: &Report, name: &str, device: Device, rounds:
     for round in 0..WARM + rounds {
         let [alone, serve, lanes, here] = turns(&rig, &mut bare, best, round % 2 == 1).await?;
         println!(
-            "    bare loop at {best}: {alone:.1} images/s; host {serve:.1}; lanes in children {lanes:.1}, here {here:.1}"
+            "    bare loop at {best}: {alone:.1} images/s; host {serve:.1}; lanes in child processes {lanes:.1}, in process {here:.1}"
         );
         if round >= WARM {
             full.push(serve / alone);

@@ -1,4 +1,4 @@
-//! Tenants at work: one batch each, or batch after batch for some time.
+//! Load of tenants: one batch each, or continuous batches for some time.
 
 use super::{Fleet, Subject, Tenant};
 use anyhow::{Context, Result};
@@ -10,7 +10,7 @@ use futures::future::{join_all, try_join_all};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What a tenant asks for.
+/// The requests of a tenant.
 #[derive(Clone)]
 pub(crate) struct Job<'a> {
     pub(crate) tenant: &'a Tenant,
@@ -18,12 +18,12 @@ pub(crate) struct Job<'a> {
     pub(crate) terms: Terms,
     /// Samples of a request.
     pub(crate) request: usize,
-    /// Requests at once.
+    /// Concurrent requests.
     pub(crate) open: usize,
 }
 
 impl<'a> Job<'a> {
-    /// As a trainer asks: three requests of 16 samples at once.
+    /// The requests of a trainer: three concurrent ones of 16 samples.
     pub(crate) fn usual(tenant: &'a Tenant, subject: &'a Subject) -> Self {
         Self {
             tenant,
@@ -35,13 +35,13 @@ impl<'a> Job<'a> {
     }
 }
 
-/// What a tenant had in some time.
+/// What a tenant was served in a span.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Served {
     pub(crate) images: usize,
     /// Until the last of them.
     pub(crate) images_per_second: f64,
-    /// The longest time, in seconds, in which nothing of what it waited for came.
+    /// The longest gap between answers, in seconds.
     pub(crate) longest_gap: f64,
 }
 
@@ -74,7 +74,7 @@ impl Fleet {
     /// One batch of `images` for the job.
     ///
     /// # Errors
-    /// The client's, once it has given up, or when a row failed.
+    /// The client's, or a failed row.
     pub(crate) async fn batch(&self, job: &Job<'_>, images: usize) -> Result<Tensor> {
         let fetcher = Tenant::fetcher(job.open)?;
         self.rows(&fetcher, job, 0, images).await
@@ -89,7 +89,7 @@ impl Fleet {
         }
     }
 
-    /// One batch of `images` for each job, all at once: what went wrong, by tenant. Who has not got its batch after `patience` failed.
+    /// One batch of `images` per job, concurrently: the errors by tenant. A batch that takes longer than `patience` has failed.
     pub(crate) async fn crowd(&self, jobs: &[Job<'_>], images: usize, patience: Duration) -> Vec<String> {
         let runs = jobs.iter().map(|job| async move {
             let failed = match tokio::time::timeout(patience, self.batch(job, images)).await {
@@ -101,13 +101,13 @@ impl Fleet {
         join_all(runs).await.into_iter().flatten().collect()
     }
 
-    /// What each job gets while all of them ask for more and more, for `span`; each has had its first request answered before.
+    /// What each job is served under continuous load of all, for `span`, after each job's first request was answered.
     pub(crate) async fn serve(&self, jobs: &[Job<'_>], span: Duration) -> Result<Vec<Served>> {
         self.warm(jobs).await?;
         self.load(jobs, span).await
     }
 
-    /// Has one request of each job answered: networks are prepared and sessions opened. Who is done has nothing to do until the last is.
+    /// Runs one request of each job, so that networks are prepared and sessions open.
     pub(super) async fn warm(&self, jobs: &[Job<'_>]) -> Result<()> {
         let warm = jobs.iter().map(|job| self.batch(job, job.request));
         let warm = try_join_all(warm).await;
@@ -115,7 +115,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// What each job gets while all of them ask for more and more, for `span`.
+    /// What each job is served under continuous load of all, for `span`.
     pub(super) async fn load(&self, jobs: &[Job<'_>], span: Duration) -> Result<Vec<Served>> {
         let begin = Instant::now();
         let works = jobs.iter().map(|job| async move {
@@ -127,7 +127,7 @@ impl Fleet {
         try_join_all(works).await
     }
 
-    /// Asks for request after request until `end`; what is on its way then is given up, unless it is the first. First requests are of all sizes:
+    /// Asks for request after request until `end`; a request in flight then is cancelled, unless it is the first. First requests are of all sizes:
     /// as the host serves those of a tenant alike, they would else all end at once, and nothing of it would wait for the lanes for a moment.
     async fn stream(&self, job: &Job<'_>, number: usize, end: Instant) -> Result<Ends> {
         let fetcher = Tenant::fetcher(1)?;
@@ -149,7 +149,7 @@ impl Fleet {
     }
 }
 
-/// The rate until the last answer, so that what was given up at the end does not count as time of nothing.
+/// The rate until the last answer, so that cancelled requests do not count as idle time.
 fn summary(begin: Instant, ends: &Ends) -> Served {
     let images: usize = ends.iter().map(|(_, images)| images).sum();
     let (mut before, mut longest) = (begin, Duration::ZERO);

@@ -1,33 +1,33 @@
-//! What the host tells of its lanes while tenants are at work: what they did, and whether they could have done more.
+//! Metrics of a host's lanes under load: their work, and whether they had queued work at all times.
 
 use super::load::Job;
 use super::{Fleet, Metrics, Tenant};
 use anyhow::{Context, Result, bail};
 use std::time::{Duration, Instant};
 
-/// Before anything counts: requests are on their way.
+/// Warm-up until requests are in flight.
 const BEGIN: Duration = Duration::from_millis(500);
 
-/// Between two looks.
+/// Sampling interval.
 const EVERY: Duration = Duration::from_millis(50);
 
-/// A job that asks for longer than anybody looks.
+/// The duration of a job that outlasts every measurement.
 const FOREVER: Duration = Duration::from_secs(3600);
 
-/// What tenants had of the device while work of all of them waited for it.
+/// Device time of tenants that always have queued work.
 #[derive(Debug, Default)]
 pub(crate) struct Had {
-    /// Of the device, by tenant.
+    /// Device seconds by tenant.
     pub(crate) seconds: Vec<f64>,
-    /// Of all looks those at which nothing of a tenant waited, by tenant.
+    /// Samples at which a tenant had nothing queued, by tenant.
     pub(crate) without: Vec<f64>,
 }
 
-/// What lanes have done so far.
+/// The work of lanes so far.
 struct Done {
     rows: f64,
     runs: f64,
-    /// Time of the runs that ended, and of these and those on their way.
+    /// Device time of finished engine batches, and including those in flight.
     ended: f64,
     busy: f64,
     at: Instant,
@@ -39,7 +39,7 @@ impl Done {
         let value = |name: &str| {
             metrics
                 .value(name)
-                .with_context(|| format!("the host does not tell {name}"))
+                .with_context(|| format!("the host has no metric {name}"))
         };
         Ok(Self {
             rows: value("lane_rows_total")?,
@@ -122,7 +122,7 @@ impl Fleet {
         tokio::select! {
             served = self.load(jobs, FOREVER) => {
                 served?;
-                bail!("all jobs ended before they were looked at")
+                bail!("all jobs ended before the first sample was taken")
             }
             seen = looking => seen,
         }
@@ -140,7 +140,7 @@ fn waiting(metrics: &Metrics, tenants: &[&Tenant]) -> Vec<f64> {
 fn each(metrics: &Metrics, name: &str, tenants: &[&Tenant]) -> Vec<f64> {
     let values = tenants
         .iter()
-        .map(|tenant| metrics.of(name, &tenant.name).unwrap_or(0.0));
+        .map(|tenant| metrics.of_tenant(name, &tenant.name).unwrap_or(0.0));
     values.collect()
 }
 

@@ -1,4 +1,4 @@
-//! What a host and its lanes hold, as the kernel counts it: in a memory cgroup of their own where one can be made.
+//! Memory of a host and its lanes by the kernel's count: in a separate memory cgroup if one can be created.
 
 use anyhow::Result;
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Between two looks.
+/// Sampling interval.
 const EVERY: Duration = Duration::from_millis(4);
 
-/// Where each version's controller is mounted, and what its files are called.
+/// Mount points and file names of both cgroup versions.
 struct Version {
     root: &'static str,
     limit: &'static str,
@@ -42,7 +42,7 @@ pub(crate) struct MemoryGroup {
 }
 
 impl MemoryGroup {
-    /// Makes one in which processes are killed beyond `limit` bytes, mapped files that cannot be put away included.
+    /// Creates a cgroup with a limit of `limit` bytes, including mapped files that cannot be reclaimed.
     pub(crate) fn open(limit: u64) -> Self {
         let tried = VERSIONS.iter().map(|version| make(version, limit));
         let mut reason = String::new();
@@ -55,12 +55,12 @@ impl MemoryGroup {
         Self { made: Err(reason) }
     }
 
-    /// Why there is none.
+    /// Why no cgroup can be created.
     pub(crate) fn missing(&self) -> Option<&str> {
         self.made.as_ref().err().map(String::as_str)
     }
 
-    /// What becomes `program`, in the group from its first breath.
+    /// A command that joins the group and then executes `program`.
     pub(crate) fn command(&self, program: &Path) -> Command {
         let Ok((folder, _)) = &self.made else {
             return Command::new(program);
@@ -73,13 +73,13 @@ impl MemoryGroup {
         command
     }
 
-    /// How often the kernel killed somebody in it; `None` without a group.
+    /// Processes that the kernel killed in it; `None` without a group.
     pub(crate) fn oom_kills(&self) -> Option<u64> {
         let (folder, version) = self.made.as_ref().ok()?;
         field(&folder.join(version.events), "oom_kill")
     }
 
-    /// Watches what is held from now on: in the group, or without one by `host` and what it started.
+    /// Samples the memory of the group, or without one of `host` and its child processes.
     pub(crate) fn watch(&self, host: u32) -> Watch {
         let (over, made) = (Arc::new(AtomicBool::new(false)), self.made.clone());
         let told = Arc::clone(&over);
@@ -139,7 +139,7 @@ fn field(file: &Path, name: &str) -> Option<u64> {
         .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
 }
 
-/// A process and all that it started, directly or not.
+/// A process and its descendants.
 pub(crate) fn family(process: u32) -> Vec<u32> {
     let mut family = vec![process];
     let mut next = 0;
@@ -150,7 +150,7 @@ pub(crate) fn family(process: u32) -> Vec<u32> {
     family
 }
 
-/// What a process started.
+/// The children of a process.
 pub(crate) fn children(process: u32) -> Vec<u32> {
     let threads = std::fs::read_dir(format!("/proc/{process}/task"));
     let lists = threads.into_iter().flatten().flatten().filter_map(|thread| {
@@ -164,7 +164,7 @@ pub(crate) fn children(process: u32) -> Vec<u32> {
     lists.flatten().collect()
 }
 
-/// Bytes that a process holds without mapped files.
+/// Memory of a process without mapped files, in bytes.
 fn unshared(process: u32) -> u64 {
     let status = PathBuf::from(format!("/proc/{process}/status"));
     ["RssAnon", "RssShmem"]
@@ -173,7 +173,7 @@ fn unshared(process: u32) -> u64 {
         .sum()
 }
 
-/// Bytes that a process holds, of what it shares with others its part.
+/// Proportional set size of a process, in bytes.
 pub(crate) fn proportional(process: u32) -> Option<u64> {
     kib(&PathBuf::from(format!("/proc/{process}/smaps_rollup")), "Pss")
 }
@@ -188,14 +188,14 @@ fn kib(file: &Path, name: &str) -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// A thread that looks at what is held.
+/// A thread that samples memory.
 pub(crate) struct Watch {
     over: Arc<AtomicBool>,
     thread: JoinHandle<u64>,
 }
 
 impl Watch {
-    /// The most bytes that were held, mapped files apart.
+    /// Peak memory without mapped files, in bytes.
     pub(crate) fn peak(self) -> u64 {
         self.over.store(true, Ordering::Relaxed);
         self.thread.join().unwrap_or(0)

@@ -1,4 +1,4 @@
-//! What a host says of itself at `/metrics`, to whoever runs it.
+//! A host's metrics, from `/metrics`.
 
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// One look: values by name and labels, as they are written.
+/// One scrape: values by name and labels, as written.
 #[derive(Debug, Clone)]
 pub(crate) struct Metrics(BTreeMap<String, f64>);
 
@@ -21,7 +21,7 @@ impl Metrics {
         let mut answer = String::new();
         stream
             .read_to_string(&mut answer)
-            .context("the host's metrics could not be read")?;
+            .context("cannot read the host's metrics")?;
         Ok(Self::parse(&answer))
     }
 
@@ -46,7 +46,7 @@ impl Metrics {
     }
 
     /// A tenant's value.
-    pub(crate) fn of(&self, name: &str, tenant: &str) -> Option<f64> {
+    pub(crate) fn of_tenant(&self, name: &str, tenant: &str) -> Option<f64> {
         self.value(&format!("{name}{{tenant=\"{tenant}\"}}"))
     }
 }
@@ -61,8 +61,8 @@ mod tests {
             "HTTP/1.1 200 OK\r\n\r\n# HELP x\nfrostline_lane_samples_total 5\nfrostline_tenant_device_seconds_total{tenant=\"a\"} 1.5\n",
         );
         assert_eq!(metrics.value("lane_samples_total"), Some(5.0));
-        assert_eq!(metrics.of("tenant_device_seconds_total", "a"), Some(1.5));
-        assert_eq!(metrics.of("tenant_device_seconds_total", "b"), None);
+        assert_eq!(metrics.of_tenant("tenant_device_seconds_total", "a"), Some(1.5));
+        assert_eq!(metrics.of_tenant("tenant_device_seconds_total", "b"), None);
         assert_eq!(metrics.sum("tenant_device_seconds_total"), 1.5);
         assert_eq!(metrics.sum("tenant_device"), 0.0);
     }

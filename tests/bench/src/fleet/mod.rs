@@ -30,17 +30,17 @@ use tempfile::TempDir;
 
 pub(crate) const MIB: f64 = (1 << 20) as f64;
 
-/// A host's settings that matter here.
+/// The settings of a measured host.
 pub(crate) struct Setting {
     /// `memory_budget`, and the cgroup's limit, in bytes.
     pub(crate) budget: u64,
-    /// 0 for one a core.
+    /// 0 for one per core.
     pub(crate) lanes: usize,
     pub(crate) device: &'static str,
 }
 
 impl Setting {
-    pub(crate) fn of(budget: u64) -> Self {
+    pub(crate) fn with_budget(budget: u64) -> Self {
         Self {
             budget,
             lanes: 0,
@@ -49,7 +49,7 @@ impl Setting {
     }
 }
 
-/// See the module. Fields are dropped in this order: processes before their group.
+/// A host and its networks and tenants. Fields are dropped in this order: processes before their group.
 pub(crate) struct Fleet {
     host: HostProcess,
     group: MemoryGroup,
@@ -59,7 +59,7 @@ pub(crate) struct Fleet {
     folder: TempDir,
 }
 
-/// A network that the host offers, up to its freeze cut.
+/// A network that the host shares, up to its freeze cut.
 #[derive(Debug, Clone)]
 pub(crate) struct Subject {
     pub(crate) name: String,
@@ -83,21 +83,21 @@ impl Fleet {
         let folder = tempfile::tempdir()?;
         let metrics = free_address()?;
         let file = folder.path().join("host.toml");
-        let mut words = format!(
+        let mut config = format!(
             "memory_budget = {}\nmetrics_listen = \"{metrics}\"\n",
             setting.budget
         );
         write!(
-            words,
+            config,
             "[engine]\nlanes = {}\ndevice = \"{}\"\n",
             setting.lanes, setting.device
         )?;
-        std::fs::write(&file, words)?;
+        std::fs::write(&file, config)?;
         let root = std::path::absolute(photos.part("train"))?;
         let root = text(&root)?.to_owned();
         let group = MemoryGroup::open(setting.budget);
         if let Some(reason) = group.missing() {
-            println!("memory cgroup: skipped ({reason}); summing what processes hold instead");
+            println!("memory cgroup: skipped ({reason}); summing the memory of processes instead");
         }
         let command = group.command(&binary()?);
         let host = HostProcess::start_as(command, folder.path(), &root, &["--config", text(&file)?])?;
@@ -105,7 +105,7 @@ impl Fleet {
         let client = HostClient::new(&host.url(), Some(token))?;
         let samples = client.objects(&root, Layout::Auto).await?;
         if samples.is_empty() {
-            bail!("there are no photos in {root}");
+            bail!("no photos in {root}");
         }
         Ok(Self {
             host,
@@ -117,7 +117,7 @@ impl Fleet {
         })
     }
 
-    /// What `frostline admin <arguments>` answers: the first of its objects.
+    /// The first object that `frostline admin <arguments>` prints.
     pub(crate) fn admin(&self, arguments: &[&str]) -> Result<Value> {
         let socket = self.folder.path().join("state/admin.sock");
         let mut command = Command::new(binary()?);
@@ -129,7 +129,10 @@ impl Fleet {
         if run.code != Some(0) {
             bail!("frostline admin {}: {}", arguments.join(" "), run.stderr);
         }
-        run.objects()?.into_iter().next().context("no answer")
+        run.objects()?
+            .into_iter()
+            .next()
+            .context("frostline admin printed nothing")
     }
 
     /// Offers the network `name` of grid.toml, up to its freeze cut, to all tenants.
@@ -146,7 +149,7 @@ impl Fleet {
             file,
             model: Pin {
                 name: word,
-                sha256: sha256.context("no SHA-256 of what was published")?.to_owned(),
+                sha256: sha256.context("no SHA-256 of the published file")?.to_owned(),
             },
             shape,
         })
@@ -157,7 +160,7 @@ impl Fleet {
         let given = self.admin(&["tenant", "add", name, "--data", &self.root])?;
         let token = given.get("token").and_then(Value::as_str);
         let file = self.folder.path().join(format!("{name}.token"));
-        std::fs::write(&file, token.context("no token was given")?)?;
+        std::fs::write(&file, token.context("`tenant add` printed no token")?)?;
         if weight != 1 {
             self.admin(&["quota", "set", name, &format!("weight={weight}")])?;
         }
@@ -186,34 +189,34 @@ impl Fleet {
         Metrics::read(self.metrics)
     }
 
-    /// Watches what host and lanes hold.
+    /// Samples the memory of host and lanes.
     pub(crate) fn watch(&self) -> Watch {
         self.group.watch(self.host.id())
     }
 
-    /// How often the kernel killed somebody for memory; `None` where nobody counts.
+    /// Processes that the kernel killed for memory; `None` without a cgroup.
     pub(crate) fn oom_kills(&self) -> Option<u64> {
         self.group.oom_kills()
     }
 
-    /// The lanes' processes.
+    /// The processes of the lanes.
     pub(crate) fn lanes(&self) -> Vec<u32> {
         let is_lane = |process: &u32| {
-            let words = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
-            words.split(|byte| *byte == 0).any(|word| word == b"lanes")
+            let text = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+            text.split(|byte| *byte == 0).any(|word| word == b"lanes")
         };
         children(self.host.id()).into_iter().filter(is_lane).collect()
     }
 }
 
 impl Tenant {
-    /// Who brings its samples here, with so many requests open.
+    /// A client with this many connections.
     pub(crate) fn fetcher(open: usize) -> Result<Fetcher> {
         Ok(Fetcher::new(open, DecodePool::start(1)?))
     }
 }
 
-/// An address that nobody listened to a moment ago.
+/// A free address of loopback.
 fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }

@@ -22,7 +22,7 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
     let extent = grid.extent(report);
     let records = Records::open(quick)?;
     let (mut cells, mut missing) = (Vec::new(), Vec::new());
-    let mut wanted: Vec<Wanted> = Vec::new();
+    let mut wanted: Vec<PendingCell> = Vec::new();
     for name in &extent.networks {
         let network = grid.network(name)?;
         for mbit in &extent.links_mbit {
@@ -30,7 +30,7 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
             let key = format!("{name} {mbit} Mbit/s batch {batch}");
             match records.find(&key) {
                 Some(cell) => cells.push(cell.clone()),
-                None => wanted.push(Wanted {
+                None => wanted.push(PendingCell {
                     network: network.clone(),
                     mbit: *mbit,
                     batch,
@@ -53,7 +53,7 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
             records: &records,
             report,
         };
-        let networks: Vec<&[Wanted]> = wanted
+        let networks: Vec<&[PendingCell]> = wanted
             .chunk_by(|one, other| one.network.name == other.network.name)
             .collect();
         for (index, network) in networks.iter().enumerate() {
@@ -66,13 +66,13 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
     }
     summary::show(report, &cells)?;
     for key in missing {
-        println!("not measured for lack of time: {key}; run this again to go on");
+        println!("out of time, not measured: {key}; run again to continue");
     }
     Ok(())
 }
 
 /// A cell that is to be measured.
-struct Wanted {
+struct PendingCell {
     network: Network,
     mbit: f64,
     batch: usize,
@@ -94,8 +94,13 @@ struct Work<'a> {
 
 impl Work<'_> {
     /// All cells of one network, on a host of its own.
-    fn network(&mut self, wanted: &[Wanted], cells: &mut Vec<Cell>, missing: &mut Vec<String>) -> Result<()> {
-        let first = wanted.first().context("no cell is wanted")?;
+    fn network(
+        &mut self,
+        wanted: &[PendingCell],
+        cells: &mut Vec<Cell>,
+        missing: &mut Vec<String>,
+    ) -> Result<()> {
+        let first = wanted.first().context("no pending cell")?;
         if Instant::now() >= self.ends {
             missing.extend(wanted.iter().map(|cell| cell.key.clone()));
             return Ok(());
@@ -170,7 +175,7 @@ fn print_cell(cell: &Cell, took: Duration) {
     }
     for (split, seconds) in &cell.ruled_out {
         println!(
-            "  {:<44} more than {seconds:.1} s by its bytes alone: ruled out",
+            "  {:<44} ruled out: at least {seconds:.1} s for its bytes alone",
             short(split)
         );
     }

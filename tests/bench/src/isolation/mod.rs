@@ -1,6 +1,6 @@
-//! What tenants can do to a host and to each other: the isolation suite as a table, memory after a thousand hostile runs, a neighbour's
-//! speed beside each class of hostile tenant, all of them at once, what walls hold and cost, how many tenants fit, and whether hosts on
-//! one state lose what admins write.
+//! Isolation of tenants: the isolation suite as a table, memory after a thousand hostile runs, a neighbour's
+//! rate beside each class of hostile tenant and beside all of them, the effect and cost of walls, tenants per host, and whether hosts on
+//! one state lose updates of admins.
 
 mod room;
 mod updates;
@@ -10,19 +10,19 @@ use crate::report::{Report, median};
 use crate::run::binary;
 use anyhow::{Context, Result};
 use frostline_isolation::{
-    Case, Class, Mixed, Neighbour, Scene, cases, compiled_guests, keep_lanes, memory_cases, mixture,
+    Case, Class, MixtureReport, Neighbour, Scene, cases, compiled_guests, keep_lanes, memory_cases, mixture,
     row_cases,
 };
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// Hostile runs between two looks at the host's memory.
+/// Hostile runs between two memory samples.
 const RUNS: usize = 1000;
 
-/// Looks in between: what is only a cache filling up does not go on growing.
+/// Memory samples: a filling cache stops growing, a leak does not.
 const PARTS: usize = 4;
 
-/// What a case may take to be among those.
+/// The longest duration of a short case.
 const SHORT: Duration = Duration::from_millis(150);
 
 /// How long the neighbour's speed is taken, and how often.
@@ -99,10 +99,10 @@ async fn suite(report: &mut Report, scene: &Scene, neighbour: &Neighbour) -> Res
         );
         let ended_well = seen.as_ref().is_ok_and(|seen| case.ended_well(seen));
         if !ended_well {
-            println!("    should be {:?}, was {seen:?}", case.expected);
+            println!("    expected {:?}, got {seen:?}", case.expected);
         }
         if let Err(error) = &beside {
-            println!("    its neighbour: {error:#}");
+            println!("    neighbour: {error:#}");
         }
         if ended_well && beside.is_ok() {
             ran.push(Ran { case, took });
@@ -150,9 +150,7 @@ async fn first_results(report: &mut Report, neighbour: &Neighbour) -> Result<()>
         seconds.push(neighbour.newcomer(number).await?.as_secs_f64());
     }
     let first = median(&seconds);
-    println!(
-        "a new guest and a new model, from upload to first result: {first:.2} s in the median of {NEWCOMERS}\n"
-    );
+    println!("new guest and model, from upload to first result: median of {NEWCOMERS} {first:.2} s\n");
     report.set("upload_to_first_result_seconds", first);
     Ok(())
 }
@@ -161,9 +159,9 @@ async fn first_results(report: &mut Report, neighbour: &Neighbour) -> Result<()>
 async fn slow_kernels(report: &mut Report, scene: &Scene, neighbour: &Neighbour) -> Result<()> {
     let longest = tokio::select! {
         longest = neighbour.longest(SLOW) => longest?.as_secs_f64(),
-        kept = keep_lanes(scene) => return kept.context("the slow tenant ended"),
+        kept = keep_lanes(scene) => return kept.context("the slow tenant's extraction ended"),
     };
-    println!("the neighbour waits {longest:.1} s for an image at most beside slow kernels\n");
+    println!("beside slow kernels the neighbour waits at most {longest:.1} s for an image\n");
     report.set("neighbour_wait_max_seconds", longest);
     Ok(())
 }
@@ -200,7 +198,7 @@ async fn beside(report: &mut Report, scene: &Scene, neighbour: &Neighbour, ran: 
     let mut least = f64::INFINITY;
     for (class, rate) in classes.iter().zip(medians.iter().skip(1)) {
         let ratio = rate / (alone * FAIR);
-        println!("beside hostile {class:?}s: {rate:.1} images/s, {ratio:.2} of its fair share, a half");
+        println!("beside hostile {class:?}s: {rate:.1} images/s, {ratio:.2} of its fair share (half)");
         report.set(&format!("neighbour_ratio_{class:?}").to_lowercase(), ratio);
         least = least.min(ratio);
     }
@@ -214,7 +212,7 @@ async fn together(report: &mut Report) -> Result<()> {
     let span = if report.quick() { QUICK_MIXTURE } else { MIXTURE };
     let cases = [cases(), compiled_guests(), memory_cases(), row_cases()].concat();
     let mixed = mixture(&binary()?, &cases, span).await?;
-    let Mixed {
+    let MixtureReport {
         acts,
         foreign,
         panics,

@@ -49,7 +49,7 @@ async fn starts(report: &mut Report, sandbox: &Sandbox) -> Result<()> {
     let rate = micros.len() as f64 / started.elapsed().as_secs_f64();
     let (half, most) = (median(&micros), quantile(&micros, 0.99));
     println!(
-        "instantiate, call and drop: {half:.0} us in the median, {most:.0} us for 99 of 100; {rate:.0} a second one after the other"
+        "instantiate, call and drop: median {half:.0} us, p99 {most:.0} us; {rate:.0} per second sequentially"
     );
     report.set("instantiate_p50_us", half);
     report.set("instantiate_p99_us", most);
@@ -68,7 +68,7 @@ async fn idle(report: &mut Report, sandbox: &Sandbox) -> Result<Vec<Guest>> {
     let each = (resident()? - before) / count as f64;
     let fit = (ROOM / each).floor();
     println!(
-        "{count} idle tenants take {:.0} KiB each: {fit:.0} fit into 2 GiB",
+        "{count} idle tenants: {:.0} KiB each; {fit:.0} fit in 2 GiB",
         each / 1024.0
     );
     report.set("tenants_in_2_gib", fit);
@@ -95,12 +95,12 @@ async fn live(report: &mut Report, guests: &[Guest]) -> Result<()> {
     };
     let after = tokio::select! {
         after = measured => after?,
-        _ = join_all(waiting) => anyhow::bail!("extractions ended that were to wait for ever"),
+        _ = join_all(waiting) => anyhow::bail!("an extraction that must wait forever ended"),
     };
     let each = (after - before) / count as f64;
     let fit = (ROOM / each).floor();
     println!(
-        "{count} tenants in an extraction take {:.0} KiB each: {fit:.0} fit into 2 GiB\n",
+        "{count} tenants in an extraction: {:.0} KiB each; {fit:.0} fit in 2 GiB\n",
         each / 1024.0
     );
     report.set("live_tenants_in_2_gib", fit);
@@ -177,7 +177,8 @@ impl SampleLoader for Blank {
 
 /// Bytes this process holds.
 fn resident() -> Result<f64> {
-    let status = std::fs::read_to_string("/proc/self/status").context("this needs Linux")?;
+    let status = std::fs::read_to_string("/proc/self/status")
+        .context("cannot read /proc/self/status; this needs Linux")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<f64>().ok());
     Ok(kib.context("no VmRSS in /proc/self/status")? * 1024.0)

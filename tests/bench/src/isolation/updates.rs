@@ -25,13 +25,13 @@ const SHARED: &str = "shared";
 /// Tokens a tenant may have: each admin makes so many of them.
 const TOKENS: usize = 12;
 
-struct Place {
+struct TestHosts {
     folder: PathBuf,
     state: String,
     store: String,
 }
 
-impl Place {
+impl TestHosts {
     fn host(&self, name: &str) -> Result<HostProcess> {
         let mut command = Command::new(binary()?);
         command.envs(access(&self.store)).stderr(Stdio::null());
@@ -57,7 +57,7 @@ impl Place {
                 .args(arguments),
         )?;
         if run.code != Some(0) {
-            bail!("{}", run.stderr);
+            bail!("frostline admin: {}", run.stderr);
         }
         Ok(run.objects()?)
     }
@@ -65,7 +65,7 @@ impl Place {
 
 /// What was acknowledged.
 #[derive(Default)]
-struct Told {
+struct Acknowledged {
     tenants: BTreeSet<String>,
     tokens: BTreeSet<String>,
 }
@@ -73,32 +73,33 @@ struct Told {
 pub(super) fn run(report: &mut Report) -> Result<()> {
     let server = PhotoStore::start_here(&report.photos())?;
     let folder = tempfile::tempdir()?;
-    let place = Place {
+    let hosts = TestHosts {
         folder: folder.path().to_owned(),
         state: "s3://photos/frostline-state".to_owned(),
         store: server.url_beside(),
     };
-    let stays = place.host("stays")?;
-    place.admin("stays", &["tenant", "add", SHARED])?;
+    let stays = hosts.host("stays")?;
+    hosts.admin("stays", &["tenant", "add", SHARED])?;
     let over = AtomicBool::new(false);
     let (one, two, (kills, unreadable)) = std::thread::scope(|scope| {
-        let one = scope.spawn(|| write(&place, "stays", &over));
-        let two = scope.spawn(|| write(&place, "dies", &over));
-        let deaths = scope.spawn(|| die(&place, &over));
+        let one = scope.spawn(|| write(&hosts, "stays", &over));
+        let two = scope.spawn(|| write(&hosts, "dies", &over));
+        let deaths = scope.spawn(|| kill_hosts(&hosts, &over));
         std::thread::sleep(SPAN);
         over.store(true, Ordering::Relaxed);
         (one.join(), two.join(), deaths.join().unwrap_or((0, 1)))
     });
     let (one, two) = (joined(one)?, joined(two)?);
     drop(stays);
-    let reader = place.host("reader")?;
-    let tenants: BTreeSet<String> = words(&place.admin("reader", &["tenant", "list"])?, "name");
-    let shown = place.admin("reader", &["tenant", "show", SHARED])?;
+    let reader = hosts.host("reader")?;
+    let tenants: BTreeSet<String> = strings(&hosts.admin("reader", &["tenant", "list"])?, "name");
+    let shown = hosts.admin("reader", &["tenant", "show", SHARED])?;
     let tokens = shown.first().and_then(|shown| shown.get("tokens")?.as_array());
-    let tokens = words(tokens.context("a tenant without tokens")?, "id");
+    let tokens = strings(tokens.context("a tenant without tokens")?, "id");
     drop(reader);
-    let lost = [&one, &two]
-        .map(|told| told.tenants.difference(&tenants).count() + told.tokens.difference(&tokens).count());
+    let lost = [&one, &two].map(|acknowledged| {
+        acknowledged.tenants.difference(&tenants).count() + acknowledged.tokens.difference(&tokens).count()
+    });
     let lost: usize = lost.iter().sum();
     let written = one.tenants.len() + two.tenants.len() + one.tokens.len() + two.tokens.len();
     println!(
@@ -112,37 +113,37 @@ pub(super) fn run(report: &mut Report) -> Result<()> {
 }
 
 /// Adds tenants, and now and then a token to the tenant that is shared.
-fn write(place: &Place, host: &str, over: &AtomicBool) -> Result<Told> {
-    let mut told = Told::default();
+fn write(hosts: &TestHosts, host: &str, over: &AtomicBool) -> Result<Acknowledged> {
+    let mut acknowledged = Acknowledged::default();
     for number in 0.. {
         if over.load(Ordering::Relaxed) {
             break;
         }
         let name = format!("{host}-{number}");
-        if place.admin(host, &["tenant", "add", &name]).is_ok() {
-            told.tenants.insert(name);
+        if hosts.admin(host, &["tenant", "add", &name]).is_ok() {
+            acknowledged.tenants.insert(name);
         }
-        if number % 3 == 0 && told.tokens.len() < TOKENS {
-            let given = place.admin(host, &["tenant", "rotate", SHARED]).ok();
+        if number % 3 == 0 && acknowledged.tokens.len() < TOKENS {
+            let given = hosts.admin(host, &["tenant", "rotate", SHARED]).ok();
             let token = given
                 .as_ref()
                 .and_then(|given| given.first()?.get("token")?.as_str());
             // frost_<tenant>_<id>_<secret>
-            told.tokens.extend(
+            acknowledged.tokens.extend(
                 token
                     .and_then(|token| token.rsplit('_').nth(1))
                     .map(str::to_owned),
             );
         }
     }
-    Ok(told)
+    Ok(acknowledged)
 }
 
 /// Starts a host and kills it, again and again; counts the kills, and the starts that found a state they could not read.
-fn die(place: &Place, over: &AtomicBool) -> (usize, usize) {
+fn kill_hosts(hosts: &TestHosts, over: &AtomicBool) -> (usize, usize) {
     let (mut kills, mut unreadable) = (0, 0);
     while !over.load(Ordering::Relaxed) {
-        match place.host("dies") {
+        match hosts.host("dies") {
             Ok(mut host) => {
                 let until = Instant::now() + LIFE;
                 while Instant::now() < until && !over.load(Ordering::Relaxed) {
@@ -156,12 +157,12 @@ fn die(place: &Place, over: &AtomicBool) -> (usize, usize) {
     (kills, unreadable)
 }
 
-fn joined(thread: std::thread::Result<Result<Told>>) -> Result<Told> {
+fn joined(thread: std::thread::Result<Result<Acknowledged>>) -> Result<Acknowledged> {
     thread.unwrap_or_else(|_| bail!("an admin's thread panicked"))
 }
 
 /// The texts under `key` in a list of objects.
-fn words(list: &[Value], key: &str) -> BTreeSet<String> {
+fn strings(list: &[Value], key: &str) -> BTreeSet<String> {
     list.iter()
         .filter_map(|object| object.get(key)?.as_str().map(str::to_owned))
         .collect()

@@ -25,7 +25,7 @@ pub(super) async fn run(report: &mut Report, binary: &Path) -> Result<()> {
     lost(report, &player, &walled)?;
     for (name, isolation) in [("shared", Isolation::Shared), ("tenant", Isolation::Tenant)] {
         let switch = switching(binary, isolation).await?;
-        println!("a run of another tenant waits {switch:.2} ms longer with isolation {name}");
+        println!("with isolation {name}, switching tenants delays an engine batch by {switch:.2} ms");
         report.set(&format!("tenant_switch_ms_{name}"), switch);
     }
     let free = Scene::start_as(binary, without_walls(&player, binary), &[]).await?;

@@ -192,7 +192,7 @@ impl Rig {
         let bytes = Bytes::from(prefix.to_bytes()?);
         let dims = described.input.shape.dims().to_vec();
         let &[_, height, width] = dims.as_slice() else {
-            bail!("the network's input is no image: {dims:?}")
+            bail!("the network's input is not an image: {dims:?}")
         };
         let path = Served::start(LanesPlace::InProcess, device, &root, bytes.clone()).await?;
         let serve = Served::start(in_child()?, device, &root, bytes.clone()).await?;
@@ -246,7 +246,7 @@ impl Rig {
     }
 
     /// Only the first `samples` photos from now on.
-    pub(crate) fn keep(&mut self, samples: usize) {
+    pub(crate) fn use_photos(&mut self, samples: usize) {
         self.samples.truncate(samples);
     }
 
@@ -307,7 +307,7 @@ impl Rig {
             Way::Serve => self.extract(&self.serve).await?,
         };
         if rows != self.samples.len() {
-            bail!("{rows} activations came for {} photos", self.samples.len());
+            bail!("received {rows} activations for {} photos", self.samples.len());
         }
         Ok(rows as f64 / started.elapsed().as_secs_f64())
     }
@@ -374,7 +374,7 @@ impl Rig {
             .extract(&request, self.format.clone(), limit)
             .await?;
         let mut rows = 0;
-        while let Some(batches) = answer.next().await.context("the host's answer broke")? {
+        while let Some(batches) = answer.next().await.context("the host's answer ended early")? {
             let lengths = batches.iter().map(frostline_wire::ActivationBatch::len);
             rows += lengths.sum::<usize>();
         }

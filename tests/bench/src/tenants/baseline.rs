@@ -1,7 +1,7 @@
-//! The same jobs without a host: for each a loop around ONNX Runtime in a process of its own, as a store without a ledger runs them.
+//! The same jobs without a host: a loop around ONNX Runtime per job, in separate processes, without a memory ledger.
 
 use super::BUDGET;
-use super::crowd::{LARGE, MOST, PATIENCE};
+use super::crowd::{JOB_TIMEOUT, LARGE, MOST};
 use crate::fleet::{MIB, MemoryGroup, Subject};
 use crate::report::Report;
 use crate::run::text;
@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-/// Between two looks whether a process has ended.
+/// Poll interval of processes.
 const EVERY: Duration = Duration::from_millis(50);
 
 /// As many as there are tenants in the crowd, all at once, each with one batch of the fixed size, in a memory cgroup at the budget.
@@ -39,7 +39,7 @@ pub(super) fn run(report: &mut Report, subjects: &[Subject]) -> Result<()> {
     let watch = group.watch(std::process::id());
     let mut failed = 0;
     for process in loops {
-        failed += usize::from(!delivers(process, started + PATIENCE)?);
+        failed += usize::from(!delivers(process, started + JOB_TIMEOUT)?);
     }
     println!(
         "{MOST} loops without a host on {} networks, batches of {LARGE}: {:.1} s, {:.0} MiB, {failed} failed, {} killed for memory\n",
@@ -52,7 +52,7 @@ pub(super) fn run(report: &mut Report, subjects: &[Subject]) -> Result<()> {
     Ok(())
 }
 
-/// Whether a process ends well before `end`; it is ended then.
+/// Whether a process succeeds before `end`; it is killed then.
 fn delivers(mut process: Child, end: Instant) -> Result<bool> {
     loop {
         if let Some(status) = process.try_wait()? {
@@ -67,7 +67,7 @@ fn delivers(mut process: Child, end: Instant) -> Result<bool> {
     }
 }
 
-/// One of them: a network with ONNX Runtime's arena as it comes, and one batch of images.
+/// One job: a network with ONNX Runtime's default arena, and one batch of images.
 pub(super) fn extract(file: &Path) -> Result<()> {
     let mut session = Session::open(&std::fs::read(file)?, &SessionOptions::default())?;
     let input = session.inputs().first().context("a network without input")?;

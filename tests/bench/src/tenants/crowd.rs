@@ -1,4 +1,4 @@
-//! From one tenant to thirty-two at once, on all networks and on one: what host and lanes hold at most, and whose job fails.
+//! 1 to 32 concurrent tenants, on all networks and on one: peak memory of host and lanes, and failed jobs.
 
 use super::{BUDGET, baseline, offer};
 use crate::fleet::load::Job;
@@ -8,7 +8,7 @@ use anyhow::Result;
 use frostline_wire::Terms;
 use std::time::{Duration, Instant};
 
-/// Tenants at once.
+/// Concurrent tenants.
 const FULL: [usize; 4] = [1, 4, 16, 32];
 const QUICK: [usize; 2] = [1, 32];
 pub(super) const MOST: usize = 32;
@@ -16,17 +16,17 @@ pub(super) const MOST: usize = 32;
 /// Samples of each tenant's job.
 const IMAGES: usize = 16;
 
-/// The fixed batch of jobs whose batches the host does not choose.
+/// The batch size of jobs with fixed batches.
 pub(super) const LARGE: usize = 64;
 
-/// What becomes of a job that is not done in this time: it failed.
-pub(super) const PATIENCE: Duration = Duration::from_secs(300);
+/// A job that takes longer has failed.
+pub(super) const JOB_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Failures that are shown.
+/// How many failures are printed.
 const SHOWN: usize = 3;
 
 pub(super) async fn run(report: &mut Report) -> Result<()> {
-    let fleet = Fleet::start(&Setting::of(BUDGET), &report.photos()).await?;
+    let fleet = Fleet::start(&Setting::with_budget(BUDGET), &report.photos()).await?;
     let subjects = offer(&fleet, report)?;
     let tenants = fleet.tenants("crowd", MOST).await?;
     let counts = if report.quick() { &QUICK[..] } else { &FULL[..] };
@@ -57,7 +57,7 @@ pub(super) async fn run(report: &mut Report) -> Result<()> {
     tokio::task::block_in_place(|| baseline::run(report, &subjects))
 }
 
-/// One job of each tenant, all at once; how many failed.
+/// Runs one job per tenant concurrently and returns the number of failures.
 async fn jobs(fleet: &Fleet, tenants: &[Tenant], subjects: &[Subject], fixed: Option<usize>) -> usize {
     let terms = Terms {
         fixed_batch: fixed,
@@ -72,7 +72,7 @@ async fn jobs(fleet: &Fleet, tenants: &[Tenant], subjects: &[Subject], fixed: Op
         })
         .collect();
     let (watch, started) = (fleet.watch(), Instant::now());
-    let failed = fleet.crowd(&jobs, IMAGES, PATIENCE).await;
+    let failed = fleet.crowd(&jobs, IMAGES, JOB_TIMEOUT).await;
     println!(
         "{:>2} tenants on {} networks, {}: {:>5.1} s, {:>5.0} MiB, {} failed",
         tenants.len(),
@@ -84,13 +84,13 @@ async fn jobs(fleet: &Fleet, tenants: &[Tenant], subjects: &[Subject], fixed: Op
         watch.peak() as f64 / MIB,
         failed.len()
     );
-    for words in failed.iter().take(SHOWN) {
-        println!("    {words}");
+    for error in failed.iter().take(SHOWN) {
+        println!("    {error}");
     }
     failed.len()
 }
 
-/// How far the memory of runs was from what the host expected, by its own count.
+/// The host's own error of its memory predictions.
 fn predictions(report: &mut Report, metrics: &Metrics) {
     let (error, misses) = (
         metrics.value("lane_memory_error_p95"),

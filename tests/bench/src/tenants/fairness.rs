@@ -1,4 +1,4 @@
-//! Device seconds of tenants that always have work: at equal weights, at 1:2:4, and how long one of them waits at most.
+//! Device seconds of tenants with continuous work: at equal weights, at weights 1:2:4, and the longest wait.
 
 use super::{TENANTS, span};
 use crate::fleet::load::{Job, Served};
@@ -21,7 +21,7 @@ const DEEP: (usize, usize) = (8, 32);
 /// Seconds of the device that each tenant has, shared at 1:2:4: at half a second a run, a run more or less is 2.5 % of the least share.
 const LEAST: u64 = 20;
 
-/// The longest that is waited for them.
+/// The longest time to reach them.
 const LONGEST: Duration = Duration::from_secs(240);
 
 pub(super) async fn run(report: &mut Report, fleet: &Fleet, subjects: &[Subject]) -> Result<()> {
@@ -88,7 +88,7 @@ fn jobs<'a>(tenants: &'a [Tenant], subjects: &'a [Subject], open: usize, request
         .collect()
 }
 
-/// What each tenant had.
+/// The service of each tenant.
 struct Round {
     /// Of the device.
     seconds: Vec<f64>,
@@ -116,8 +116,8 @@ async fn round(fleet: &Fleet, tenants: &[Tenant], subjects: &[Subject], span: Du
     let seconds = tenants.iter().map(|tenant| {
         let used = |metrics: &Metrics| {
             metrics
-                .of("tenant_device_seconds_total", &tenant.name)
-                .context("the host does not say what a tenant had of the device")
+                .of_tenant("tenant_device_seconds_total", &tenant.name)
+                .context("the host has no device time for a tenant")
         };
         Ok(used(&after)? - used(&before)?)
     });
@@ -127,14 +127,14 @@ async fn round(fleet: &Fleet, tenants: &[Tenant], subjects: &[Subject], span: Du
     })
 }
 
-/// Jain's index: 1 where all have the same, 1 over their number where one has all.
+/// Jain's index: 1 if all have the same, 1 over their number if one has everything.
 fn index(values: &[f64]) -> f64 {
     let sum: f64 = values.iter().sum();
     let squares: f64 = values.iter().map(|value| value * value).sum();
     sum * sum / (values.len() as f64 * squares)
 }
 
-/// The largest difference of somebody's share from what its weight says, as a part of that.
+/// The largest relative difference of a tenant's device time from its weight.
 fn weight_error(seconds: &[f64], weights: &[u32]) -> f64 {
     let total: f64 = seconds.iter().sum();
     let all: f64 = weights.iter().map(|weight| f64::from(*weight)).sum();

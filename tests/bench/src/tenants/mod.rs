@@ -1,5 +1,5 @@
-//! Many tenants on one host with child lanes, in a memory cgroup at its budget: is the budget ever exceeded, does anybody fail, does
-//! everybody get its share, and what do batches of the host's choice cost or bring against fixed ones.
+//! Many tenants on one host with child lanes, in a memory cgroup at its budget: is the budget exceeded, does a job fail, is device time
+//! fair, and how do host-chosen batches compare to fixed ones?
 
 mod baseline;
 mod crowd;
@@ -18,10 +18,10 @@ use std::time::Duration;
 /// What HAPI's GPU had for jobs is not known; a storage host with this much is a small one.
 const BUDGET: u64 = 4 << 30;
 
-/// What can be run alone.
+/// The parts of this benchmark.
 pub(crate) const PARTS: [&str; 5] = ["simulated", "crowd", "rates", "fairness", "weights"];
 
-/// Tenants at once for rates and shares.
+/// Concurrent tenants for rates and fairness.
 const TENANTS: usize = 8;
 
 pub(crate) fn run(report: &mut Report) -> Result<()> {
@@ -48,9 +48,9 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
     })
 }
 
-/// What is measured on one host.
+/// The measurements on one host.
 async fn shared(report: &mut Report) -> Result<()> {
-    let fleet = Fleet::start(&Setting::of(BUDGET), &report.photos()).await?;
+    let fleet = Fleet::start(&Setting::with_budget(BUDGET), &report.photos()).await?;
     let subjects = offer(&fleet, report)?;
     if report.has("rates") {
         rates::run(report, &fleet, &subjects).await?;
@@ -61,7 +61,7 @@ async fn shared(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// The networks that are measured: the paper's seven, or the first three.
+/// The measured networks: the paper's seven, or the first three.
 fn offer(fleet: &Fleet, report: &Report) -> Result<Vec<Subject>> {
     let count = if report.quick() { QUICK } else { NETWORKS.len() };
     NETWORKS
@@ -71,7 +71,7 @@ fn offer(fleet: &Fleet, report: &Report) -> Result<Vec<Subject>> {
         .collect()
 }
 
-/// So many seconds, or a quarter of them.
+/// This many seconds, or a quarter in quick runs.
 fn span(report: &Report, seconds: u64) -> Duration {
     Duration::from_secs(if report.quick() {
         seconds.div_ceil(4)

@@ -1,4 +1,4 @@
-//! Images a second: of eight tenants at once and of each alone, of batches of the host's choice and fixed ones.
+//! Images per second: of eight concurrent tenants and of each alone, of host-chosen and of fixed batches.
 
 use super::{TENANTS, span};
 use crate::fleet::load::{Job, Served};
@@ -7,7 +7,7 @@ use crate::report::{Report, geometric_mean, median};
 use anyhow::{Context, Result};
 use std::time::Duration;
 
-/// Fixed batches that the host's choice is held against.
+/// Fixed batch sizes to compare with the host's choice.
 const FIXED: [usize; 3] = [1, 4, 16];
 
 /// Rounds of what is compared, seconds of a turn, and runs that end in it at least.
@@ -29,7 +29,7 @@ fn rate(served: &[Served]) -> f64 {
     served.iter().map(|served| served.images_per_second).sum()
 }
 
-/// Each tenant alone, then all at once.
+/// Each tenant alone, then all concurrently.
 async fn together(
     report: &mut Report,
     fleet: &Fleet,
@@ -53,7 +53,7 @@ async fn together(
         println!("{:<12} {alone:>10.1} {beside:>12.2}", job.subject.name);
         sum += beside / alone;
     }
-    println!("{TENANTS} tenants at once had {sum:.3} of the rate of one\n");
+    println!("{TENANTS} concurrent tenants reach {sum:.3} of the rate of one\n");
     report.set("throughput_8_vs_1", sum);
     Ok(())
 }
@@ -61,7 +61,7 @@ async fn together(
 /// The host's batches against fixed ones, one tenant.
 async fn fixed(report: &mut Report, fleet: &Fleet, subjects: &[Subject], tenant: &Tenant) -> Result<()> {
     let choices: Vec<Option<usize>> = std::iter::once(None).chain(FIXED.map(Some)).collect();
-    println!("images/s by batch: {choices:?}, and the host's over the best fixed");
+    println!("images/s by batch: {choices:?}, and the ratio of the host's choice to the best fixed");
     let mut ratios = Vec::new();
     for subject in subjects {
         let jobs: Vec<[Job<'_>; 1]> = choices
@@ -74,18 +74,18 @@ async fn fixed(report: &mut Report, fleet: &Fleet, subjects: &[Subject], tenant:
             .collect();
         let turns = turns(fleet, &jobs, span(report, TURN)).await?;
         let best = (1..choices.len()).max_by(|one, other| turns.rate(*one).total_cmp(&turns.rate(*other)));
-        let ratio = turns.ratio(0, best.context("nothing is fixed")?);
+        let ratio = turns.ratio(0, best.context("no fixed batch")?);
         println!("{:<12} {:>8.1?} {ratio:.3}", subject.name, turns.rates());
         ratios.push(ratio);
     }
     let mean = geometric_mean(&ratios);
-    println!("against the best of them: {mean:.3} in the geometric mean\n");
+    println!("ratio to the best fixed batch: geometric mean {mean:.3}\n");
     report.set("throughput_vs_best_fixed", mean);
     report.set("throughput_vs_best_fixed_min", least(&ratios));
     Ok(())
 }
 
-/// Rates of what was measured in turns, round after round.
+/// Rates by way and round, measured alternately.
 struct Turns(Vec<Vec<f64>>);
 
 /// Short turns one after another, so that what disturbs the machine meets all of them; each round begins with another one. Before
@@ -107,21 +107,21 @@ async fn turns<'a>(fleet: &Fleet, ways: &[impl AsRef<[Job<'a>]>], span: Duration
 }
 
 impl Turns {
-    fn of(&self, way: usize) -> &[f64] {
+    fn rates_of(&self, way: usize) -> &[f64] {
         self.0.get(way).map(Vec::as_slice).unwrap_or_default()
     }
 
     fn rate(&self, way: usize) -> f64 {
-        median(self.of(way))
+        median(self.rates_of(way))
     }
 
     fn rates(&self) -> Vec<f64> {
         (0..self.0.len()).map(|way| self.rate(way)).collect()
     }
 
-    /// The median of what one way was of the other in the same round.
+    /// The median ratio of two ways in the same round.
     fn ratio(&self, one: usize, other: usize) -> f64 {
-        let pairs = self.of(one).iter().zip(self.of(other));
+        let pairs = self.rates_of(one).iter().zip(self.rates_of(other));
         median(&pairs.map(|(one, other)| one / other).collect::<Vec<_>>())
     }
 }

@@ -1,4 +1,4 @@
-//! What a second lane with the same stage takes: weights that lanes map from one file are held once.
+//! Memory of a second lane with the same stage: weights that lanes map from one file are in memory once.
 
 use super::{BUDGET, span};
 use crate::fleet::load::Job;
@@ -7,11 +7,11 @@ use crate::report::Report;
 use anyhow::{Context, Result, ensure};
 use std::time::Duration;
 
-/// The network with the most weights, and of a quick run a smaller one.
+/// The network with the most weights, and a smaller one for quick runs.
 const FULL: &str = "vgg11";
 const QUICK: &str = "alexnet";
 
-/// After so long without a run a lane keeps no memory of the last.
+/// After this idle time a lane has released the memory of its last engine batch.
 const REST: Duration = Duration::from_millis(2500);
 
 pub(super) async fn run(report: &mut Report) -> Result<()> {
@@ -26,11 +26,11 @@ pub(super) async fn run(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Bytes of so many lanes, each with a session of the network.
+/// Memory of this many lanes, each with a session of the network.
 async fn held(report: &Report, name: &str, lanes: usize) -> Result<f64> {
     let setting = Setting {
         lanes,
-        ..Setting::of(BUDGET)
+        ..Setting::with_budget(BUDGET)
     };
     let fleet = Fleet::start(&setting, &report.photos()).await?;
     let subject = fleet.offer(name)?;
@@ -49,8 +49,8 @@ async fn held(report: &Report, name: &str, lanes: usize) -> Result<f64> {
         processes.len()
     );
     let held = processes.into_iter().map(|lane| {
-        let bytes = proportional(lane).context("the system does not tell what a process shares")?;
-        println!("    {lanes} lanes, one of them: {:.0} MiB", bytes as f64 / MIB);
+        let bytes = proportional(lane).context("cannot read the proportional memory of a process")?;
+        println!("    {lanes} lanes, {:.0} MiB per lane", bytes as f64 / MIB);
         Ok(bytes as f64)
     });
     held.sum()

@@ -40,18 +40,18 @@ impl<'a> Meter<'a> {
         Ok(Self {
             tiers,
             processes,
-            before: Reading::take(tiers, &processes)?,
+            before: Reading::read(tiers, &processes)?,
         })
     }
 
     /// Counts from now on.
     pub(crate) fn start(&mut self) -> Result<()> {
-        self.before = Reading::take(self.tiers, &self.processes)?;
+        self.before = Reading::read(self.tiers, &self.processes)?;
         Ok(())
     }
 
     pub(crate) fn used(&self) -> Result<Used> {
-        let now = Reading::take(self.tiers, &self.processes)?;
+        let now = Reading::read(self.tiers, &self.processes)?;
         let seconds = now.at.duration_since(self.before.at).as_secs_f64();
         let mut shares = now.computed;
         for (share, before) in shares.iter_mut().zip(self.before.computed) {
@@ -69,7 +69,7 @@ impl<'a> Meter<'a> {
 }
 
 impl Reading {
-    fn take(tiers: &Tiers, processes: &[u32; 3]) -> Result<Self> {
+    fn read(tiers: &Tiers, processes: &[u32; 3]) -> Result<Self> {
         let [trainer, host, store] = processes.map(computed);
         Ok(Self {
             at: Instant::now(),

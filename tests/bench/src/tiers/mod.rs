@@ -80,7 +80,7 @@ impl Tiers {
         let listen = format!("{}:0", self.link.host_address());
         let arguments = ["--config", text(&settings)?, "--listen", &listen];
         HostProcess::start_as(command, folder, self.data(), &arguments)
-            .context("the storage host did not start; its own words are above")
+            .context("the host did not start; see its output above")
     }
 
     /// The bucket's photos, as a host or a peer opens them.

@@ -25,7 +25,7 @@ impl Namespace {
         let deadline = Instant::now() + OPENING;
         while std::fs::read_link(namespace.path()).is_ok_and(|path| path == own) {
             if Instant::now() > deadline || namespace.holder.try_wait()?.is_some() {
-                bail!("cannot create a network namespace; unshare's own words, if any, are above");
+                bail!("cannot create a network namespace; see the output of unshare above");
             }
             std::thread::sleep(Duration::from_millis(5));
         }

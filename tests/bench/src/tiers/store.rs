@@ -100,7 +100,7 @@ fn announced(server: &mut Child) -> Result<Photos> {
     let output = server.stdout.take().context("the S3 server has no output")?;
     let mut line = String::new();
     BufReader::new(output).read_line(&mut line)?;
-    serde_json::from_str(&line).context("the S3 server did not start; its own words are above")
+    serde_json::from_str(&line).context("the S3 server did not start; see its output above")
 }
 
 fn end(server: &mut Child) {

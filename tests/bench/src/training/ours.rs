@@ -24,10 +24,10 @@ impl Ours {
             winograd: faster_by_winograd(suffix, batch)?,
             ..OPTIMIZER.into()
         };
-        Self::of(TrainingGraph::build(suffix, batch, settings)?, dims)
+        Self::with_graph(TrainingGraph::build(suffix, batch, settings)?, dims)
     }
 
-    fn of(mut graph: TrainingGraph, dims: &[usize]) -> Result<Self> {
+    fn with_graph(mut graph: TrainingGraph, dims: &[usize]) -> Result<Self> {
         let options = SessionOptions {
             threads: THREADS,
             fused_transposes: false,

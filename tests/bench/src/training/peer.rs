@@ -81,9 +81,9 @@ impl Drop for Peer {
 fn next<T: DeserializeOwned>(answers: &mut impl BufRead) -> Result<T> {
     let mut line = String::new();
     if answers.read_line(&mut line)? == 0 {
-        bail!("the PyTorch peer ended; its own words are above");
+        bail!("the PyTorch peer ended; see its output above");
     }
-    serde_json::from_str(&line).with_context(|| format!("not what was asked for: {line}"))
+    serde_json::from_str(&line).with_context(|| format!("unexpected answer: {line}"))
 }
 
 /// The interpreter of an environment with PyTorch, made on the first call.
@@ -95,7 +95,7 @@ pub(crate) fn torch(extras: &[&str]) -> Result<PathBuf> {
         .stderr(Stdio::inherit())
         .output()?;
     if !output.status.success() {
-        bail!("PyTorch could not be set up; its own words are above");
+        bail!("cannot set up PyTorch; see its output above");
     }
     let printed = String::from_utf8(output.stdout)?;
     printed

@@ -39,10 +39,10 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
             }
             trained += usize::from(verdict.trains());
             total += 1;
-            report.set(&format!("{name}_{part}"), verdict.words());
+            report.set(&format!("{name}_{part}"), verdict.description());
         }
     }
-    println!("\n{trained} of {total} are trained");
+    println!("\n{trained} of {total} train");
     report.set("zoo_trained", trained);
     report.set("zoo_total", total);
     Ok(())
@@ -79,7 +79,7 @@ fn export(zoo: &Path, quick: bool) -> Result<()> {
     let status = command.arg("--out").arg(zoo).stdout(stderr()).status();
     let status = status.context("cannot start PyTorch's interpreter")?;
     if !status.success() {
-        bail!("the zoo could not be exported ({status}); Python's own words are above");
+        bail!("cannot export the zoo ({status}); see its output above");
     }
     Ok(())
 }
@@ -111,7 +111,7 @@ fn remembered(zoo: &Path, file: &Path) -> Result<Vec<(&'static str, Verdict)>> {
                 .map_err(anyhow::Error::from)
                 .and_then(fill::filled)
         };
-        let verdict = Verdict::of(model.get_or_insert_with(read), part);
+        let verdict = Verdict::check(model.get_or_insert_with(read), part);
         if !commit().is_empty() {
             noted.insert(part.to_owned(), verdict.serialized());
             std::fs::create_dir_all(&results)?;

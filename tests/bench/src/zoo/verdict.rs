@@ -43,7 +43,7 @@ pub(super) enum Verdict {
 
 impl Verdict {
     /// Trains `part` of the network, if it could be read.
-    pub(super) fn of(model: &Result<Model>, part: &str) -> Self {
+    pub(super) fn check(model: &Result<Model>, part: &str) -> Self {
         let trained = match model {
             Ok(model) => trained(model, part),
             Err(error) => return Self::Fails(one_line(error.as_ref())),
@@ -67,7 +67,7 @@ impl Verdict {
     }
 
     /// For a figure.
-    pub(super) fn words(&self) -> String {
+    pub(super) fn description(&self) -> String {
         match self {
             Self::Trains { .. } => "trains".to_owned(),
             Self::Fails(why) => why.clone(),
@@ -128,7 +128,7 @@ fn beginning(headed: &Model, part: &str) -> Result<Option<String>> {
         _ => return Ok(None),
     };
     // A network without cuts before its head can only be trained as a whole.
-    ensure!(found.is_some(), "it has no cut before it");
+    ensure!(found.is_some(), "no cut before this part");
     Ok(found.map(|cut| cut.name.clone()))
 }
 
@@ -137,7 +137,7 @@ fn check_admission(headed: &Model, from: Option<&str>) -> Result<()> {
     let Some(from) = from else { return Ok(()) };
     let cut = headed.network()?.cut(from)?.clone();
     match headed.refused(&[cut], &ModelLimits::default()) {
-        Some(refused) => Err(refused.why).context("hosts refuse the layers before it"),
+        Some(refused) => Err(refused.why).context("hosts refuse the layers before this part"),
         None => Ok(()),
     }
 }

@@ -4,7 +4,7 @@ use crate::harness::{Scratch, events, frostline, series};
 use frostline_e2e::finish;
 use serde_json::Value;
 
-fn of<'a>(events: &'a [Value], kind: &str) -> Vec<&'a Value> {
+fn events_of<'a>(events: &'a [Value], kind: &str) -> Vec<&'a Value> {
     events.iter().filter(|event| event["event"] == kind).collect()
 }
 
@@ -25,13 +25,13 @@ fn a_second_job_reads_what_the_first_kept_and_the_user_can_see_and_remove_it() {
     let first = train(&["--epochs", "3", "--split", "features"]);
     let rows = |epoch: &Value| (epoch["kept_rows"].as_u64(), epoch["fetched_rows"].as_u64());
     // 30 to train, 12 to validate, those once before the first epoch.
-    let epochs: Vec<_> = of(&first, "epoch").into_iter().map(rows).collect();
+    let epochs: Vec<_> = events_of(&first, "epoch").into_iter().map(rows).collect();
     assert_eq!(epochs[0], (Some(12), Some(30)));
     assert_eq!(epochs[1..], [(Some(42), Some(0)); 2]);
     let second = train(&["--epochs", "3", "--lr", "0.02"]);
-    assert_eq!(of(&second, "features")[0]["kept"], 42);
-    assert!(of(&second, "upload").is_empty() && of(&second, "measuring").is_empty());
-    assert_eq!(of(&second, "done")[0]["received"]["training"], 0);
+    assert_eq!(events_of(&second, "features")[0]["kept"], 42);
+    assert!(events_of(&second, "upload").is_empty() && events_of(&second, "measuring").is_empty());
+    assert_eq!(events_of(&second, "done")[0]["received"]["training"], 0);
     let without = events(&scratch.train(&[
         "--epochs",
         "3",

@@ -7,6 +7,7 @@
     clippy::indexing_slicing
 )]
 
+mod admin_host;
 mod bad_input;
 mod bad_models;
 mod compiler;
@@ -18,7 +19,6 @@ mod lanes;
 mod logs;
 mod needs_stores;
 mod operating;
-mod place;
 mod raw;
 mod real_data;
 mod s3;

@@ -62,7 +62,7 @@ fn photos_in_a_bucket_train_like_photos_in_a_folder(server: &RealStore) {
     let run = finish(train.envs(server.settings())).unwrap();
     assert_eq!(series(&events(&run), "step", "loss"), local);
     server
-        .tried("the main job", "the losses of a local folder")
+        .record("the main job", "the losses of a local folder")
         .unwrap();
 }
 
@@ -95,14 +95,14 @@ fn a_photo_that_is_replaced_ends_the_job(server: &RealStore) {
         "{error}"
     );
     server
-        .tried("replaced in mid-job", "the job ends and names the photo")
+        .record("replaced in mid-job", "the job ends and names the photo")
         .unwrap();
 }
 
 fn wrong_credentials_end_the_job_and_are_not_repeated(server: &RealStore) {
     let Some(settings) = server.wrong_settings() else {
         server
-            .tried("refused to the job", "not tried: it takes any credentials")
+            .record("refused to the job", "not tried: it takes any credentials")
             .unwrap();
         return;
     };
@@ -122,7 +122,7 @@ fn wrong_credentials_end_the_job_and_are_not_repeated(server: &RealStore) {
         );
     }
     server
-        .tried("refused to the job", "the error names the setting")
+        .record("refused to the job", "the error names the setting")
         .unwrap();
 }
 
@@ -144,7 +144,7 @@ fn two_hosts_share_state(server: &RealStore) {
         let arguments = ["--state", &state, "--local", local.to_str().unwrap()];
         assert!(start(&arguments).is_err(), "it would lose changes");
         server
-            .tried(
+            .record(
                 "state of two hosts",
                 "refused at start: it does not create only once",
             )
@@ -153,7 +153,7 @@ fn two_hosts_share_state(server: &RealStore) {
     }
     let hosts = hosts(&scratch, &state, |arguments| start(arguments).unwrap());
     check(&scratch, hosts, &[]);
-    server.tried("state of two hosts", "shared; one killed").unwrap();
+    server.record("state of two hosts", "shared; one killed").unwrap();
 }
 
 fn a_team_shares_rows(server: &RealStore) {
@@ -206,6 +206,6 @@ fn a_team_shares_rows(server: &RealStore) {
     let done = second.iter().find(|event| event["event"] == "done").unwrap();
     assert_eq!(done["received"]["training"], 0, "{done}");
     server
-        .tried("kept rows of a team", "42 of 42 rows from another machine")
+        .record("features shared by a team", "42 of 42 rows from another machine")
         .unwrap();
 }

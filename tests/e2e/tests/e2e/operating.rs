@@ -1,7 +1,7 @@
 //! What whoever runs a host sees of it, and does about it.
 
+use crate::admin_host::AdminHost;
 use crate::harness::{Scratch, events, frostline};
-use crate::place::Place;
 use crate::raw::Asker;
 use frostline_e2e::{HostProcess, finish};
 use serde_json::Value;
@@ -10,7 +10,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 
-impl Place {
+impl AdminHost {
     fn get(&self, path: &str) -> String {
         get(self.host.address(), path)
     }
@@ -31,7 +31,7 @@ fn quota<'a>(shown: &'a [Value], key: &str) -> &'a Value {
 
 #[test]
 fn a_quota_holds_and_says_who_can_raise_it() {
-    let place = Place::new();
+    let place = AdminHost::new();
     let acme = place.add("acme");
     let shown = place.answers(&["quota", "show", "acme"]);
     let default = quota(&shown, "stored_bytes")["value"].as_u64().unwrap();
@@ -50,7 +50,7 @@ fn a_quota_holds_and_says_who_can_raise_it() {
 
 #[test]
 fn who_does_what_is_seen_and_written_down() {
-    let place = Place::new();
+    let place = AdminHost::new();
     let acme = place.add("acme");
     events(&place.train(&acme));
     let socket = place.scratch.path("state/admin.sock");
@@ -109,7 +109,7 @@ fn who_does_what_is_seen_and_written_down() {
 
 #[test]
 fn a_drained_host_says_so() {
-    let place = Place::new();
+    let place = AdminHost::new();
     assert!(place.get("/readyz").starts_with("HTTP/1.1 200"));
     assert_eq!(place.admin(&["drain"]).code, Some(1), "nobody said yes");
     assert_eq!(place.answer(&["drain", "--yes"])["stopping"], true);
@@ -167,7 +167,7 @@ mod needs_root {
 
     #[test]
     fn a_host_keeps_few_arenas_of_memory_and_tells_nobody_of_its_work() {
-        let place = Place::new();
+        let place = AdminHost::new();
         let environment = std::fs::read(format!("/proc/{}/environ", place.host.id())).unwrap();
         let setting = environment
             .split(|byte| *byte == 0)

@@ -1,7 +1,7 @@
 //! What an admin offers to all tenants, and what it keeps one of them from running.
 
+use crate::admin_host::AdminHost;
 use crate::harness::{demo, events, series, sorted};
-use crate::place::Place;
 use crate::raw::Asker;
 use frostline_graph::Model;
 use frostline_graph::onnx::OperatorSetId;
@@ -17,7 +17,7 @@ fn layers(run: &[Value]) -> &Value {
     run.iter().find(upload).unwrap()
 }
 
-impl Place {
+impl AdminHost {
     fn models(&self, token: &Path) -> Vec<Value> {
         let run = self.tenant(token, &["model", "list", "--json"]);
         assert_eq!(run.code, Some(0), "{run:?}");
@@ -27,7 +27,7 @@ impl Place {
 
 #[test]
 fn a_shared_model_serves_every_tenant_until_it_is_removed() {
-    let place = Place::new();
+    let place = AdminHost::new();
     let (acme, other) = (place.add("acme"), place.add("other"));
     let first = events(&place.train(&acme));
     let name = layers(&first)["name"].as_str().unwrap();
@@ -78,7 +78,7 @@ fn a_shared_model_serves_every_tenant_until_it_is_removed() {
 
 #[test]
 fn a_shared_model_is_checked_and_named_like_any_other() {
-    let place = Place::new();
+    let place = AdminHost::new();
     let mut proto = Model::read(demo("backbone.onnx")).unwrap().into_proto();
     proto.opset_import.push(OperatorSetId {
         domain: "com.example".to_owned(),
@@ -107,7 +107,7 @@ fn a_shared_model_is_checked_and_named_like_any_other() {
 
 #[test]
 fn a_disabled_guest_is_refused_until_it_is_enabled() {
-    let place = Place::new();
+    let place = AdminHost::new();
     let acme = place.add("acme");
     events(&place.train(&acme));
     fs::remove_file(place.scratch.path("tuned.onnx")).unwrap();
@@ -155,7 +155,7 @@ const PIXELS: &str =
 
 #[test]
 fn an_extraction_of_a_guest_that_is_disabled_does_not_end_well() {
-    let place = Place::new();
+    let place = AdminHost::new();
     let acme = place.add("acme");
     events(&place.train(&acme));
     let guests = place.answers(&["guest", "list", "acme"]);
@@ -178,7 +178,7 @@ fn an_extraction_of_a_guest_that_is_disabled_does_not_end_well() {
 
 #[test]
 fn a_trainer_sends_nothing_of_a_network_that_is_shared() {
-    let place = Place::new();
+    let place = AdminHost::new();
     let acme = place.add("acme");
     let own = events(&place.train(&acme));
     let other = place.add("other");

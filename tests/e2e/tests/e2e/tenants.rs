@@ -1,14 +1,14 @@
 //! Tenants on one host: what `frostline admin` does for them, and what they see of each other.
 
+use crate::admin_host::AdminHost;
 use crate::harness::{events, frostline};
-use crate::place::Place;
 use frostline_e2e::finish;
 use std::fs;
 use std::path::Path;
 
 #[test]
 fn tenants_train_side_by_side_and_see_nothing_of_each_other() {
-    let place = Place::new();
+    let place = AdminHost::new();
     let (acme, other) = (place.add("acme"), place.add("other"));
     let url = place.host.url();
     let flags = [
@@ -33,7 +33,7 @@ fn tenants_train_side_by_side_and_see_nothing_of_each_other() {
 
 #[test]
 fn a_tenant_reads_what_it_was_granted_and_nothing_else() {
-    let place = Place::new();
+    let place = AdminHost::new();
     let acme = place.add("acme");
     let elsewhere = place.scratch.path("elsewhere");
     fs::create_dir_all(&elsewhere).unwrap();
@@ -68,11 +68,11 @@ fn a_tenant_reads_what_it_was_granted_and_nothing_else() {
 
 #[test]
 fn tokens_are_rotated_revoked_and_disabled() {
-    let place = Place::new();
+    let place = AdminHost::new();
     let old = place.add("acme");
     assert_eq!(place.guests(&old).code, Some(0));
     let given = place.answer(&["tenant", "rotate", "acme", "--others", "1h"]);
-    let new = place.keep("new", &given);
+    let new = place.write_token("new", &given);
     for token in [&old, &new] {
         assert_eq!(place.guests(token).code, Some(0));
     }
@@ -104,7 +104,7 @@ fn tokens_are_rotated_revoked_and_disabled() {
 
 #[test]
 fn what_an_admin_gets_wrong_is_said() {
-    let place = Place::new();
+    let place = AdminHost::new();
     place.add("acme");
     for (arguments, word) in [
         (&["tenant", "add", "acme"][..], "already"),
@@ -130,7 +130,7 @@ fn what_an_admin_gets_wrong_is_said() {
 #[test]
 fn only_the_owner_may_use_the_socket() {
     use std::os::unix::fs::PermissionsExt;
-    let place = Place::new();
+    let place = AdminHost::new();
     let socket = place.scratch.path("state/admin.sock");
     assert_eq!(fs::metadata(socket).unwrap().permissions().mode() & 0o777, 0o600);
 }

@@ -129,7 +129,7 @@ fn end(host: &mut HostProcess) {
 struct Trace<'a>(Vec<&'a (String, Span)>);
 
 impl<'a> Trace<'a> {
-    fn of(spans: &'a [(String, Span)], trace: &str) -> Self {
+    fn find(spans: &'a [(String, Span)], trace: &str) -> Self {
         Self(
             spans
                 .iter()
@@ -205,7 +205,7 @@ fn a_job_and_what_hosts_do_for_it_are_one_trace() {
     let spans = collector.spans();
     let jobs = [(&trained, "frostline train"), (&extracted, "frostline extract")];
     for (trace, job) in jobs {
-        Trace::of(&spans, trace).assert_is(job);
+        Trace::find(&spans, trace).assert_is(job);
     }
     let others = spans
         .iter()

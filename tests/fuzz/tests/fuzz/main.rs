@@ -1,5 +1,5 @@
-//! Every fuzz target on its seeds and on mutations of them. With `FROSTLINE_FUZZ_SECONDS` each goes on for that long, from
-//! another start every time; with `FROSTLINE_FUZZ_SEEDS` the seeds are left in that folder for libFuzzer.
+//! Runs every fuzz target on its seeds and mutations of them. With `FROSTLINE_FUZZ_SECONDS` each runs for that long, from a
+//! new start each time; with `FROSTLINE_FUZZ_SEEDS` the seeds are written to that folder for libFuzzer.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -7,7 +7,7 @@ use frostline_fuzz::{Mutator, TARGETS, Target};
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Where mutations start when nobody asks for more.
+/// The default seed of mutations.
 const START: u64 = 4;
 
 #[test]

@@ -1,7 +1,7 @@
 //! Bodies that never end.
 
-use super::gone;
-use crate::case::Seen;
+use super::wait_until_released;
+use crate::case::CaseResult;
 use crate::exchange::head;
 use crate::scene::Scene;
 use anyhow::Result;
@@ -22,7 +22,7 @@ const CONNECTIONS: usize = 96;
 const STALLED: Duration = Duration::from_secs(3);
 
 /// Sends all but a byte of each body, as far as the host takes it, and leaves once it takes no more.
-pub(super) async fn run(scene: &Scene) -> Result<Seen> {
+pub(super) async fn run(scene: &Scene) -> Result<CaseResult> {
     let head = head(
         scene,
         "POST",
@@ -35,8 +35,8 @@ pub(super) async fn run(scene: &Scene) -> Result<Seen> {
     }
     let streams = sending.join_all().await;
     drop(streams);
-    gone(scene).await?;
-    Ok(Seen::new("left", ""))
+    wait_until_released(scene).await?;
+    Ok(CaseResult::new("left", ""))
 }
 
 /// The connection, when its body is all but there, or the host takes no more of it.

@@ -1,4 +1,4 @@
-//! Ways to make a host hold more than its budget: each was shown on a running host that went by counts and sizes instead of one ledger.
+//! Attempts to exceed the memory budget: each succeeded on an earlier host that counted items and sizes instead of keeping one ledger.
 
 mod bodies;
 mod models;
@@ -13,13 +13,13 @@ use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-pub use watch::{Seen as MemorySeen, Watch};
+pub use watch::{MemoryPeak, Watch};
 
 /// What the host of these cases may hold, in bytes: little more than the largest row of a case that is served takes.
 pub const BUDGET: u64 = 656 << 20;
 
-/// How long the host may take to be rid of what it held for somebody who left: a batch that is being computed comes to its end.
-const GONE: Duration = Duration::from_secs(60);
+/// How long the host may take to release the memory of a disconnected tenant: a running engine batch is finished.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Bytes of [`LARGE`].
 const LARGE_BYTES: u64 = 20 << 20;
@@ -30,7 +30,7 @@ const LARGE: [&str; 2] = ["large.bin", "large.png"];
 /// Times that an object is named in one request.
 const NAMED: usize = 128;
 
-/// All but those of [`row_cases`]; each needs [`Scene::start_within`] of the [`BUDGET`].
+/// All except [`row_cases`]; each needs [`Scene::start_within`] of the [`BUDGET`].
 pub fn memory_cases() -> Vec<Case> {
     vec![
         case(
@@ -100,7 +100,7 @@ fn case(name: &str, does: &str, expected: Expected, act: Act) -> Case {
     }
 }
 
-/// Writes what the cases read below the data root.
+/// Writes the objects of the cases below the data root.
 pub(crate) fn write(root: &Path) -> Result<()> {
     for name in LARGE {
         File::create(root.join(name))?.set_len(LARGE_BYTES)?;
@@ -108,9 +108,9 @@ pub(crate) fn write(root: &Path) -> Result<()> {
     objects::write_shards(root)
 }
 
-/// Waits until the host holds nothing any more for the hostile tenant.
-pub(crate) async fn gone(scene: &Scene) -> Result<()> {
-    let until = Instant::now() + GONE;
+/// Waits until the host holds no memory for the tenant.
+pub(crate) async fn wait_until_released(scene: &Scene) -> Result<()> {
+    let until = Instant::now() + RELEASE_TIMEOUT;
     loop {
         let top = scene.admin(&["top", "--once"])?;
         let held = watch::held_by(&top, scene.name())?;
@@ -119,7 +119,7 @@ pub(crate) async fn gone(scene: &Scene) -> Result<()> {
         }
         ensure!(
             Instant::now() < until,
-            "the host still holds {held} bytes for a tenant that has left"
+            "the host still holds {held} bytes for a disconnected tenant"
         );
         tokio::time::sleep(Duration::from_millis(100)).await;
     }

@@ -1,6 +1,6 @@
 //! Networks that every host admits, and whose rows take much memory.
 
-use crate::case::Seen;
+use crate::case::CaseResult;
 use crate::neighbour::{photos, pin};
 use crate::scene::Scene;
 use anyhow::{Context, Result};
@@ -19,22 +19,22 @@ const WIDE: i64 = 100_000_000;
 const WIDER: i64 = 88_000_000;
 
 /// Its rows must be those of the same network with narrow ones.
-pub(super) async fn wide_row(scene: &Scene) -> Result<Seen> {
+pub(super) async fn wide_row(scene: &Scene) -> Result<CaseResult> {
     let narrow = rows(scene, network(8, false)?).await?;
     let wide = rows(scene, network(WIDE, false)?).await?;
     let (narrow, wide) = match (narrow, wide) {
         (Ok(narrow), Ok(wide)) => (narrow, wide),
-        (Err(error), _) | (_, Err(error)) => return Ok(Seen::refused(&error)),
+        (Err(error), _) | (_, Err(error)) => return Ok(CaseResult::refused(&error)),
     };
     let close = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-4 * b.abs();
     let right = wide.iter().zip(&narrow).filter(|pair| close(*pair)).count();
-    Ok(Seen::new("rows", format!("{right} as they should be")))
+    Ok(CaseResult::new("rows", format!("{right} as they should be")))
 }
 
-pub(super) async fn wider_row(scene: &Scene) -> Result<Seen> {
+pub(super) async fn wider_row(scene: &Scene) -> Result<CaseResult> {
     match rows(scene, network(WIDER, true)?).await? {
-        Ok(rows) => Ok(Seen::new("rows", format!("{rows:?}"))),
-        Err(error) => Ok(Seen::refused(&error)),
+        Ok(rows) => Ok(CaseResult::new("rows", format!("{rows:?}"))),
+        Err(error) => Ok(CaseResult::refused(&error)),
     }
 }
 

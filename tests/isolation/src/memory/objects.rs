@@ -1,7 +1,7 @@
 //! Objects that are large, and images that are larger than they seem.
 
-use super::{LARGE, NAMED, gone, repeated};
-use crate::case::Seen;
+use super::{LARGE, NAMED, repeated, wait_until_released};
+use crate::case::CaseResult;
 use crate::exchange;
 use crate::neighbour::pin;
 use crate::scene::{Scene, backbone};
@@ -23,17 +23,17 @@ const HIDDEN: &str = "hidden.jpg";
 /// How long the client that reads nothing stays.
 const STAYS: Duration = Duration::from_secs(5);
 
-pub(super) async fn hidden_frames(scene: &Scene) -> Result<Seen> {
+pub(super) async fn hidden_frames(scene: &Scene) -> Result<CaseResult> {
     activations(scene, repeated(HIDDEN, 16)?).await
 }
 
-pub(super) async fn undecoded(scene: &Scene) -> Result<Seen> {
+pub(super) async fn undecoded(scene: &Scene) -> Result<CaseResult> {
     let [_, named_image] = LARGE;
     activations(scene, repeated(named_image, NAMED)?).await
 }
 
 /// Asks for activations of `samples`, and counts rows with an error.
-async fn activations(scene: &Scene, samples: Vec<RequestedSample>) -> Result<Seen> {
+async fn activations(scene: &Scene, samples: Vec<RequestedSample>) -> Result<CaseResult> {
     let client = scene.client()?;
     let model = backbone()?;
     let cut = Model::from_bytes(model.clone())?
@@ -57,7 +57,7 @@ async fn activations(scene: &Scene, samples: Vec<RequestedSample>) -> Result<See
     };
     let mut answer = match client.extract(&request, RowFormat::F32(cut), 64 << 20).await {
         Ok(answer) => answer,
-        Err(error) => return Ok(Seen::refused(&error)),
+        Err(error) => return Ok(CaseResult::refused(&error)),
     };
     let mut errors = 0;
     while let Some(batches) = answer.next().await? {
@@ -65,7 +65,7 @@ async fn activations(scene: &Scene, samples: Vec<RequestedSample>) -> Result<See
             errors += usize::from(row?.outcome.is_err());
         }
     }
-    Ok(Seen::new("rows", format!("{errors} errors")))
+    Ok(CaseResult::new("rows", format!("{errors} errors")))
 }
 
 /// Subfolders with a shard each.
@@ -96,7 +96,7 @@ pub(super) fn write_shards(root: &Path) -> Result<()> {
 }
 
 /// Lists all of them at once, each as a root of its own.
-pub(super) async fn subfolders(scene: &Scene) -> Result<Seen> {
+pub(super) async fn subfolders(scene: &Scene) -> Result<CaseResult> {
     let mut listings = JoinSet::new();
     for number in 0..SUBFOLDERS {
         let (client, root) = (
@@ -109,14 +109,14 @@ pub(super) async fn subfolders(scene: &Scene) -> Result<Seen> {
     while let Some(listed) = listings.join_next().await {
         match listed? {
             Ok(listed) => samples += listed.len(),
-            Err(error) => return Ok(Seen::refused(&error)),
+            Err(error) => return Ok(CaseResult::refused(&error)),
         }
     }
-    Ok(Seen::new("listed", format!("{samples} samples")))
+    Ok(CaseResult::new("listed", format!("{samples} samples")))
 }
 
 /// Asks for one large object again and again, reads nothing, and leaves.
-pub(super) async fn unread(scene: &Scene) -> Result<Seen> {
+pub(super) async fn unread(scene: &Scene) -> Result<CaseResult> {
     let [object, _] = LARGE;
     let samples: Vec<String> = (0..NAMED)
         .map(|position| format!(r#"{{"position":{position},"key":"{object}"}}"#))
@@ -126,6 +126,6 @@ pub(super) async fn unread(scene: &Scene) -> Result<Seen> {
     stream.write_all(&asked.bytes).await?;
     tokio::time::sleep(STAYS).await;
     drop(stream);
-    gone(scene).await?;
-    Ok(Seen::new("left", ""))
+    wait_until_released(scene).await?;
+    Ok(CaseResult::new("left", ""))
 }

@@ -1,7 +1,7 @@
 //! Bodies that never end, on many streams of few connections.
 
-use super::gone;
-use crate::case::Seen;
+use super::wait_until_released;
+use crate::case::CaseResult;
 use crate::scene::Scene;
 use anyhow::Result;
 use bytes::Bytes;
@@ -27,11 +27,11 @@ const PIECE: usize = 64 << 10;
 /// A host that takes nothing of a stream for so long lets it wait, or has answered.
 const STALLED: Duration = Duration::from_secs(3);
 
-/// A body on its way, which lasts as long as this.
+/// A body in flight; dropping it resets the stream.
 type Open = (SendStream<Bytes>, ResponseFuture);
 
 /// Sends all but a byte of each body, as far as the host takes it, and leaves once it takes no more.
-pub(super) async fn run(scene: &Scene) -> Result<Seen> {
+pub(super) async fn run(scene: &Scene) -> Result<CaseResult> {
     let (mut connections, mut sending) = (JoinSet::new(), JoinSet::new());
     for _ in 0..CONNECTIONS {
         let stream = TcpStream::connect(scene.address()?).await?;
@@ -39,16 +39,16 @@ pub(super) async fn run(scene: &Scene) -> Result<Seen> {
         connections.spawn(connection);
         for _ in 0..STREAMS {
             client = client.ready().await?;
-            sending.spawn(send(begin(scene, &mut client)?));
+            sending.spawn(send(open_stream(scene, &mut client)?));
         }
     }
     let bodies = sending.join_all().await;
     drop((bodies, connections));
-    gone(scene).await?;
-    Ok(Seen::new("left", ""))
+    wait_until_released(scene).await?;
+    Ok(CaseResult::new("left", ""))
 }
 
-fn begin(scene: &Scene, client: &mut SendRequest<Bytes>) -> Result<Open> {
+fn open_stream(scene: &Scene, client: &mut SendRequest<Bytes>) -> Result<Open> {
     let request = Request::builder()
         .method(Method::POST)
         .uri(format!("http://{}/v1/extractions", scene.address()?))
@@ -61,16 +61,16 @@ fn begin(scene: &Scene, client: &mut SendRequest<Bytes>) -> Result<Open> {
 
 /// The body, when it is all but there, or the host takes no more of it.
 async fn send((mut body, answer): Open) -> Open {
-    let mut left = ANNOUNCED - 1;
-    while left > 0 {
-        body.reserve_capacity(left.min(PIECE));
+    let mut remaining = ANNOUNCED - 1;
+    while remaining > 0 {
+        body.reserve_capacity(remaining.min(PIECE));
         let capacity = timeout(STALLED, poll_fn(|context| body.poll_capacity(context))).await;
-        // It has answered, or waits.
+        // The host has answered, or applies backpressure.
         let Ok(Some(Ok(bytes @ 1..))) = capacity else {
             break;
         };
-        let piece = vec![b' '; bytes.min(left)];
-        left -= piece.len();
+        let piece = vec![b' '; bytes.min(remaining)];
+        remaining -= piece.len();
         if body.send_data(piece.into(), false).is_err() {
             break;
         }

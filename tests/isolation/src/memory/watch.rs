@@ -1,4 +1,4 @@
-//! What a host says that it holds, and what the system says that it and its lanes do.
+//! The memory of a host, by its own ledger and by the system.
 
 use crate::scene::Scene;
 use anyhow::{Context, Result};
@@ -7,37 +7,37 @@ use std::fs;
 use std::time::Duration;
 use tokio::sync::watch::Receiver;
 
-/// Between two looks.
-const LOOK: Duration = Duration::from_millis(5);
+/// Poll interval of the system's figures.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Looks at the system for one at the host's own figures.
-const LOOKS: usize = 20;
+/// Polls of the system for each poll of the host's ledger.
+const SYSTEM_POLLS: usize = 20;
 
-/// The most that was seen, in bytes.
+/// Peak memory, in bytes.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Seen {
-    /// Of what the host's ledger says is held, its own process included.
+pub struct MemoryPeak {
+    /// By the host's ledger, its own process included.
     pub held: u64,
-    /// Of memory without a file behind it, of the host and all processes it started. `None` where there is no `/proc`.
+    /// Anonymous memory of the host and all its child processes. `None` without `/proc`.
     pub anonymous: Option<u64>,
 }
 
-/// Looks at a host until it is told to stop.
+/// Polls the memory of a host.
 pub struct Watch;
 
 impl Watch {
-    /// The most that was held while `stop` was not set.
+    /// The peak until `stop` is set.
     ///
     /// # Errors
     /// When the host does not answer its admin.
-    pub async fn run(scene: &Scene, stop: Receiver<bool>) -> Result<Seen> {
-        let mut most = Seen::default();
+    pub async fn run(scene: &Scene, stop: Receiver<bool>) -> Result<MemoryPeak> {
+        let mut most = MemoryPeak::default();
         loop {
             let last = *stop.borrow();
             most.held = most.held.max(held(&scene.admin(&["top", "--once"])?)?);
-            for _ in 0..LOOKS {
+            for _ in 0..SYSTEM_POLLS {
                 most.anonymous = most.anonymous.max(anonymous_of(scene.process()?));
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
             if last {
                 most.anonymous = most.anonymous.max(peak_of(scene.process()?));
@@ -47,13 +47,13 @@ impl Watch {
     }
 }
 
-/// What the ledger says is held.
+/// Held memory by the ledger.
 fn held(top: &Value) -> Result<u64> {
     let held = top.pointer("/memory/held").and_then(Value::as_u64);
-    held.context("the host does not say what it holds")
+    held.context("the host reports no held memory")
 }
 
-/// What the ledger says is held for a tenant.
+/// Memory held for a tenant by the ledger.
 pub(super) fn held_by(top: &Value, tenant: &str) -> Result<u64> {
     let tenants = top
         .get("tenants")
@@ -66,19 +66,19 @@ pub(super) fn held_by(top: &Value, tenant: &str) -> Result<u64> {
         .unwrap_or(0))
 }
 
-/// Memory without a file behind it, of a process and those it started.
+/// Anonymous memory of a process and its children.
 fn anonymous_of(process: u32) -> Option<u64> {
     let mut bytes = line(process, "RssAnon:")?;
     for task in fs::read_dir(format!("/proc/{process}/task")).ok()?.flatten() {
         let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
         let children = children.split_whitespace().filter_map(|child| child.parse().ok());
-        // One that has just ended takes nothing.
+        // A child that has just ended has no memory.
         bytes += children.filter_map(anonymous_of).sum::<u64>();
     }
     Some(bytes)
 }
 
-/// The most that the host's own process ever had, without files: what no look can have missed.
+/// Peak anonymous memory of the host's own process, which polling cannot miss.
 fn peak_of(process: u32) -> Option<u64> {
     Some(line(process, "VmHWM:")?.saturating_sub(line(process, "RssFile:")?))
 }

@@ -1,6 +1,7 @@
 //! A host behind TLS.
 
-use super::{Host, World, text};
+use super::text;
+use super::world::{Host, World};
 use crate::tap::Target;
 use anyhow::Result;
 use rcgen::{CertificateParams, KeyPair};

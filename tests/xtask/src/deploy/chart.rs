@@ -1,18 +1,18 @@
-//! The chart: linted, rendered with each file of values in its folder `ci`, validated by Kubernetes' schemas; what no host could start
-//! with is refused.
+//! Checks the chart: lints it, renders it with each values file in its folder `ci`, validates the manifests with Kubernetes' schemas, and
+//! expects it to refuse invalid values.
 
 use super::tools::{chart, helm, render};
-use super::{Outcome, Setup, python_path};
+use super::{CheckResult, Setup, python_path};
 use crate::workspace::{output, root, run};
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The oldest that `kubeVersion` allows, one in the middle, and the newest that there are schemas of.
+/// The oldest version that `kubeVersion` allows, one in the middle, and the newest with schemas.
 const VERSIONS: &str = "1.27,1.31,1.37";
 
-/// Values that must be refused, and a word of the reason.
+/// Values that must be refused, and a word of the error.
 const REFUSED: [(&str, &[&str], &str); 8] = [
     ("no state", &["config.state="], "state"),
     (
@@ -21,25 +21,29 @@ const REFUSED: [(&str, &[&str], &str); 8] = [
         "state",
     ),
     ("no TLS at all", &["tls.plainHttp=false"], "tls.secret"),
-    ("two ways of TLS", &["tls.secret=mine"], "tls.secret"),
+    ("two TLS sources", &["tls.secret=mine"], "tls.secret"),
     (
         "admins without TLS",
         &["admin.enabled=true", "admin.secret=x"],
         "TLS",
     ),
-    ("a key of the chart's", &["config.listen=0.0.0.0:1"], "listen"),
+    (
+        "a key that the chart sets",
+        &["config.listen=0.0.0.0:1"],
+        "listen",
+    ),
     (
         "scaled nodes",
         &["kind=DaemonSet", "autoscaling.enabled=true"],
         "DaemonSet",
     ),
-    ("a value nobody knows", &["replicaCount=3"], "replicaCount"),
+    ("an unknown value", &["replicaCount=3"], "replicaCount"),
 ];
 
-pub(super) fn check(setup: &Setup) -> Result<Outcome> {
+pub(super) fn check(setup: &Setup) -> Result<CheckResult> {
     let (helm, path) = match (helm(), python_path()) {
         (Ok(helm), Ok(path)) => (helm, path),
-        (Err(why), _) | (_, Err(why)) => return Ok(Outcome::Skipped(why)),
+        (Err(why), _) | (_, Err(why)) => return Ok(CheckResult::Skipped(why)),
     };
     let rendered = setup.folder.join("rendered");
     fs::create_dir_all(&rendered)?;
@@ -50,7 +54,7 @@ pub(super) fn check(setup: &Setup) -> Result<Outcome> {
             .arg(chart())
             .arg("--values")
             .arg(&values))?;
-        let file = rendered.join(values.file_name().context("values without a name")?);
+        let file = rendered.join(values.file_name().context("a values file without a name")?);
         fs::write(&file, render(&helm, &[&values])?)?;
         files.push(file);
     }
@@ -62,16 +66,16 @@ pub(super) fn check(setup: &Setup) -> Result<Outcome> {
             .args(&files)
             .env("PATH", path),
     )?;
-    refusals(&helm)?;
-    Ok(Outcome::Passed(format!(
-        "linted, rendered with {} files of values and validated for Kubernetes {VERSIONS}: {}; {} wrong values refused",
+    check_refusals(&helm)?;
+    Ok(CheckResult::Passed(format!(
+        "linted, rendered with {} values files and validated for Kubernetes {VERSIONS}: {}; {} invalid settings refused",
         files.len(),
         validated.trim(),
         REFUSED.len()
     )))
 }
 
-/// The files of values in the chart's folder `ci`.
+/// The values files in the chart's folder `ci`.
 pub(super) fn values() -> Result<Vec<PathBuf>> {
     let mut files: Vec<PathBuf> = fs::read_dir(chart().join("ci"))?
         .map(|entry| entry.map(|entry| entry.path()))
@@ -80,7 +84,7 @@ pub(super) fn values() -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn refusals(helm: &Path) -> Result<()> {
+fn check_refusals(helm: &Path) -> Result<()> {
     let values = chart().join("ci/least-values.yaml");
     for (what, settings, reason) in REFUSED {
         let mut command = Command::new(helm);
@@ -92,10 +96,10 @@ fn refusals(helm: &Path) -> Result<()> {
         for setting in settings {
             command.args(["--set", setting]);
         }
-        let tried = command.output()?;
-        let words = String::from_utf8_lossy(&tried.stderr);
-        if tried.status.success() || !words.contains(reason) {
-            bail!("the chart has to refuse {what} and say {reason:?}; it said: {words}");
+        let output = command.output()?;
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        if output.status.success() || !stderr.contains(reason) {
+            bail!("the chart must refuse {what} with {reason:?}; its output: {stderr}");
         }
     }
     Ok(())

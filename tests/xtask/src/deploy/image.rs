@@ -1,7 +1,7 @@
-//! The OCI image: Debian's libraries and certificates, the package's command, and nothing else; written without a daemon.
+//! The OCI image: Debian's libraries and certificates and the command of the package; written without a daemon.
 
 use super::tools::{chart, documents, helm, is_root, manifest, missing, render};
-use super::{Outcome, Setup, package, python_path};
+use super::{CheckResult, Setup, package, python_path};
 use crate::workspace::{output, root};
 use anyhow::{Context, Result, bail};
 use frostline_e2e::HostProcess;
@@ -12,14 +12,14 @@ use std::process::Command;
 
 const TOOLS: [(&str, &str); 2] = [("mmdebstrap", "mmdebstrap"), ("umoci", "umoci")];
 
-/// The release of Debian that this machine has: what was linked here runs there.
+/// The Debian release of this machine, so that programs linked here run in the image.
 pub(super) fn suite() -> Result<String> {
-    let told = fs::read_to_string("/etc/os-release")?;
-    let name = told
+    let release = fs::read_to_string("/etc/os-release")?;
+    let name = release
         .lines()
         .find_map(|line| line.strip_prefix("VERSION_CODENAME="));
     Ok(name
-        .context("/etc/os-release names no release")?
+        .context("no VERSION_CODENAME in /etc/os-release")?
         .trim_matches('"')
         .to_owned())
 }
@@ -41,7 +41,7 @@ pub(super) fn build(setup: &Setup) -> Result<PathBuf> {
     Ok(image)
 }
 
-/// The image's root as a pod sees it: read-only, as the user of the chart, with the volumes it mounts.
+/// Enters the image as a pod does: root read-only, the chart's user, its volumes mounted.
 const POD: &str = "\
 set -eu
 mount --bind \"$1\" \"$1\"
@@ -53,20 +53,20 @@ mount -o remount,ro,bind \"$1\"
 shift 2
 exec chroot --userspec=65532:65532 \"$@\"";
 
-/// A host starts in the image's root with just what the chart rendered, and answers.
-pub(super) fn check(setup: &Setup) -> Result<Outcome> {
+/// Starts a host in the image's root with what the chart rendered, and queries it.
+pub(super) fn check(setup: &Setup) -> Result<CheckResult> {
     let programs = [&TOOLS[..], &[("curl", "curl"), ("unshare", "util-linux")]].concat();
     if let Some(why) = missing(&programs) {
-        return Ok(Outcome::Skipped(why));
+        return Ok(CheckResult::Skipped(why));
     }
     if !is_root() {
-        return Ok(Outcome::Skipped(
-            "only root can build and enter the image's root here".to_owned(),
+        return Ok(CheckResult::Skipped(
+            "building and entering the image needs root".to_owned(),
         ));
     }
     let helm = match (helm(), python_path()) {
         (Ok(helm), Ok(_)) => helm,
-        (Err(why), _) | (_, Err(why)) => return Ok(Outcome::Skipped(why)),
+        (Err(why), _) | (_, Err(why)) => return Ok(CheckResult::Skipped(why)),
     };
     let image = build(setup)?;
     let bundle = setup.folder.join("bundle");
@@ -82,14 +82,14 @@ pub(super) fn check(setup: &Setup) -> Result<Outcome> {
     fs::remove_dir_all(&bundle)?;
     let bytes = output(Command::new("du").args(["--summarize", "--bytes"]).arg(&image))?;
     let bytes: f64 = bytes.split_whitespace().next().unwrap_or_default().parse()?;
-    Ok(Outcome::Passed(format!(
-        "{:.0} MB; a host started in its root, read-only, as user 65532, with what the chart rendered: {answered}",
+    Ok(CheckResult::Passed(format!(
+        "{:.0} MB; a host started in its read-only root as user 65532 with the rendered configuration: {answered}",
         bytes / 1e6
     )))
 }
 
 fn start(setup: &Setup, helm: &Path, bundle: &Path, config: &Value) -> Result<String> {
-    let (tenants, metrics) = (super::live::free()?, super::live::free()?);
+    let (tenants, metrics) = (super::live::free_address()?, super::live::free_address()?);
     let values = json!({
         "config": {"state": "gs://frostline/state"},
         "ports": {"tenants": tenants.port(), "metrics": metrics.port()},
@@ -101,8 +101,10 @@ fn start(setup: &Setup, helm: &Path, bundle: &Path, config: &Value) -> Result<St
     let _ = fs::remove_dir_all(&mounted);
     fs::create_dir_all(mounted.join("token"))?;
     let written = manifest(&rendered, "ConfigMap", "frostline")?.pointer("/data/host.toml");
-    let written = written.and_then(Value::as_str).context("no host.toml")?;
-    // No store is at hand in here: state and data are folders.
+    let written = written
+        .and_then(Value::as_str)
+        .context("the chart rendered no host.toml")?;
+    // Inside there is no object store: state and data are folders.
     let written = written
         .replace("gs://frostline/state", "/var/lib/frostline/state")
         .replace("gs://frostline/photos", "/var/lib");
@@ -122,23 +124,23 @@ fn start(setup: &Setup, helm: &Path, bundle: &Path, config: &Value) -> Result<St
         .arg(bundle.join("rootfs"))
         .arg(&mounted)
         .arg(bundle.join("rootfs"));
-    // A container's arguments take the place of the image's own, after the entry point.
+    // A container's arguments replace the image's own after the entry point.
     for word in process.iter().take(1).chain(container) {
         command.arg(word.as_str().unwrap_or_default());
     }
     let host = HostProcess::spawn(command, mounted.join("token/token"))
-        .context("the image does not start a host")?;
-    let asked = |path: &str| {
+        .context("the host did not start in the image")?;
+    let query = |path: &str| {
         output(Command::new("curl").args(["--silent", "--fail", &format!("http://{metrics}{path}")]))
     };
-    asked("/healthz")?;
-    asked("/readyz")?;
+    query("/healthz")?;
+    query("/readyz")?;
     let listed = output(
         Command::new(&setup.frostline)
             .args(["guest", "list", "--json", "--host", &host.url(), "--token-file"])
             .arg(mounted.join("token/token")),
     )?;
-    let metrics = asked("/metrics")?;
+    let metrics = query("/metrics")?;
     let library = metrics
         .lines()
         .find(|line| line.starts_with("frostline_build_info"))

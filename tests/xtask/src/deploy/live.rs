@@ -1,9 +1,9 @@
-//! Two real hosts, started with what the chart rendered and scraped by a real Prometheus with the rules it rendered, under load. Every query of
-//! dashboard, rules and autoscaling has to be answered.
+//! Starts two hosts as the chart renders them, puts them under load, and scrapes them with a Prometheus that has the rendered rules. Every
+//! query of dashboard, rules and autoscaling must return a value.
 
 use super::store::Store;
 use super::tools::{chart, documents, field, helm, manifest, missing, render};
-use super::{Outcome, Setup, python_path, queries};
+use super::{CheckResult, Setup, python_path, queries};
 use crate::workspace::{output, root};
 use anyhow::{Context, Result, bail};
 use frostline_e2e::HostProcess;
@@ -15,7 +15,7 @@ use std::process::{Child, Command, Stdio};
 
 const DATA: &str = "s3://frostline/photos";
 
-pub(super) fn check(setup: &Setup) -> Result<Outcome> {
+pub(super) fn check(setup: &Setup) -> Result<CheckResult> {
     let programs = [
         ("prometheus", "prometheus"),
         ("promtool", "prometheus"),
@@ -23,17 +23,17 @@ pub(super) fn check(setup: &Setup) -> Result<Outcome> {
         ("curl", "curl"),
     ];
     if let Some(why) = missing(&programs) {
-        return Ok(Outcome::Skipped(why));
+        return Ok(CheckResult::Skipped(why));
     }
     let helm = match (helm(), python_path()) {
         (Ok(helm), Ok(_)) => helm,
-        (Err(why), _) | (_, Err(why)) => return Ok(Outcome::Skipped(why)),
+        (Err(why), _) | (_, Err(why)) => return Ok(CheckResult::Skipped(why)),
     };
     let folder = setup.folder.join("live");
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder)?;
     let store = Store::start(&root().join("models/zoo/demo/photos"))?;
-    secrets(&folder)?;
+    write_secrets(&folder)?;
     let live = Live {
         setup,
         helm,
@@ -47,17 +47,17 @@ pub(super) fn check(setup: &Setup) -> Result<Outcome> {
     let table = queries::table(&queries, &url)?;
     let file = setup.folder.join("queries.md");
     fs::write(&file, table)?;
-    Ok(Outcome::Passed(format!(
-        "two hosts started with what the chart rendered; {} queries of dashboard, rules and autoscaling answered, see {}",
+    Ok(CheckResult::Passed(format!(
+        "two hosts started with the rendered configuration; {} queries of dashboard, rules and autoscaling answered, see {}",
         queries.len(),
         file.display()
     )))
 }
 
-/// What the chart's Secrets would hold: a token, and a certificate for this machine.
-fn secrets(folder: &Path) -> Result<()> {
-    for kept in ["token", "admin", "tls"] {
-        fs::create_dir_all(folder.join("etc").join(kept))?;
+/// Writes the contents of the chart's Secrets: tokens, and a certificate for this machine.
+fn write_secrets(folder: &Path) -> Result<()> {
+    for name in ["token", "admin", "tls"] {
+        fs::create_dir_all(folder.join("etc").join(name))?;
     }
     for name in ["token", "admin"] {
         let token = output(Command::new("openssl").args(["rand", "-hex", "32"]))?;
@@ -91,7 +91,7 @@ struct Live<'a> {
     store: Store,
 }
 
-/// A host, and what the chart rendered for it.
+/// A running host and its rendered rules.
 struct Host {
     process: HostProcess,
     metrics: SocketAddr,
@@ -100,9 +100,9 @@ struct Host {
 }
 
 impl Live<'_> {
-    /// Starts a host as its pod would, but for folders and the address, which are this machine's.
+    /// Starts a host as its pod would, with folders and an address of this machine.
     fn host(&self, number: usize) -> Result<Host> {
-        let (tenants, admin, metrics) = (free()?, free()?, free()?);
+        let (tenants, admin, metrics) = (free_address()?, free_address()?, free_address()?);
         let values = json!({
             "config": {"state": "s3://frostline/state", "data": [DATA], "memory_budget": 2_u64 << 30, "drain": 1},
             "ports": {"tenants": tenants.port(), "admin": admin.port(), "metrics": metrics.port()},
@@ -130,8 +130,12 @@ impl Live<'_> {
         let mut command = self.as_container(pod, &file)?;
         command.stderr(fs::File::create(self.folder.join(format!("host-{number}.log")))?);
         Ok(Host {
-            process: HostProcess::spawn(command, etc.join("token/token"))
-                .with_context(|| format!("{} does not start a host; see its log beside", file.display()))?,
+            process: HostProcess::spawn(command, etc.join("token/token")).with_context(|| {
+                format!(
+                    "the host did not start with {}; see the log beside it",
+                    file.display()
+                )
+            })?,
             metrics,
             local,
             rules: field(manifest(&rendered, "PrometheusRule", "frostline")?, "spec").clone(),
@@ -142,11 +146,11 @@ impl Live<'_> {
     fn as_container(&self, pod: &Value, file: &Path) -> Result<Command> {
         let container = pod
             .pointer("/spec/template/spec/containers/0")
-            .context("a pod without a container")?;
+            .context("the pod has no container")?;
         let list = |name: &str| field(container, name).as_array().cloned().unwrap_or_default();
         let mut command = Command::new(&self.setup.frostline);
         for argument in list("args") {
-            match argument.as_str().context("an argument that is no text")? {
+            match argument.as_str().context("an argument is not a string")? {
                 "/etc/frostline/host.toml" => command.arg(file),
                 word => command.arg(word),
             };
@@ -173,7 +177,7 @@ impl Live<'_> {
         });
         let file = self.folder.join("prometheus.json");
         fs::write(&file, config.to_string())?;
-        let address = free()?;
+        let address = free_address()?;
         let log = fs::File::create(self.folder.join("prometheus.log"))?;
         let child = Command::new("prometheus")
             .arg(format!("--config.file={}", file.display()))
@@ -189,17 +193,17 @@ impl Live<'_> {
         Ok((Running(child), format!("http://{address}")))
     }
 
-    /// Jobs of two tenants at two splits on both hosts, which go on until they are dropped, and an upload of a third who may send none.
+    /// Starts jobs of two tenants at two splits on both hosts, which run until they are dropped, and has an upload of a third refused.
     fn load(&self, hosts: &[Host; 2]) -> Result<[Running; 2]> {
         let acme = self.tenant(&hosts[0], "acme", None)?;
         let globex = self.tenant(&hosts[0], "globex", Some("uploads=0"))?;
         let default = hosts[0].process.token_file();
-        // One to its end: that jobs end well here is part of it.
+        // One job runs to its end, to check that jobs succeed.
         output(&mut self.train(hosts, default, "features", "1"))?;
         for host in hosts {
-            self.refused_upload(host, &globex)?;
+            self.check_refused_upload(host, &globex)?;
         }
-        let go_on = |token: &Path, split: &str| {
+        let start_job = |token: &Path, split: &str| {
             let mut command = self.train(hosts, token, split, "100000");
             let log = fs::File::create(self.folder.join(format!("job-{split}.log")))?;
             anyhow::Ok(Running(
@@ -210,10 +214,10 @@ impl Live<'_> {
                     .spawn()?,
             ))
         };
-        Ok([go_on(default, "features")?, go_on(&acme, "input")?])
+        Ok([start_job(default, "features")?, start_job(&acme, "input")?])
     }
 
-    /// Adds a tenant; the file of its token.
+    /// Adds a tenant and returns its token file.
     fn tenant(&self, host: &Host, name: &str, quota: Option<&str>) -> Result<PathBuf> {
         let admin = |words: &[&str]| {
             let mut command = Command::new(&self.setup.frostline);
@@ -224,7 +228,9 @@ impl Live<'_> {
             output(&mut command)
         };
         let added: Value = serde_json::from_str(&admin(&["tenant", "add", name, "--data", DATA])?)?;
-        let token = field(&added, "token").as_str().context("no token was given")?;
+        let token = field(&added, "token")
+            .as_str()
+            .context("`tenant add` printed no token")?;
         let file = self.folder.join(name);
         fs::write(&file, token)?;
         if let Some(quota) = quota {
@@ -250,8 +256,8 @@ impl Live<'_> {
         command
     }
 
-    /// A tenant whose quota of uploads is 0 is answered 429.
-    fn refused_upload(&self, host: &Host, token: &Path) -> Result<()> {
+    /// An upload of a tenant with an upload quota of 0 must be answered 429.
+    fn check_refused_upload(&self, host: &Host, token: &Path) -> Result<()> {
         let mut curl = Command::new("curl");
         curl.args([
             "--silent",
@@ -263,7 +269,7 @@ impl Live<'_> {
             "none",
         ]);
         curl.args(["--output", "/dev/null", "--write-out", "%{http_code}"]);
-        // From a file, so that no error shows it.
+        // In a file, so that no error prints the token.
         let header = self.folder.join("header");
         fs::write(
             &header,
@@ -278,7 +284,7 @@ impl Live<'_> {
     }
 }
 
-/// A process that ends with this.
+/// A process that is killed on drop.
 struct Running(Child);
 
 impl Drop for Running {
@@ -288,8 +294,8 @@ impl Drop for Running {
     }
 }
 
-/// A free port of loopback.
-pub(super) fn free() -> Result<SocketAddr> {
+/// An address of loopback with a free_address port.
+pub(super) fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?)
 }
 

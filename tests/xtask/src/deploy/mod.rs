@@ -1,4 +1,4 @@
-//! What runtime/deploy has, built and checked as far as that goes on one machine without a cluster.
+//! Builds and checks the contents of runtime/deploy, as far as one machine without a cluster can.
 
 mod chart;
 mod image;
@@ -21,15 +21,19 @@ use std::time::Instant;
 const HELP: &str = "\
 Usage: cargo xtask deploy [CHECK..|build-deb|build-image] [--frostline FILE]
 
-  chart, rules, hosts, package, unit, image   what is checked, all of it by default; what cannot be tried here is skipped and said:
-         the chart rendered and validated, its rules tested, its queries answered by a Prometheus that scrapes real hosts, the package
-         installed, its unit's exposure, the image started
-  build-deb    write the Debian package into target/deploy
-  build-image  write the OCI image into target/deploy
+  CHECK        chart, rules, hosts, package, unit or image; default: all. Checks that cannot run on this machine are reported as skipped
+    chart      render the chart and validate the manifests
+    rules      test the Prometheus rules
+    hosts      run the queries of dashboard and rules on a Prometheus that scrapes real hosts
+    package    install and purge the Debian package
+    unit       rate the exposure of the systemd unit
+    image      start a host in the image
+  build-deb    write the Debian package to target/deploy
+  build-image  write the OCI image to target/deploy
 
-  --frostline FILE  a program that is there, such as target/release/frostline, instead of one built for debugging";
+  --frostline FILE  use this program, such as target/release/frostline, instead of a debug build";
 
-/// What everything here needs.
+/// The inputs of builds and checks.
 struct Setup {
     /// The `frostline` program.
     frostline: PathBuf,
@@ -37,19 +41,19 @@ struct Setup {
     library: PathBuf,
     /// `target/deploy`.
     folder: PathBuf,
-    /// The Debian package, once it was built.
+    /// The Debian package, once it is built.
     package: OnceCell<PathBuf>,
 }
 
-/// What became of a check.
-enum Outcome {
-    /// What it showed.
+/// The result of a check.
+enum CheckResult {
+    /// What was checked.
     Passed(String),
-    /// Why it could not be tried here.
+    /// Why it cannot run on this machine.
     Skipped(String),
 }
 
-type Check = fn(&Setup) -> Result<Outcome>;
+type Check = fn(&Setup) -> Result<CheckResult>;
 
 const CHECKS: [(&str, Check); 6] = [
     ("chart", chart::check),
@@ -62,8 +66,8 @@ const CHECKS: [(&str, Check); 6] = [
 
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let mut words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let given = words.iter().position(|word| *word == "--frostline");
-    let frostline = match given.map(|at| words.drain(at..).nth(1)) {
+    let flag = words.iter().position(|word| *word == "--frostline");
+    let frostline = match flag.map(|at| words.drain(at..).nth(1)) {
         Some(Some(file)) => Some(Path::new(file).canonicalize()?),
         Some(None) => bail!("{HELP}"),
         None => None,
@@ -88,7 +92,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Checks these, or all where none is named.
+/// Runs these checks, or all if none is named.
 fn check(setup: &Setup, named: &[&str]) -> Result<()> {
     let (mut passed, mut skipped) = (0, 0);
     for (name, check) in CHECKS {
@@ -97,11 +101,11 @@ fn check(setup: &Setup, named: &[&str]) -> Result<()> {
         }
         let start = Instant::now();
         match check(setup).with_context(|| format!("deploy: {name}"))? {
-            Outcome::Passed(what) => {
+            CheckResult::Passed(what) => {
                 passed += 1;
                 println!("deploy: {name}: {what} ({:.0} s)", start.elapsed().as_secs_f64());
             }
-            Outcome::Skipped(why) => {
+            CheckResult::Skipped(why) => {
                 skipped += 1;
                 println!("deploy: {name}: SKIPPED: {why}");
             }
@@ -111,7 +115,7 @@ fn check(setup: &Setup, named: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// A `PATH` whose python3 has what validates manifests; else why not.
+/// A `PATH` whose python3 can validate manifests, or why there is none.
 fn python_path() -> Result<OsString, String> {
     let path = python::ensure("runtime/deploy/requirements.txt", "python-deploy");
     path.map_err(|error| format!("{error:#}"))

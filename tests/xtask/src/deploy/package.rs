@@ -1,7 +1,7 @@
-//! The Debian package: the command, ONNX Runtime beside it, and a unit for a host.
+//! The Debian package: the command, ONNX Runtime, and a systemd unit for a host.
 
 use super::tools::{is_root, missing};
-use super::{Outcome, Setup};
+use super::{CheckResult, Setup};
 use crate::workspace::{output, root, run};
 use anyhow::{Context, Result, bail};
 use std::fs;
@@ -9,11 +9,11 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Our version and the package's of it.
+/// The version of the package.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "-1");
 
-/// What systemd may find of the unit's exposure at most, from 0 to 10.
-const EXPOSURE: f64 = 1.5;
+/// The highest exposure level that systemd may report for the unit, from 0 to 10.
+const MAX_EXPOSURE: f64 = 1.5;
 
 const TOOLS: [(&str, &str); 4] = [
     ("dpkg-deb", "dpkg"),
@@ -31,11 +31,11 @@ pub(super) fn build(setup: &Setup) -> Result<&Path> {
     if let Some(built) = setup.package.get() {
         return Ok(built);
     }
-    let built = build_anew(setup)?;
+    let built = build_package(setup)?;
     Ok(setup.package.get_or_init(|| built))
 }
 
-fn build_anew(setup: &Setup) -> Result<PathBuf> {
+fn build_package(setup: &Setup) -> Result<PathBuf> {
     if let Some(why) = missing(&TOOLS) {
         bail!("{why}");
     }
@@ -46,7 +46,7 @@ fn build_anew(setup: &Setup) -> Result<PathBuf> {
     let file = setup
         .folder
         .join(format!("frostline_{VERSION}_{}.deb", architecture.trim()));
-    control(setup, &tree, architecture.trim())?;
+    write_control(setup, &tree, architecture.trim())?;
     // Sums for `dpkg --verify`.
     let sums = output(
         Command::new("sh")
@@ -71,7 +71,7 @@ impl Tree<'_> {
     fn fill(&self, setup: &Setup) -> Result<()> {
         let program = self.path("usr/lib/frostline/frostline")?;
         strip(&setup.frostline, &program, 0o755)?;
-        // The command looks there by itself.
+        // The command finds the library there.
         let library = self.path("usr/lib/frostline/onnxruntime/libonnxruntime.so")?;
         strip(&setup.library, &library, 0o644)?;
         symlink("../lib/frostline/frostline", self.path("usr/bin/frostline")?)?;
@@ -97,7 +97,7 @@ impl Tree<'_> {
     /// Manual pages, completions, the changelog, and the page on configuration.
     fn documents(&self, setup: &Setup) -> Result<()> {
         let pages = self.path("usr/share/man/man1/x")?;
-        let pages = pages.parent().context("no folder of pages")?;
+        let pages = pages.parent().context("no folder for manual pages")?;
         output(
             Command::new(&setup.frostline)
                 .args(["man", "--directory"])
@@ -142,7 +142,7 @@ impl Tree<'_> {
         mode(&place, 0o644)
     }
 
-    /// A place in it, with the folders above.
+    /// The path of a file in the package; creates its folders.
     fn path(&self, place: &str) -> Result<PathBuf> {
         let mut path = self.0.to_owned();
         fs::create_dir_all(&path)?;
@@ -162,7 +162,7 @@ fn mode(path: &Path, bits: u32) -> Result<()> {
     Ok(fs::set_permissions(path, fs::Permissions::from_mode(bits))?)
 }
 
-/// Copies a program or library without what only debuggers read.
+/// Copies a program or library without debugging symbols.
 fn strip(file: &Path, place: &Path, bits: u32) -> Result<()> {
     let unneeded = [
         "--strip-unneeded",
@@ -174,8 +174,8 @@ fn strip(file: &Path, place: &Path, bits: u32) -> Result<()> {
     mode(place, bits)
 }
 
-/// The file of fields, with the packages whose libraries are needed.
-fn control(setup: &Setup, tree: &Path, architecture: &str) -> Result<()> {
+/// Writes the control file, with the packages whose libraries are needed.
+fn write_control(setup: &Setup, tree: &Path, architecture: &str) -> Result<()> {
     let scratch = setup.folder.join("shlibdeps");
     fs::create_dir_all(scratch.join("debian"))?;
     fs::write(
@@ -194,7 +194,7 @@ fn control(setup: &Setup, tree: &Path, architecture: &str) -> Result<()> {
     let depends = needed
         .trim()
         .strip_prefix("shlibs:Depends=")
-        .context("dpkg-shlibdeps found nothing")?;
+        .context("dpkg-shlibdeps printed no dependencies")?;
     let size = output(
         Command::new("du")
             .args(["--summarize", "--block-size=1K"])
@@ -210,12 +210,12 @@ fn control(setup: &Setup, tree: &Path, architecture: &str) -> Result<()> {
     Tree(&tree).write("DEBIAN/control", &control)
 }
 
-/// lintian has nothing to say of the package, and it can be installed, used, removed and purged, in a root of its own.
-pub(super) fn check(setup: &Setup) -> Result<Outcome> {
+/// Checks the package with lintian, then installs, runs and purges it in a temporary Debian.
+pub(super) fn check(setup: &Setup) -> Result<CheckResult> {
     if let Some(why) =
         missing(&TOOLS).or_else(|| missing(&[("lintian", "lintian"), ("mmdebstrap", "mmdebstrap")]))
     {
-        return Ok(Outcome::Skipped(why));
+        return Ok(CheckResult::Skipped(why));
     }
     let file = build(setup)?;
     let lint = Command::new("lintian")
@@ -237,29 +237,29 @@ pub(super) fn check(setup: &Setup) -> Result<Outcome> {
         .to_string_lossy()
         .into_owned();
     if !is_root() {
-        return Ok(Outcome::Skipped(format!(
-            "{name} ({megabytes} MB) is lintian clean; only root can try to install it"
+        return Ok(CheckResult::Skipped(format!(
+            "{name} ({megabytes} MB) passes lintian; installing it needs root"
         )));
     }
     install(file)?;
-    Ok(Outcome::Passed(format!(
-        "{name} ({megabytes} MB) is lintian clean; installed, ran and purged in a root of its own"
+    Ok(CheckResult::Passed(format!(
+        "{name} ({megabytes} MB) passes lintian; installed, ran and purged in a temporary Debian"
     )))
 }
 
-/// In a Debian of its own, which is gone afterwards.
+/// Installs, runs and purges the package in a temporary Debian.
 fn install(file: &Path) -> Result<()> {
     let inside = "/root/frostline.deb";
     let hook = |words: String| format!("--customize-hook={words}");
-    let tried = format!(
+    let script_text = format!(
         "set -eu; apt-get install -y --no-install-recommends {inside} >/dev/null 2>&1; frostline --version; \
          frostline model list --help >/dev/null; test -f /lib/systemd/system/frostline.service; getent passwd frostline >/dev/null; \
          systemctl --version >/dev/null 2>&1 && systemd-analyze verify --man=no frostline.service; \
          apt-get purge -y frostline >/dev/null 2>&1; test ! -e /usr/bin/frostline; test ! -e /etc/frostline"
     );
     let script = std::env::temp_dir().join(format!("frostline-installed-{}", std::process::id()));
-    fs::write(&script, tried)?;
-    let made = output(
+    fs::write(&script, script_text)?;
+    let installed = output(
         Command::new("mmdebstrap")
             .args(["--variant=apt", "--include=systemd"])
             .arg(hook(format!("copy-in '{}' /root", file.display())))
@@ -269,30 +269,30 @@ fn install(file: &Path) -> Result<()> {
             .arg("/dev/null"),
     );
     fs::remove_file(script)?;
-    made.map(drop)
+    installed.map(drop)
 }
 
-/// systemd understands the unit, and finds it no more exposed than it says.
-pub(super) fn check_unit(_: &Setup) -> Result<Outcome> {
+/// Checks that systemd accepts the unit and rates its exposure no higher than [`MAX_EXPOSURE`].
+pub(super) fn check_unit(_: &Setup) -> Result<CheckResult> {
     if let Some(why) = missing(&[("systemd-analyze", "systemd")]) {
-        return Ok(Outcome::Skipped(why));
+        return Ok(CheckResult::Skipped(why));
     }
     let unit = folder().join("frostline.service");
-    let found = output(
+    let report = output(
         Command::new("systemd-analyze")
             .args(["security", "--offline=true", "--no-pager"])
             .arg(&unit),
     )?;
-    let line = found
+    let line = report
         .lines()
         .rev()
         .find(|line| line.contains("Overall exposure level"));
     let level = line.and_then(|line| line.split_whitespace().find_map(|word| word.parse::<f64>().ok()));
-    let level = level.context("systemd-analyze said nothing of the unit's exposure")?;
-    if level > EXPOSURE {
-        bail!("the unit's exposure is {level}, more than {EXPOSURE}:\n{found}");
+    let level = level.context("systemd-analyze printed no exposure level")?;
+    if level > MAX_EXPOSURE {
+        bail!("the unit's exposure is {level}, limit {MAX_EXPOSURE}:\n{report}");
     }
-    Ok(Outcome::Passed(format!(
-        "systemd-analyze security: {level} of 10"
+    Ok(CheckResult::Passed(format!(
+        "exposure {level} of 10 by systemd-analyze security"
     )))
 }

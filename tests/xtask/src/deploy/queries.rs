@@ -1,4 +1,4 @@
-//! Every query of dashboard, rules and autoscaling, and what a Prometheus answers to it.
+//! The queries of dashboard, rules and autoscaling, and their results from a Prometheus.
 
 use super::tools::{chart, documents, field};
 use crate::workspace::output;
@@ -10,29 +10,29 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How long Prometheus may take until it has what every query needs: it scrapes and evaluates each second.
-const PATIENCE: Duration = Duration::from_secs(90);
+/// How long Prometheus may take to have the data of every query; it scrapes and evaluates each second.
+const TIMEOUT: Duration = Duration::from_secs(90);
 
-/// What stands for a variable of the dashboard.
+/// The values of the dashboard's variables.
 const VARIABLES: [(&str, &str); 3] = [("$__rate_interval", "1m"), ("$namespace", "prod"), ("$pod", ".*")];
 
-/// One query and who asks it.
+/// A query and its source.
 pub(super) struct Query {
-    asker: String,
+    source: String,
     text: String,
 }
 
 impl Query {
-    fn new(asker: impl Into<String>, text: &str) -> Self {
+    fn new(source: impl Into<String>, text: &str) -> Self {
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         Self {
-            asker: asker.into(),
+            source: source.into(),
             text,
         }
     }
 }
 
-/// All of them; `rules` is what the chart rendered for Prometheus.
+/// All queries; `rules` are those that the chart rendered.
 pub(super) fn all(rules: &Value) -> Result<Vec<Query>> {
     let mut queries = dashboard()?;
     for rule in rules
@@ -49,7 +49,7 @@ pub(super) fn all(rules: &Value) -> Result<Vec<Query>> {
             }
             None => queries.push(Query::new(
                 format!("alert {}", field(rule, "alert").as_str().unwrap_or_default()),
-                left(text)?,
+                compared_expression(text)?,
             )),
         }
     }
@@ -67,18 +67,18 @@ fn text<'a>(value: &'a Value, name: &str) -> Result<&'a str> {
         .with_context(|| format!("no {name} in {value}"))
 }
 
-/// What an alert compares with a number: `LEFT > NUMBER`. It answers whether or not the alert fires.
-fn left(expression: &str) -> Result<&str> {
+/// The left side of an alert `LEFT > NUMBER`: it has a value even if the alert does not fire.
+fn compared_expression(expression: &str) -> Result<&str> {
     let compared = [" > ", " < "]
         .iter()
         .find_map(|operator| expression.rsplit_once(operator));
     compared
         .filter(|(_, number)| number.trim().parse::<f64>().is_ok())
         .map(|(left, _)| left)
-        .with_context(|| format!("an alert has to be LEFT > NUMBER or LEFT < NUMBER: {expression}"))
+        .with_context(|| format!("an alert must be LEFT > NUMBER or LEFT < NUMBER: {expression}"))
 }
 
-/// Those of panels, and of the variables above them.
+/// The queries of panels and variables.
 fn dashboard() -> Result<Vec<Query>> {
     let file = chart().join("files/dashboard.json");
     let dashboard: Value = serde_json::from_str(&fs::read_to_string(file)?)?;
@@ -88,7 +88,7 @@ fn dashboard() -> Result<Vec<Query>> {
             let inside = query
                 .strip_prefix("label_values(")
                 .and_then(|rest| rest.rsplit_once(", "));
-            let (series, label) = inside.context("a variable has to be label_values(SERIES, LABEL)")?;
+            let (series, label) = inside.context("a variable must be label_values(SERIES, LABEL)")?;
             let label = label.trim_end_matches(')');
             queries.push(Query::new(
                 format!("variable {label}"),
@@ -122,7 +122,7 @@ fn filled(query: &str) -> String {
     })
 }
 
-/// What prometheus-adapter asks for the pods of a namespace.
+/// The query of prometheus-adapter for the pods of a namespace.
 fn autoscaling() -> Result<Query> {
     let file = documents(&fs::read_to_string(chart().join("files/adapter.yaml"))?)?;
     let rule = file.first().and_then(|file| file.pointer("/rules/custom/0"));
@@ -135,12 +135,12 @@ fn autoscaling() -> Result<Query> {
     Ok(Query::new("autoscaling", &query))
 }
 
-/// Asks until each has an answer; a table of them.
+/// Repeats the queries until each returns a value, and returns a table of them.
 ///
 /// # Errors
-/// When some have none after [`PATIENCE`].
+/// If some return none within [`TIMEOUT`].
 pub(super) fn table(queries: &[Query], prometheus: &str) -> Result<String> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     let mut answers: Vec<Result<Option<String>>> = queries.iter().map(|_| Ok(None)).collect();
     loop {
         for (query, answer) in queries.iter().zip(&mut answers) {
@@ -148,19 +148,19 @@ pub(super) fn table(queries: &[Query], prometheus: &str) -> Result<String> {
                 *answer = ask(&query.text, prometheus);
             }
         }
-        // It may still be starting, or wait for its next scrape; what a tenant holds it holds for moments.
+        // Prometheus may still be starting or wait for its next scrape, and some values exist for moments only.
         if answers.iter().all(|answer| matches!(answer, Ok(Some(_)))) || Instant::now() >= until {
             break;
         }
         sleep(Duration::from_millis(300));
     }
-    let mut table = "| who asks | query | answer |\n|---|---|---|\n".to_owned();
+    let mut table = "| source | query | answer |\n|---|---|---|\n".to_owned();
     let mut without = String::new();
-    for (Query { asker, text }, answer) in queries.iter().zip(answers) {
+    for (Query { source, text }, answer) in queries.iter().zip(answers) {
         match answer {
-            Ok(Some(answer)) => writeln!(table, "| {asker} | `{}` | {answer} |", text.replace('|', "\\|"))?,
-            Ok(None) => write!(without, "\n{asker}: the answer is empty: {text}")?,
-            Err(error) => write!(without, "\n{asker}: {error:#}: {text}")?,
+            Ok(Some(answer)) => writeln!(table, "| {source} | `{}` | {answer} |", text.replace('|', "\\|"))?,
+            Ok(None) => write!(without, "\n{source}: no answer: {text}")?,
+            Err(error) => write!(without, "\n{source}: {error:#}: {text}")?,
         }
     }
     if without.is_empty() {
@@ -169,10 +169,10 @@ pub(super) fn table(queries: &[Query], prometheus: &str) -> Result<String> {
     bail!("queries without an answer:{without}")
 }
 
-/// How many series, and from which to which value; none where there is none with a number.
+/// The number of series and the range of their values; `None` without a numeric value.
 fn ask(query: &str, prometheus: &str) -> Result<Option<String>> {
-    let asked = ["query", "--format", "json", "instant", prometheus, query];
-    let series: Value = serde_json::from_str(&output(Command::new("promtool").args(asked))?)?;
+    let arguments = ["query", "--format", "json", "instant", prometheus, query];
+    let series: Value = serde_json::from_str(&output(Command::new("promtool").args(arguments))?)?;
     let values = each(&series).filter_map(|series| series.pointer("/value/1")?.as_str()?.parse::<f64>().ok());
     let mut values: Vec<f64> = values.filter(|value| !value.is_nan()).collect();
     values.sort_by(f64::total_cmp);
@@ -187,7 +187,7 @@ fn ask(query: &str, prometheus: &str) -> Result<Option<String>> {
     Ok(Some(range))
 }
 
-/// Three digits.
+/// A number with three digits.
 fn short(value: f64) -> String {
     if value == 0.0 || (value.fract() == 0.0 && value.abs() < 1e6) {
         return format!("{value:.0}");
@@ -207,9 +207,15 @@ mod tests {
 
     #[test]
     fn an_alert_is_a_comparison_with_a_number() {
-        assert_eq!(left("(a - time()) / 86400 < 14").unwrap(), "(a - time()) / 86400");
-        assert_eq!(left("a{b=\"c > 1\"} > 0.2").unwrap(), "a{b=\"c > 1\"}");
-        assert!(left("a > b").is_err() && left("a").is_err());
+        assert_eq!(
+            compared_expression("(a - time()) / 86400 < 14").unwrap(),
+            "(a - time()) / 86400"
+        );
+        assert_eq!(
+            compared_expression("a{b=\"c > 1\"} > 0.2").unwrap(),
+            "a{b=\"c > 1\"}"
+        );
+        assert!(compared_expression("a > b").is_err() && compared_expression("a").is_err());
     }
 
     #[test]

@@ -1,20 +1,22 @@
-//! The rules by themselves: they are rules, and fire as their tests say.
+//! Checks the Prometheus rules and runs their tests.
 
 use super::tools::{chart, missing};
-use super::{Outcome, Setup};
+use super::{CheckResult, Setup};
 use crate::workspace::output;
 use anyhow::{Context, Result};
 use std::process::Command;
 
-pub(super) fn check(_: &Setup) -> Result<Outcome> {
+pub(super) fn check(_: &Setup) -> Result<CheckResult> {
     if let Some(why) = missing(&[("promtool", "prometheus")]) {
-        return Ok(Outcome::Skipped(why));
+        return Ok(CheckResult::Skipped(why));
     }
     let rules = chart().join("files/rules.yaml");
     let checked = output(Command::new("promtool").args(["check", "rules"]).arg(&rules))?;
-    let found = checked.lines().find(|line| line.contains("SUCCESS"));
-    let found = found.context("promtool found no rules")?.trim().to_owned();
+    let summary = checked.lines().find(|line| line.contains("SUCCESS"));
+    let summary = summary.context("promtool summary no rules")?.trim().to_owned();
     let tests = chart().with_file_name("rules-test.yaml");
     output(Command::new("promtool").args(["test", "rules"]).arg(tests))?;
-    Ok(Outcome::Passed(format!("{found}, promtool test rules passed")))
+    Ok(CheckResult::Passed(format!(
+        "{summary}, promtool test rules passed"
+    )))
 }

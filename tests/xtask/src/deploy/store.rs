@@ -1,4 +1,4 @@
-//! An S3 server on loopback, for hosts' state and data.
+//! An S3 server on loopback for the state and data of hosts.
 
 use crate::python;
 use crate::workspace::root;
@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// See `store.py`; it ends with this.
+/// The server (`store.py`); it is killed on drop.
 pub(super) struct Store {
     child: Child,
     pub(super) url: String,
@@ -35,7 +35,7 @@ impl Store {
         Ok(store)
     }
 
-    /// What a host or a client has to know of it.
+    /// The environment that hosts and clients need to reach it.
     pub(super) fn environment(&self) -> [(&'static str, &str); 5] {
         [
             ("AWS_ENDPOINT_URL", &self.url),

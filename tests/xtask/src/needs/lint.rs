@@ -1,7 +1,7 @@
-//! No test outside the module of a need reaches what only that need's tests may name, through whatever functions of its crate.
+//! Checks that tests with a need are in its module: no other test uses the need's marks, directly or through functions of its crate.
 //!
-//! Functions are told apart by name: one of the same file goes before those of the crate's other files, and these count only where they
-//! are imported or named by a path.
+//! Functions are identified by name. A function of the same file takes precedence over those of the crate's other files, which count only
+//! if they are imported or qualified by a path.
 
 use super::NEEDS;
 use crate::workspace::{output, root};
@@ -18,19 +18,19 @@ use syn::{Attribute, Expr, ExprCall, ExprPath, ItemFn, ItemMod, LitStr, Macro, U
 struct Function {
     file: PathBuf,
     name: String,
-    /// Of its file and within it.
+    /// The path of modules: those of its file and those within it.
     modules: Vec<String>,
     is_test: bool,
-    /// Functions that it calls, and texts.
+    /// Functions that it calls, and string literals.
     names: BTreeSet<String>,
-    /// What of other files it may call.
+    /// Functions of other files that it may call.
     imported: BTreeSet<String>,
 }
 
 /// Checks every crate of the workspace.
 ///
 /// # Errors
-/// The tests that lie outside the module of what they need.
+/// Lists the tests that are outside the module of their need.
 pub(crate) fn check() -> Result<()> {
     let listed = output(
         Command::new("git")
@@ -61,12 +61,12 @@ pub(crate) fn check() -> Result<()> {
         return Ok(());
     }
     bail!(
-        "tests lie outside the module of what they need:\n  {}",
+        "tests with needs outside of their modules:\n  {}",
         misplaced.join("\n  ")
     );
 }
 
-/// Product code may name what it likes; so may the programs that build, run and measure.
+/// Product code and the programs that build, run and measure are not checked.
 fn is_test_code(file: &Path) -> bool {
     let text = file.to_string_lossy();
     let tools = [
@@ -171,7 +171,7 @@ impl<'ast> Visit<'ast> for Names {
         self.called.insert(text.value());
     }
 
-    /// Words before a parenthesis, and texts: the syntax of a macro is its own.
+    /// Words before a parenthesis, and string literals: a macro's syntax is its own.
     fn visit_macro(&mut self, call: &'ast Macro) {
         self.tokens(call.tokens.clone());
     }
@@ -199,7 +199,7 @@ impl Names {
     }
 }
 
-/// What is wrong with the functions of a crate.
+/// The tests of a crate that are outside the module of their need.
 fn misplaced(functions: &[Function]) -> Vec<String> {
     let tests = functions.iter().filter(|function| function.is_test);
     tests
@@ -212,7 +212,7 @@ fn misplaced(functions: &[Function]) -> Vec<String> {
                 let mark = need.marks.iter().find(|mark| reached.contains(**mark))?;
                 let (file, name) = (test.file.display(), &test.name);
                 Some(format!(
-                    "{file}: `{name}` reaches `{mark}`; move it to a module `{}`",
+                    "{file}: `{name}` uses `{mark}`; move it to a module `{}`",
                     need.module
                 ))
             })
@@ -220,7 +220,7 @@ fn misplaced(functions: &[Function]) -> Vec<String> {
         .collect()
 }
 
-/// All names that `test` reaches and that are no function of its crate.
+/// All names that `test` uses, directly or not, and that are not functions of its crate.
 fn reached(test: &Function, functions: &[Function]) -> BTreeSet<String> {
     let (mut names, mut seen) = (BTreeSet::new(), BTreeSet::new());
     let mut waiting = vec![test];
@@ -262,7 +262,7 @@ mod tests {
         let direct = "#[test] fn wrong() { read(frostline_needs::built_guest(\"spin\")); }";
         assert_eq!(
             misplaced_in(direct),
-            ["src/tests/some.rs: `wrong` reaches `built_guest`; move it to a module `needs_guests`"]
+            ["src/tests/some.rs: `wrong` uses `built_guest`; move it to a module `needs_guests`"]
         );
         let indirect =
             "fn help() { let a = shared_file(\"x\"); } #[tokio::test] async fn wrong() { assert!(help()); }";

@@ -1,5 +1,5 @@
-//! What not every machine has. Tests that cannot do without lie in modules named after it, in whatever crate: where a need is not met,
-//! they are skipped, counted, and named with what brings it.
+//! Needs: programs, hardware and data that not every machine has. Tests with a need are in a module named after it, in any crate. If the
+//! need is not met, they are skipped and reported with how to enable them.
 
 #[cfg(feature = "source")]
 pub(crate) mod lint;
@@ -13,87 +13,87 @@ use std::process::{Command, Stdio};
 pub(crate) struct Need {
     /// The module of the tests that need it.
     pub(crate) module: &'static str,
-    /// What only such a test may name: a function, or a text such as a program or a variable.
+    /// Functions and string literals (programs, environment variables) that only such tests may use.
     #[cfg_attr(not(feature = "source"), expect(dead_code, reason = "read by the lint alone"))]
     pub(crate) marks: &'static [&'static str],
-    /// What makes it be there.
-    pub(crate) brought_by: &'static str,
+    /// How to meet the need.
+    pub(crate) enabled_by: &'static str,
 }
 
-/// Python with the wheel.
+/// Python with the wheel installed.
 pub(crate) const WHEEL: &str = "needs_wheel";
 /// The same with PyTorch.
 pub(crate) const TRAINERS: &str = "needs_wheel_with_trainers";
-/// An object store of others.
+/// A third-party object store.
 pub(crate) const STORES: &str = "needs_stores";
 /// A GPU.
 pub(crate) const GPU: &str = "needs_gpu";
 
-/// All needs. Where modules lie in one another, all of theirs have to be met.
+/// All needs. A test in nested modules has all of their needs.
 pub(crate) const NEEDS: [Need; 12] = [
     Need {
         module: "needs_shared",
         marks: &["shared_file", "FROSTLINE_SHARED"],
-        brought_by: "FROSTLINE_SHARED=<folder of real photos and networks> cargo xtask test needs_shared",
+        enabled_by: "FROSTLINE_SHARED=<folder of real photos and networks> cargo xtask test needs_shared",
     },
     Need {
         module: "needs_guests",
         marks: &["built_guest", "compiled_guests", "FROSTLINE_GUESTS_DIR"],
-        brought_by: "cargo xtask guests",
+        enabled_by: "cargo xtask guests",
     },
     Need {
         module: "needs_clang",
         marks: &["clang"],
-        brought_by: "apt-get install clang lld",
+        enabled_by: "apt-get install clang lld",
     },
     Need {
         module: "needs_chromium",
         marks: &["chromium"],
-        brought_by: "apt-get install chromium",
+        enabled_by: "apt-get install chromium",
     },
     Need {
         module: WHEEL,
         marks: &["FROSTLINE_WHEEL_PYTHON"],
-        brought_by: "cargo xtask test needs_wheel",
+        enabled_by: "cargo xtask test needs_wheel",
     },
     Need {
         module: TRAINERS,
         marks: &["FROSTLINE_TRAINERS_PYTHON"],
-        brought_by: "python3 tests/bench/peers/setup_torch.py --trainers",
+        enabled_by: "python3 tests/bench/peers/setup_torch.py --trainers",
     },
     Need {
         module: STORES,
         marks: &["FROSTLINE_STORES"],
-        brought_by: "cargo xtask stores --install",
+        enabled_by: "cargo xtask stores --install",
     },
     Need {
         module: "needs_unshare",
         marks: &["in_mount_namespace", "start_without_proc"],
-        brought_by: "a system that allows unshare --mount",
+        enabled_by: "running on a system that allows unshare --mount",
     },
     Need {
         module: "needs_proc",
         marks: &["memory_cases", "row_cases"],
-        brought_by: "a Linux with /proc",
+        enabled_by: "Linux with /proc",
     },
     Need {
         module: "needs_walls",
         marks: &["behind", "lost_lane", "without_walls"],
-        brought_by: "Linux 6.12 or later with Landlock and seccomp",
+        enabled_by: "Linux 6.12 or later with Landlock and seccomp",
     },
     Need {
         module: "needs_root",
         marks: &["in_window"],
-        brought_by: "running the tests as root, who sees into processes that hide",
+        enabled_by: "running the tests as root, to inspect other processes",
     },
     Need {
         module: GPU,
         marks: &[],
-        brought_by: "a machine with an NVIDIA GPU, CUDA 13 and cuDNN 9",
+        enabled_by: "a machine with an NVIDIA GPU, CUDA 13 and cuDNN 9",
     },
 ];
 
-/// The modules of needs that this machine does not meet, by what can be seen without building anything.
+/// The modules of needs that this machine does not meet, as far as can be told without a build.
 pub(crate) fn unmet() -> Vec<&'static str> {
     let met = [
         ("needs_shared", std::env::var_os("FROSTLINE_SHARED").is_some()),
@@ -115,7 +115,7 @@ pub(crate) fn unmet() -> Vec<&'static str> {
         .collect()
 }
 
-/// The need of that module.
+/// The need with this module.
 pub(crate) fn find(module: &str) -> Option<&'static Need> {
     NEEDS.iter().find(|need| need.module == module)
 }

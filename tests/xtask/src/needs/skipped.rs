@@ -1,4 +1,4 @@
-//! What a run of the tests skips: counted, named, and remembered for `cargo xtask test --skipped`.
+//! Skipped tests: listed, reported, and recorded for `cargo xtask test --skipped`.
 
 use super::{Need, find};
 use crate::test::Environment;
@@ -7,13 +7,13 @@ use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::PathBuf;
 
-/// Tests that are skipped for one need.
+/// The tests skipped for one need.
 pub(crate) struct Skipped {
     need: &'static Need,
     tests: Vec<String>,
 }
 
-/// The tests in the modules `unmet`, each under the outermost that it lies in.
+/// The tests in the modules `unmet`, each listed under its outermost module.
 pub(crate) fn list(unmet: &[&'static str], environment: &Environment) -> Result<Vec<Skipped>> {
     let mut listing = cargo();
     listing.args([
@@ -43,7 +43,7 @@ pub(crate) fn list(unmet: &[&'static str], environment: &Environment) -> Result<
         if let Some(place) = test.split("::").find_map(lies_in) {
             skipped
                 .get_mut(place)
-                .context("a need has gone")?
+                .context("unknown need")?
                 .tests
                 .push(test.to_owned());
         }
@@ -52,16 +52,16 @@ pub(crate) fn list(unmet: &[&'static str], environment: &Environment) -> Result<
     Ok(skipped)
 }
 
-/// What is said of them before the runner's summary.
+/// The report that is printed before the runner's summary.
 pub(crate) fn report(skipped: &[Skipped]) -> String {
     let count: usize = skipped.iter().map(|skipped| skipped.tests.len()).sum();
-    let mut text = format!("skipped: {count} tests whose needs this machine does not meet");
+    let mut text = format!("skipped: {count} tests with needs that this machine does not meet");
     for Skipped { need, tests } in skipped {
         text += &format!(
-            "\n  {} ({}), brought by: {}",
+            "\n  {} ({}), enabled by: {}",
             need.module,
             tests.len(),
-            need.brought_by
+            need.enabled_by
         );
         for test in tests {
             text += &format!("\n    {test}");
@@ -70,21 +70,21 @@ pub(crate) fn report(skipped: &[Skipped]) -> String {
     text
 }
 
-/// Remembers the needs that were not met.
+/// Records the unmet needs.
 pub(crate) fn write(unmet: &[&'static str]) -> Result<()> {
-    fs::write(file(), unmet.join("\n")).context("cannot remember what was skipped")
+    fs::write(file(), unmet.join("\n")).context("cannot record the skipped tests")
 }
 
 /// The modules that the last run of all tests skipped.
 pub(crate) fn read() -> Result<Vec<String>> {
-    let text = fs::read_to_string(file())
-        .context("no run of all tests was made here: `cargo xtask test` comes first")?;
+    let text =
+        fs::read_to_string(file()).context("no record of skipped tests; run `cargo xtask test` first")?;
     Ok(text.lines().map(str::to_owned).collect())
 }
 
-/// Refuses what is skipped and not named in `.ci/may-skip`.
+/// Refuses skipped tests whose module `.ci/may-skip` does not list.
 pub(crate) fn check(skipped: &[Skipped]) -> Result<()> {
-    let allowed = fs::read_to_string(root().join(".ci/may-skip")).context(".ci/may-skip cannot be read")?;
+    let allowed = fs::read_to_string(root().join(".ci/may-skip")).context("cannot read .ci/may-skip")?;
     let names = |module: &str| allowed.lines().any(|line| line.trim() == module);
     let refused: Vec<&str> = skipped
         .iter()
@@ -94,7 +94,10 @@ pub(crate) fn check(skipped: &[Skipped]) -> Result<()> {
     if refused.is_empty() {
         return Ok(());
     }
-    bail!("skipped, and not named in .ci/may-skip: {}", refused.join(", "));
+    bail!(
+        "tests were skipped that .ci/may-skip does not list: {}",
+        refused.join(", ")
+    );
 }
 
 fn file() -> PathBuf {

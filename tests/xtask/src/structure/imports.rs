@@ -6,73 +6,75 @@ use std::collections::{BTreeMap, BTreeSet};
 use syn::visit::{self, Visit};
 use syn::{Item, ItemUse, Macro, UseTree, Visibility};
 
-/// From a file to those it imports from.
-pub(crate) fn of(of: &Crate) -> BTreeMap<Module, BTreeSet<Module>> {
-    let read: BTreeMap<&Module, Paths> = of
+/// Maps each file to the files that it imports from.
+pub(crate) fn by_file(krate: &Crate) -> BTreeMap<Module, BTreeSet<Module>> {
+    let read: BTreeMap<&Module, Paths> = krate
         .files
         .iter()
-        .map(|(module, file)| (module, Paths::of(file)))
+        .map(|(module, file)| (module, Paths::read(file)))
         .collect();
-    let names = Names { of, read: &read };
-    let arrows = read.iter().map(|(module, paths)| {
-        let targets = paths.found.iter().filter_map(|path| names.home(module, path, 0));
+    let names = Names { krate, read: &read };
+    let imports = read.iter().map(|(module, paths)| {
+        let targets = paths
+            .used
+            .iter()
+            .filter_map(|path| names.declaring_file(module, path, 0));
         let others = targets.filter(|target| target != *module);
         ((*module).clone(), others.collect())
     });
-    arrows.collect()
+    imports.collect()
 }
 
-/// What a file names.
+/// The paths in a file.
 #[derive(Default)]
 struct Paths {
-    /// What it takes from elsewhere.
-    found: BTreeSet<Vec<String>>,
-    /// What it hands on under a name.
-    handed_on: BTreeMap<String, Vec<String>>,
+    /// Paths that it uses.
+    used: BTreeSet<Vec<String>>,
+    /// Paths that it re-exports, by name.
+    reexported: BTreeMap<String, Vec<String>>,
 }
 
 impl Paths {
-    fn of(file: &File) -> Self {
+    fn read(file: &File) -> Self {
         let mut paths = Self::default();
         paths.visit_file(&file.syntax);
         paths
     }
 
-    fn take(&mut self, tree: &UseTree, before: &mut Vec<String>, hands_on: bool) {
+    fn add_tree(&mut self, tree: &UseTree, before: &mut Vec<String>, reexports: bool) {
         match tree {
             UseTree::Path(path) => {
                 before.push(path.ident.to_string());
-                self.take(&path.tree, before, hands_on);
+                self.add_tree(&path.tree, before, reexports);
                 before.pop();
             }
             UseTree::Group(group) => group
                 .items
                 .iter()
-                .for_each(|tree| self.take(tree, before, hands_on)),
+                .for_each(|tree| self.add_tree(tree, before, reexports)),
             UseTree::Name(name) => {
-                self.leaf(name.ident.to_string(), name.ident.to_string(), before, hands_on)
+                self.add_leaf(name.ident.to_string(), name.ident.to_string(), before, reexports)
             }
             UseTree::Rename(name) => {
-                self.leaf(name.ident.to_string(), name.rename.to_string(), before, hands_on)
+                self.add_leaf(name.ident.to_string(), name.rename.to_string(), before, reexports)
             }
-            UseTree::Glob(_) => self.leaf(String::new(), String::new(), before, false),
+            UseTree::Glob(_) => self.add_leaf(String::new(), String::new(), before, false),
         }
     }
 
-    fn leaf(&mut self, name: String, alias: String, before: &[String], hands_on: bool) {
+    fn add_leaf(&mut self, name: String, alias: String, before: &[String], reexports: bool) {
         let mut path = before.to_vec();
         if name != "self" && !name.is_empty() {
             path.push(name);
         }
-        if hands_on {
-            // Who takes it from here takes it from where it is.
-            self.handed_on.insert(alias, path);
+        if reexports {
+            self.reexported.insert(alias, path);
         } else {
-            self.found.insert(path);
+            self.used.insert(path);
         }
     }
 
-    /// Paths in what a macro is given.
+    /// Paths in the arguments of a macro.
     fn tokens(&mut self, tokens: TokenStream) {
         let mut path = Vec::new();
         for token in tokens {
@@ -86,7 +88,7 @@ impl Paths {
                 TokenTree::Punct(_) | TokenTree::Literal(_) => path.clear(),
             }
             if path.len() > 1 {
-                self.found.insert(path.clone());
+                self.used.insert(path.clone());
             }
         }
     }
@@ -100,7 +102,7 @@ impl<'a> Visit<'a> for Paths {
     }
 
     fn visit_item_use(&mut self, item: &'a ItemUse) {
-        self.take(
+        self.add_tree(
             &item.tree,
             &mut Vec::new(),
             !matches!(item.vis, Visibility::Inherited),
@@ -109,7 +111,7 @@ impl<'a> Visit<'a> for Paths {
 
     fn visit_path(&mut self, path: &'a syn::Path) {
         if path.segments.len() > 1 {
-            self.found.insert(
+            self.used.insert(
                 path.segments
                     .iter()
                     .map(|segment| segment.ident.to_string())
@@ -125,13 +127,13 @@ impl<'a> Visit<'a> for Paths {
 }
 
 struct Names<'a> {
-    of: &'a Crate,
+    krate: &'a Crate,
     read: &'a BTreeMap<&'a Module, Paths>,
 }
 
 impl Names<'_> {
-    /// The file in which what `path` says, as written in `module`, is at home; `None` for what is not this crate's.
-    fn home(&self, module: &Module, path: &[String], depth: usize) -> Option<Module> {
+    /// The file that declares `path`, as written in `module`; `None` for other crates.
+    fn declaring_file(&self, module: &Module, path: &[String], depth: usize) -> Option<Module> {
         let (first, mut rest) = path.split_first()?;
         let mut at = match first.as_str() {
             "crate" => Module::new(),
@@ -139,24 +141,24 @@ impl Names<'_> {
             "super" => module.split_last()?.1.to_vec(),
             name => {
                 let child = child(module, name);
-                self.of.files.contains_key(&child).then_some(child)?
+                self.krate.files.contains_key(&child).then_some(child)?
             }
         };
         while let Some((name, after)) = rest.split_first() {
             if name == "super" {
                 at.pop();
-            } else if self.of.files.contains_key(&child(&at, name)) {
+            } else if self.krate.files.contains_key(&child(&at, name)) {
                 at = child(&at, name);
             } else {
                 break;
             }
             rest = after;
         }
-        let handed_on = rest.split_first().and_then(|(name, after)| {
-            let origin = self.read.get(&at)?.handed_on.get(name)?;
-            (depth < 8).then(|| self.home(&at, &[origin.as_slice(), after].concat(), depth + 1))?
+        let reexported = rest.split_first().and_then(|(name, after)| {
+            let origin = self.read.get(&at)?.reexported.get(name)?;
+            (depth < 8).then(|| self.declaring_file(&at, &[origin.as_slice(), after].concat(), depth + 1))?
         });
-        handed_on.or(Some(at))
+        reexported.or(Some(at))
     }
 }
 

@@ -7,12 +7,12 @@ use syn::{Block, ImplItemFn, Item, ItemFn, Signature, TraitItemFn};
 
 #[derive(Default)]
 pub(crate) struct Lines {
-    /// Of each file, its tests left out.
+    /// Lines of each file without its tests.
     pub(crate) files: Vec<usize>,
-    /// Of each function outside of tests.
+    /// Lines of each function outside of tests.
     pub(crate) functions: Vec<usize>,
-    /// The functions that no reader takes in, with what is too much.
-    pub(crate) unwieldy: Vec<Unwieldy>,
+    /// The functions beyond a limit.
+    pub(crate) large: Vec<LargeFunction>,
     file: String,
     pub(crate) tests: usize,
     /// Without tests, imports, comments and empty lines.
@@ -21,27 +21,27 @@ pub(crate) struct Lines {
 
 /// A function beyond a limit.
 #[derive(Debug)]
-pub(crate) struct Unwieldy {
+pub(crate) struct LargeFunction {
     /// Its file and name.
     pub(crate) name: String,
     pub(crate) lines: usize,
     pub(crate) parameters: usize,
 }
 
-/// Most lines of a function.
-pub(crate) const MOST_LINES: usize = 60;
+/// The most lines a function may have.
+pub(crate) const MAX_LINES: usize = 60;
 
-/// Most parameters of a function, `self` included.
-pub(crate) const MOST_PARAMETERS: usize = 5;
+/// The most parameters a function should have, including `self`.
+pub(crate) const MAX_PARAMETERS: usize = 5;
 
 impl Lines {
-    pub(crate) fn of(of: &Crate) -> Self {
+    pub(crate) fn count(krate: &Crate) -> Self {
         let mut lines = Self {
-            tests: of.test_files,
+            tests: krate.test_files,
             ..Self::default()
         };
-        for (path, file) in &of.files {
-            lines.file = format!("{} {}", of.name, path.join("::"));
+        for (path, file) in &krate.files {
+            lines.file = format!("{} {}", krate.name, path.join("::"));
             let tests: usize = file
                 .syntax
                 .items
@@ -64,8 +64,8 @@ impl Lines {
     fn add_function(&mut self, signature: &Signature, body: &Block) {
         let (lines, parameters) = (span(signature) + span(body) - 1, signature.inputs.len());
         self.functions.push(lines);
-        if lines > MOST_LINES || parameters > MOST_PARAMETERS {
-            self.unwieldy.push(Unwieldy {
+        if lines > MAX_LINES || parameters > MAX_PARAMETERS {
+            self.large.push(LargeFunction {
                 name: format!("{} {}", self.file, signature.ident),
                 lines,
                 parameters,
@@ -76,15 +76,15 @@ impl Lines {
     pub(crate) fn add(&mut self, other: Self) {
         self.files.extend(other.files);
         self.functions.extend(other.functions);
-        self.unwieldy.extend(other.unwieldy);
+        self.large.extend(other.large);
         self.tests += other.tests;
         self.code += other.code;
     }
 }
 
 fn code(file: &File) -> usize {
-    let says_something = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with("//");
-    let all = file.text.lines().filter(says_something).count();
+    let is_code = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with("//");
+    let all = file.text.lines().filter(is_code).count();
     let is_other = |item: &&Item| is_test(attributes(item)) || matches!(item, Item::Use(_));
     let others = file.syntax.items.iter().filter(is_other).map(|item| {
         let span = item.span();
@@ -93,7 +93,7 @@ fn code(file: &File) -> usize {
             .lines()
             .take(span.end().line)
             .skip(span.start().line - 1);
-        lines.filter(says_something).count()
+        lines.filter(is_code).count()
     });
     all - others.sum::<usize>()
 }

@@ -1,37 +1,38 @@
-//! What the code is like from outside: lines, files, functions, names that are public, and files that import each other in a circle.
+//! Metrics of the product's crates (lines, files, functions, public names, import cycles) and the limits on them.
 
-mod circles;
+mod cycles;
 mod imports;
+mod language;
 mod measures;
 mod source;
 
 use crate::workspace::root;
 use anyhow::{Result, bail};
-use measures::{Lines, MOST_LINES, MOST_PARAMETERS, Unwieldy, percentile};
+use measures::{LargeFunction, Lines, MAX_LINES, MAX_PARAMETERS, percentile};
 use source::Crate;
 use std::path::{Path, PathBuf};
 
-/// Files that may import each other in a circle. Three still fit on a screen.
-const CIRCLE: usize = 3;
+/// The longest import cycle that is allowed, in files.
+const MAX_CYCLE: usize = 3;
 
-/// Lines of a function that is read at one glance.
+/// Functions with more lines are counted as long.
 const LONG: usize = 40;
 
-/// Folders that hold the product's crates.
-const ROOMS: [&str; 3] = ["host-ops", "models", "runtime"];
+/// Folders of the product's crates.
+const FOLDERS: [&str; 3] = ["host-ops", "models", "runtime"];
 
-/// Prints the figures of the workspace, or of another copy of it.
+/// Prints the metrics of the workspace, or of another checkout.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let folder = arguments.first().map_or_else(root, PathBuf::from);
     let crates = crates(&folder)?;
     println!(
-        "| crate | files | lines | code | tests' | longest file | functions over {LONG} | circles | public names |"
+        "| crate | files | lines | code | test lines | longest file | functions over {LONG} | cycles | public names |"
     );
     println!("|---|---|---|---|---|---|---|---|---|");
     let mut whole = Lines::default();
     for each in &crates {
-        let (lines, circles) = (Lines::of(each), circles::of(each));
-        let sizes: Vec<String> = circles.iter().map(|circle| circle.len().to_string()).collect();
+        let (lines, cycles) = (Lines::count(each), cycles::find(each));
+        let sizes: Vec<String> = cycles.iter().map(|cycle| cycle.len().to_string()).collect();
         println!(
             "| {} | {} | {} | {} | {} | {} | {} | {} | {} |",
             each.name,
@@ -69,13 +70,13 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         percentile(functions, 50),
         percentile(functions, 90)
     );
-    let count = |beyond: fn(&Unwieldy) -> bool| whole.unwieldy.iter().filter(|each| beyond(each)).count();
+    let count = |beyond: fn(&LargeFunction) -> bool| whole.large.iter().filter(|each| beyond(each)).count();
     println!(
-        "functions of more than {MOST_LINES} lines: {}; of more than {MOST_PARAMETERS} parameters: {}",
-        count(|each| each.lines > MOST_LINES),
-        count(|each| each.parameters > MOST_PARAMETERS)
+        "functions of more than {MAX_LINES} lines: {}; of more than {MAX_PARAMETERS} parameters: {}",
+        count(|each| each.lines > MAX_LINES),
+        count(|each| each.parameters > MAX_PARAMETERS)
     );
-    for each in &whole.unwieldy {
+    for each in &whole.large {
         println!(
             "  {}: {} lines, {} parameters",
             each.name, each.lines, each.parameters
@@ -84,40 +85,42 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Functions of more than [`MOST_PARAMETERS`] parameters that there may be.
+/// How many functions may have more than [`MAX_PARAMETERS`] parameters.
 const MANY_PARAMETERS: usize = 10;
 
-/// Refuses circles of more than [`CIRCLE`] files, functions of more than [`MOST_LINES`] lines, and many of more than [`MOST_PARAMETERS`]
-/// parameters.
+/// Refuses cycles of more than [`MAX_CYCLE`] files, functions of more than [`MAX_LINES`] lines, many of more than [`MAX_PARAMETERS`]
+/// parameters, and unclear names and phrases.
 pub(crate) fn check() -> Result<()> {
-    let mut broken = Vec::new();
+    let crates = crates(&root())?;
+    language::check(&crates)?;
+    let mut violations = Vec::new();
     let mut whole = Lines::default();
-    for each in crates(&root())? {
-        whole.add(Lines::of(&each));
-        let large = circles::of(&each)
+    for each in &crates {
+        whole.add(Lines::count(each));
+        let too_long = cycles::find(each)
             .into_iter()
-            .filter(|circle| circle.len() > CIRCLE);
-        broken.extend(large.map(|circle| format!("{}: {}", each.name, circle.join(", "))));
+            .filter(|cycle| cycle.len() > MAX_CYCLE);
+        violations.extend(too_long.map(|cycle| format!("{}: {}", each.name, cycle.join(", "))));
     }
-    if !broken.is_empty() {
+    if !violations.is_empty() {
         bail!(
-            "more than {CIRCLE} files import each other in a circle; move what they share into a file of its own:\n  {}",
-            broken.join("\n  ")
+            "import cycles of more than {MAX_CYCLE} files; move what they share to a separate file:\n  {}",
+            violations.join("\n  ")
         );
     }
     let wide = whole
-        .unwieldy
+        .large
         .iter()
-        .filter(|each| each.parameters > MOST_PARAMETERS)
+        .filter(|each| each.parameters > MAX_PARAMETERS)
         .count();
     let refused = whole
-        .unwieldy
+        .large
         .iter()
-        .filter(|each| each.lines > MOST_LINES || wide > MANY_PARAMETERS);
+        .filter(|each| each.lines > MAX_LINES || wide > MANY_PARAMETERS);
     let refused: Vec<&str> = refused.map(|each| each.name.as_str()).collect();
     if !refused.is_empty() {
         bail!(
-            "functions have more than {MOST_LINES} lines, or more than {MANY_PARAMETERS} of them more than {MOST_PARAMETERS} parameters:\n  {}",
+            "functions with more than {MAX_LINES} lines (or more than {MANY_PARAMETERS} functions with more than {MAX_PARAMETERS} parameters):\n  {}",
             refused.join("\n  ")
         );
     }
@@ -126,8 +129,8 @@ pub(crate) fn check() -> Result<()> {
 
 fn crates(folder: &Path) -> Result<Vec<Crate>> {
     let mut found = Vec::new();
-    for room in ROOMS {
-        for entry in std::fs::read_dir(folder.join(room))? {
+    for parent in FOLDERS {
+        for entry in std::fs::read_dir(folder.join(parent))? {
             let path = entry?.path();
             if path.join("src/lib.rs").is_file() || path.join("src/main.rs").is_file() {
                 let name = path.strip_prefix(folder).unwrap_or(&path).display().to_string();

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use syn::{Attribute, Item, Meta, UseTree, Visibility};
 
-/// Where a file stands among its crate's modules: `["http", "admin"]`; the crate's root is empty.
+/// The module path of a file: `["http", "admin"]`; the crate's root is empty.
 pub(crate) type Module = Vec<String>;
 
 #[derive(Default)]
 pub(crate) struct Crate {
     pub(crate) name: String,
     pub(crate) files: BTreeMap<Module, File>,
-    /// Lines of files that are tests altogether.
+    /// Lines of files that contain only tests.
     pub(crate) test_files: usize,
 }
 
@@ -71,14 +71,14 @@ impl Crate {
         Ok(())
     }
 
-    /// Names that other crates may use: what the root declares or hands on as public.
+    /// The number of public names that the root declares or re-exports.
     pub(crate) fn public_names(&self) -> usize {
         let root = self.files.get(&Module::new());
         let items = root.into_iter().flat_map(|file| &file.syntax.items);
         let public = items.filter(|item| matches!(visibility(item), Some(Visibility::Public(_))));
         public
             .map(|item| match item {
-                Item::Use(found) => leaves(&found.tree),
+                Item::Use(import) => leaves(&import.tree),
                 _ => 1,
             })
             .sum()
@@ -108,7 +108,7 @@ fn leaves(tree: &UseTree) -> usize {
     }
 }
 
-/// Whether something is there for tests only.
+/// Whether an item is a test or compiled only for tests.
 pub(crate) fn is_test(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
         Meta::Path(path) => path.is_ident("test"),

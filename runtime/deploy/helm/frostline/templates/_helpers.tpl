@@ -43,35 +43,35 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- end -}}
 
-{{/* Refuses values that no host could start with, before anything is installed. */}}
+{{/* Refuses values that a host cannot start with, before anything is installed. */}}
 {{- define "frostline.check" -}}
-{{- $ways := 0 -}}
+{{- $sources := 0 -}}
 {{- range list .Values.tls.secret .Values.tls.issuerRef .Values.tls.plainHttp -}}
-{{- if . -}}{{- $ways = add1 $ways -}}{{- end -}}
+{{- if . -}}{{- $sources = add1 $sources -}}{{- end -}}
 {{- end -}}
-{{- if ne (int $ways) 1 -}}
-{{- fail "set one of tls.secret, tls.issuerRef and tls.plainHttp: hosts speak TLS unless something else encrypts" -}}
+{{- if ne (int $sources) 1 -}}
+{{- fail "set exactly one of tls.secret, tls.issuerRef and tls.plainHttp" -}}
 {{- end -}}
 {{- if and .Values.admin.enabled .Values.tls.plainHttp -}}
-{{- fail "admin.enabled needs TLS: admins from afar are served over nothing else; set tls.secret or tls.issuerRef, or use kubectl exec" -}}
+{{- fail "admin.enabled needs TLS; set tls.secret or tls.issuerRef, or use kubectl exec instead" -}}
 {{- end -}}
 {{- if and .Values.admin.enabled (not .Values.admin.secret) -}}
 {{- fail "admin.enabled needs admin.secret, a Secret with the key `token`" -}}
 {{- end -}}
 {{- if and .Values.autoscaling.enabled (eq .Values.kind "DaemonSet") -}}
-{{- fail "autoscaling.enabled needs kind: StatefulSet; a DaemonSet has as many hosts as nodes" -}}
+{{- fail "autoscaling.enabled needs kind: StatefulSet; a DaemonSet runs one host per node" -}}
 {{- end -}}
 {{- if and .Values.local.persistent (eq .Values.kind "DaemonSet") -}}
-{{- fail "local.persistent needs kind: StatefulSet; hosts of a DaemonSet keep their own in an emptyDir" -}}
+{{- fail "local.persistent needs kind: StatefulSet; hosts of a DaemonSet use an emptyDir" -}}
 {{- end -}}
 {{- range $key := list "listen" "name" "admin_listen" "metrics_listen" "local" "token_file" "admin_token_file" "admin_socket" "tls" -}}
 {{- if hasKey $.Values.config $key -}}
-{{- fail (printf "config.%s is the chart's to say: use ports, token, admin and tls" $key) -}}
+{{- fail (printf "config.%s is set by the chart; use ports, token, admin or tls instead" $key) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 
-{{/* A map as TOML. Numbers of values are floats to helm, integers to the host. */}}
+{{/* A map as TOML. Helm reads all numbers as floats; whole ones are written as integers. */}}
 {{- define "frostline.toml" -}}
 {{- range $key, $value := .map }}
 {{- if not (kindIs "map" $value) }}

@@ -97,7 +97,7 @@ impl Play<'_> {
                 self.go_on(index, now);
             }
             for answer in self.store.work(now, &mut self.figures) {
-                self.take(answer, now);
+                self.apply(answer, now);
             }
         }
     }
@@ -107,7 +107,7 @@ impl Play<'_> {
         (*at <= now).then(|| self.events.pop()).flatten()
     }
 
-    fn take(&mut self, answer: Answer, now: Duration) {
+    fn apply(&mut self, answer: Answer, now: Duration) {
         let Some(job) = self.jobs.get_mut(answer.job).filter(|job| !job.is_over()) else {
             return;
         };
@@ -150,7 +150,7 @@ impl Play<'_> {
     fn events_for_work(&mut self, now: Duration) {
         let answers = self.store.work(now, &mut self.figures);
         for answer in answers {
-            self.take(answer, now);
+            self.apply(answer, now);
         }
     }
 }

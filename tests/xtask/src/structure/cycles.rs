@@ -1,44 +1,43 @@
-//! Files that import each other in a circle.
+//! Import cycles: files of a crate that import each other.
 
-use super::imports;
 use super::source::{Crate, Module};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The circles of a crate, the largest first, each by its files' modules.
-pub(crate) fn of(of: &Crate) -> Vec<Vec<String>> {
-    let arrows = imports::of(of);
+/// The import cycles of a crate, the longest first, each as the modules of its files.
+pub(crate) fn find(krate: &Crate) -> Vec<Vec<String>> {
+    let imports = super::imports::by_file(krate);
     let reached: BTreeMap<&Module, BTreeSet<&Module>> =
-        arrows.keys().map(|from| (from, reach(&arrows, from))).collect();
-    let mut circles = BTreeSet::new();
+        imports.keys().map(|from| (from, reach(&imports, from))).collect();
+    let mut cycles = BTreeSet::new();
     for (from, to) in &reached {
         let back = to
             .iter()
             .filter(|to| reached.get(**to).is_some_and(|back| back.contains(from)));
-        let circle: BTreeSet<&Module> = back.copied().collect();
-        if circle.len() > 1 {
-            circles.insert(circle);
+        let cycle: BTreeSet<&Module> = back.copied().collect();
+        if cycle.len() > 1 {
+            cycles.insert(cycle);
         }
     }
-    let mut circles: Vec<Vec<String>> = circles
+    let mut cycles: Vec<Vec<String>> = cycles
         .into_iter()
-        .map(|circle| circle.into_iter().map(shown).collect())
+        .map(|cycle| cycle.into_iter().map(display_name).collect())
         .collect();
-    circles.sort_by_key(|circle| std::cmp::Reverse(circle.len()));
-    circles
+    cycles.sort_by_key(|cycle| std::cmp::Reverse(cycle.len()));
+    cycles
 }
 
-fn reach<'a>(arrows: &'a BTreeMap<Module, BTreeSet<Module>>, from: &Module) -> BTreeSet<&'a Module> {
+fn reach<'a>(imports: &'a BTreeMap<Module, BTreeSet<Module>>, from: &Module) -> BTreeSet<&'a Module> {
     let mut reached = BTreeSet::new();
-    let mut waiting: Vec<&Module> = arrows.get(from).into_iter().flatten().collect();
+    let mut waiting: Vec<&Module> = imports.get(from).into_iter().flatten().collect();
     while let Some(module) = waiting.pop() {
         if reached.insert(module) {
-            waiting.extend(arrows.get(module).into_iter().flatten());
+            waiting.extend(imports.get(module).into_iter().flatten());
         }
     }
     reached
 }
 
-fn shown(module: &Module) -> String {
+fn display_name(module: &Module) -> String {
     if module.is_empty() {
         "lib".to_owned()
     } else {
@@ -50,18 +49,18 @@ fn shown(module: &Module) -> String {
 mod tests {
     use super::*;
 
-    fn circles(files: [(&str, &str); 4]) -> Vec<Vec<String>> {
+    fn cycles(files: [(&str, &str); 4]) -> Vec<Vec<String>> {
         let mut whole = Crate::default();
         for (module, text) in files {
             let module = module.split_terminator("::").map(str::to_owned).collect();
             whole.parse(module, text.to_owned()).unwrap();
         }
-        super::of(&whole)
+        super::find(&whole)
     }
 
     #[test]
-    fn files_that_take_names_from_each_other_are_a_circle_however_they_take_them() {
-        let found = circles([
+    fn files_that_take_names_from_each_other_are_a_cycle_however_they_take_them() {
+        let found = cycles([
             ("", "mod rooms; mod tools; pub use rooms::door::Door;"),
             ("rooms", "pub(crate) mod door;"),
             (
@@ -75,7 +74,7 @@ mod tests {
 
     #[test]
     fn what_hands_names_on_and_what_is_for_tests_ties_nothing() {
-        let found = circles([
+        let found = cycles([
             ("", "mod rooms; mod tools; pub use rooms::Door;"),
             ("rooms", "mod door; pub use door::Door;"),
             ("rooms::door", "use crate::tools::turn; pub struct Door;"),

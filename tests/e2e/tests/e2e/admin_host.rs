@@ -7,12 +7,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A host and its admin.
-pub(crate) struct Place {
+pub(crate) struct AdminHost {
     pub(crate) scratch: Scratch,
     pub(crate) host: HostProcess,
 }
 
-impl Place {
+impl AdminHost {
     pub(crate) fn new() -> Self {
         let scratch = Scratch::with_photos(4, 1);
         let host = scratch.host(&[]);
@@ -43,16 +43,16 @@ impl Place {
         run.objects().expect(&run.stdout)
     }
 
-    /// Adds a tenant that may read the photos, and writes its token down.
+    /// Adds a tenant that may read the photos, and writes its token to a file.
     pub(crate) fn add(&self, name: &str) -> PathBuf {
         let photos = self.scratch.path("photos");
-        let given = self.answer(&["tenant", "add", name, "--data", photos.to_str().unwrap()]);
-        self.keep(name, &given)
+        let added = self.answer(&["tenant", "add", name, "--data", photos.to_str().unwrap()]);
+        self.write_token(name, &added)
     }
 
-    pub(crate) fn keep(&self, name: &str, given: &Value) -> PathBuf {
+    pub(crate) fn write_token(&self, name: &str, added: &Value) -> PathBuf {
         let file = self.scratch.path(name);
-        fs::write(&file, given["token"].as_str().unwrap()).unwrap();
+        fs::write(&file, added["token"].as_str().unwrap()).unwrap();
         file
     }
 

@@ -1,0 +1,217 @@
+//! The world of a scene: hosts, their admins, and tenants with their data, all of it marked.
+
+use super::text;
+use crate::canary::{Canaries, Secret, Viewer, marked_jpeg, text_of};
+use crate::tap::{Tap, Target};
+use anyhow::{Context, Result, bail, ensure};
+use bytes::Bytes;
+use frostline_e2e::{HostProcess, finish, repository};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a host may take to answer a scrape.
+const METRICS_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The tenant beside the hostile ones.
+pub(super) const NEIGHBOUR: &str = "neighbour";
+
+/// Photos of each class that are the neighbour's alone: what a network makes of them, nobody else can have made.
+const NEIGHBOURS: usize = 8;
+
+/// Photos of each class that each hostile tenant has.
+const OTHERS: usize = 8;
+
+pub(super) struct World {
+    pub(super) binary: PathBuf,
+    pub(super) folder: tempfile::TempDir,
+    pub(super) hosts: Vec<Host>,
+    pub(super) tenants: Vec<Tenant>,
+    pub(super) canaries: Arc<Canaries>,
+}
+
+pub(super) struct Host {
+    pub(super) process: HostProcess,
+    pub(super) target: Target,
+    /// Where its admin listens.
+    pub(super) socket: PathBuf,
+}
+
+pub(super) struct Tenant {
+    pub(super) name: String,
+    pub(super) token: String,
+    /// The data that it was granted.
+    pub(super) root: PathBuf,
+    /// Keys of its photos.
+    pub(super) photos: Vec<String>,
+    /// Its connection to each host.
+    pub(super) taps: Vec<Tap>,
+}
+
+impl World {
+    pub(super) fn new(binary: &Path) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        fs::create_dir_all(folder.path().join("data"))?;
+        fs::write(folder.path().join("data/secret"), "nobody may read this")?;
+        Ok(Self {
+            binary: binary.to_owned(),
+            folder,
+            hosts: Vec::new(),
+            tenants: Vec::new(),
+            canaries: Arc::default(),
+        })
+    }
+
+    /// Starts a host by `command`, with its local files in the folder `local` of the state.
+    pub(super) fn host(&self, mut command: Command, local: &str, arguments: &[&str]) -> Result<Host> {
+        let folder = self.folder.path();
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(folder.join("log"))?;
+        command.stderr(log);
+        let place = folder.join("state").join(local);
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&place)?;
+        let local = ["--local", text(&place)?];
+        let arguments = [&local, arguments].concat();
+        let process = HostProcess::start_as(command, folder, text(&folder.join("data"))?, &arguments)?;
+        let target = Target {
+            address: process.address(),
+            tls: None,
+        };
+        Ok(Host {
+            process,
+            target,
+            socket: place.join("admin.sock"),
+        })
+    }
+
+    /// Adds a tenant with data of its own, all of it marked.
+    pub(super) async fn add(&self, name: String) -> Result<Tenant> {
+        let root = self.folder.path().join("data").join(&name);
+        fs::create_dir_all(&root)?;
+        crate::images::write(&root)?;
+        std::os::unix::fs::symlink("../secret", root.join("linked"))?;
+        let piped = Command::new("mkfifo").arg(root.join("piped")).status()?;
+        ensure!(piped.success(), "mkfifo failed");
+        let photos = copy_photos(&root, &name)?;
+        let host = self.hosts.first().context("no host")?;
+        let added = self.admin(host, &["tenant", "add", &name, "--data", text(&root)?])?;
+        let token = added
+            .get("token")
+            .and_then(Value::as_str)
+            .context("`tenant add` printed no token")?;
+        let secret = token
+            .get(token.len().saturating_sub(16)..)
+            .context("the token is too short")?;
+        let key = format!("of-{name}/");
+        self.canaries.mark(&name, Secret::Token, [secret.into()])?;
+        self.canaries.mark(&name, Secret::Key, [key.into_bytes()])?;
+        for of in [Secret::Photo, Secret::Guest, Secret::Model] {
+            self.canaries.mark(&name, of, [text_of(&name, of).into_bytes()])?;
+        }
+        let mut taps = Vec::new();
+        for host in &self.hosts {
+            taps.push(Tap::open(host.target.clone(), &name, &self.canaries).await?);
+        }
+        Ok(Tenant {
+            token: token.to_owned(),
+            name,
+            root,
+            photos,
+            taps,
+        })
+    }
+
+    pub(super) fn admin(&self, host: &Host, arguments: &[&str]) -> Result<Value> {
+        let mut command = Command::new(&self.binary);
+        command
+            .args(["admin", "--json", "--socket"])
+            .arg(&host.socket)
+            .args(arguments);
+        let run = finish(&mut command)?;
+        if run.code != Some(0) {
+            bail!("frostline admin {}: {}", arguments.join(" "), run.stderr);
+        }
+        let objects = run.objects().with_context(|| run.stdout.clone())?;
+        objects
+            .into_iter()
+            .next()
+            .context("frostline admin printed nothing")
+    }
+
+    pub(super) fn log(&self) -> Result<String> {
+        Ok(fs::read_to_string(self.folder.path().join("log"))?)
+    }
+
+    pub(super) fn foreign(&self) -> Result<BTreeMap<String, u64>> {
+        self.canaries
+            .inspect(Viewer::Operator, "the log", self.log()?.as_bytes());
+        self.canaries.inspect_files(&self.folder.path().join("state"));
+        for host in self.hosts.iter().filter(|host| host.target.tls.is_none()) {
+            self.canaries
+                .inspect(Viewer::Anybody, "metrics", &metrics(host.target.address)?);
+        }
+        Ok(self.canaries.take_leaks())
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        // Do not hide the reason of a test that failed already.
+        if !std::thread::panicking() {
+            let foreign = self.foreign();
+            assert!(foreign.as_ref().is_ok_and(BTreeMap::is_empty), "{foreign:#?}");
+        }
+    }
+}
+
+/// Scrapes a host's metrics.
+fn metrics(address: SocketAddr) -> Result<Vec<u8>> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(METRICS_TIMEOUT))?;
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: host\r\nConnection: close\r\n\r\n")?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    ensure!(answer.starts_with(b"HTTP/1.1 200"), "the host serves no metrics");
+    Ok(answer)
+}
+
+/// The bundled backbone.
+pub(crate) fn backbone() -> Result<Bytes> {
+    Ok(fs::read(demo().join("backbone.onnx"))?.into())
+}
+
+fn demo() -> PathBuf {
+    repository().join("models/zoo/demo")
+}
+
+/// Copies photos below `root`, marked as those of `tenant`; returns their keys.
+fn copy_photos(root: &Path, tenant: &str) -> Result<Vec<String>> {
+    let folder = format!("photos/of-{tenant}");
+    fs::create_dir_all(root.join(&folder))?;
+    let (skipped, count) = if tenant == NEIGHBOUR {
+        (0, NEIGHBOURS)
+    } else {
+        (NEIGHBOURS, OTHERS)
+    };
+    let mut keys = Vec::new();
+    for class in fs::read_dir(demo().join("photos/train"))? {
+        let photos: BTreeSet<PathBuf> = fs::read_dir(class?.path())?
+            .map(|photo| Ok(photo?.path()))
+            .collect::<Result<_>>()?;
+        for photo in photos.iter().skip(skipped).take(count) {
+            let key = format!("{folder}/{:03}.jpg", keys.len());
+            fs::write(root.join(&key), marked_jpeg(&fs::read(photo)?, tenant))?;
+            keys.push(key);
+        }
+    }
+    Ok(keys)
+}
