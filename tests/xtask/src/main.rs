@@ -14,6 +14,8 @@ mod markdown;
 mod needs;
 mod ort;
 mod python;
+#[cfg(feature = "source")]
+mod reference;
 mod relay;
 mod stores;
 #[cfg(feature = "source")]
@@ -34,6 +36,7 @@ Usage: cargo xtask <command>
            name; other arguments go to the runner)
   lint     formatting, clippy, the rules of the dependency graph, broken links of pages, cargo-deny where installed
   structure  lines, functions, circles and public names of the product's crates; another copy's by its folder
+  reference  write the reference of commands, settings, metrics and routes (--check: fail when it is stale)
   fuzz     run the fuzz targets, 30 s each: cargo xtask fuzz [--seconds N] [target..]
   guests   build the guests from source (--check: fail when the committed component is stale)
   deploy   check the chart, the package and the image of runtime/deploy, or write them (build-deb, build-image)
@@ -52,7 +55,7 @@ fn main() -> Result<()> {
         "demo" => demo::run(&rest),
         "test" => test::run(&rest),
         "fuzz" => fuzz::run(&rest),
-        "lint" | "structure" => source(&command, &rest),
+        "lint" | "reference" | "structure" => source(&command, &rest),
         "guests" => workspace::run(Command::new(workspace::program("guest-builder")?).args(&rest)),
         "deploy" => deploy::run(&rest),
         "wheel" => wheel::run_command(&rest),
@@ -72,6 +75,7 @@ fn main() -> Result<()> {
 fn source(command: &str, arguments: &[String]) -> Result<()> {
     match command {
         "lint" => lint::run(),
+        "reference" => reference::run(arguments),
         _ => structure::run(arguments),
     }
 }
