@@ -18,6 +18,7 @@ mod lanes;
 mod logs;
 mod needs_stores;
 mod operating;
+mod pages;
 mod place;
 mod raw;
 mod real_data;
