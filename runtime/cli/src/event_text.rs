@@ -13,7 +13,6 @@ pub(crate) fn text(event: &Event) -> Option<String> {
             .or_else(|| of_rows(event))
             .or_else(|| of_training(event)),
     };
-    // Of a run's end two lines are told.
     let line = line.map(|line| plain_line(&line).into_owned());
     line.or_else(|| of_run(event))
 }
@@ -156,25 +155,11 @@ fn of_training(event: &Event) -> Option<String> {
         Event::EarlyStop { epoch, best } => {
             format!("early stop after epoch {epoch}: none was better since epoch {best}")
         }
-        Event::Done {
-            model,
-            epoch,
-            validation,
-            bytes_received,
-            received,
-            seconds,
-            ..
-        } => format!(
-            "done       {}: the model after epoch {epoch}, validation {validation}, {} received, {seconds:.1} s\nreceived   {}",
-            model.display(),
-            bytes(*bytes_received),
-            by_use(received)
-        ),
         _ => return None,
     })
 }
 
-/// Of the run's folder.
+/// Of the run's folder and its end, which takes two lines.
 fn of_run(event: &Event) -> Option<String> {
     Some(match event {
         Event::Run {
@@ -197,6 +182,20 @@ fn of_run(event: &Event) -> Option<String> {
         } => format!(
             "checkpoint after step {steps}: {} cannot be written ({error}); the one before stays, and the job goes on",
             file.display()
+        ),
+        Event::Done {
+            model,
+            epoch,
+            validation,
+            bytes_received,
+            received,
+            seconds,
+            ..
+        } => format!(
+            "done       {}: the model after epoch {epoch}, validation {validation}, {} received, {seconds:.1} s\nreceived   {}",
+            model.display(),
+            bytes(*bytes_received),
+            by_use(received)
         ),
         Event::Warning { message } => format!("warning    {message}"),
         _ => return None,

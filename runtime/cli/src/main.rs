@@ -29,6 +29,7 @@ mod plot;
 mod predict;
 mod profile;
 mod program;
+mod reference;
 mod report;
 mod reporter;
 mod results;
@@ -129,6 +130,7 @@ async fn run(arguments: Arguments, stop: &CancellationToken) -> anyhow::Result<(
             );
             Ok(())
         }
+        Command::Reference { part } => reference::print(part),
         Command::Man { directory: None } => man::print(),
         Command::Man {
             directory: Some(directory),

@@ -1,4 +1,4 @@
-"""Runs each snippet of the README, in a folder that has what they speak of."""
+"""Runs each snippet of the package's README and the repository's, in a folder that has what they speak of."""
 
 import contextlib
 import io
@@ -8,13 +8,18 @@ import shutil
 import unittest
 
 import bundled
+import local_hosts
 
 README = bundled.REPOSITORY / "runtime/python/README.md"
 
 
+def snippets_of(page):
+    return re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
 class Readme(bundled.Case):
     def test_each_snippet_runs(self):
-        snippets = re.findall(r"^```python\n(.*?)^```$", README.read_text(), re.DOTALL | re.MULTILINE)
+        snippets = snippets_of(README)
         self.assertGreater(len(snippets), 3)
         shutil.copy(bundled.MODEL, self.folder / "backbone.onnx")
         (self.folder / "photos").symlink_to(bundled.PHOTOS)
@@ -30,6 +35,24 @@ class Readme(bundled.Case):
                     except ImportError:
                         self.skipTest("torch and torchvision are not installed")
                 exec(compile(snippet, f"snippet {number}", "exec"), known)
+
+    def test_the_lines_of_the_front_page_run(self):
+        try:
+            import torch
+            import torchvision
+        except ImportError:
+            self.skipTest("torch and torchvision are not installed")
+        [snippet] = snippets_of(bundled.REPOSITORY / "README.md")
+        host = local_hosts.Host(self.folder, "store")
+        self.addCleanup(host.end)
+        for theirs, ours in (("s3://photos/clothing", str(bundled.PHOTOS)), ("https://store-1:8443", host.url)):
+            self.assertIn(theirs, snippet)
+            snippet = snippet.replace(theirs, ours)
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(self.folder)
+        known = {"torch": torch, "model": torchvision.models.resnet18(weights=None, num_classes=8)}
+        exec(compile(snippet, "front page", "exec"), known)
+        self.assertEqual(known["x"].shape[1:], (512, 7, 7))
 
 
 if __name__ == "__main__":

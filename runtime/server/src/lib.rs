@@ -35,6 +35,7 @@ pub use config::{
 pub use frostline_engine::{ChildLanes, ConfinedLane, Isolation, LanesPlace, enter_lane};
 pub use frostline_sandbox::Compiler;
 pub use host::{Examined, Host, RunningHost, StartError, examine};
+pub use metrics::sample_metrics;
 pub use state::StateError;
 pub use tls::TlsError;
 pub use token::TokenError;

@@ -14,7 +14,7 @@ use std::process::Command;
 
 const SUMMARY: &str = "runtime/docs/SUMMARY.md";
 
-/// Without preprocessors, one of which would rename README.md and break links to it.
+/// Without preprocessors, one of which would rename README.md and break links to it, and with flags as they are typed.
 const CONFIG: &str = r#"[book]
 title = "Frostline"
 
@@ -24,11 +24,17 @@ use-default-preprocessors = false
 
 [output.html]
 preferred-dark-theme = "navy"
+no-section-label = true
+smart-punctuation = false
+additional-css = ["site.css"]
 
 [output.html.fold]
 enable = true
-level = 1
+level = 0
 "#;
+
+/// Room for tables.
+const STYLE: &str = ":root { --content-max-width: 920px; }\n";
 
 /// `cargo xtask book`: assembles the pages, and renders them if mdBook is installed.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
@@ -40,6 +46,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let source = book.join("src");
     assemble(&source)?;
     fs::write(book.join("book.toml"), CONFIG)?;
+    fs::write(book.join("site.css"), STYLE)?;
     if workspace::output(Command::new("mdbook").arg("--version")).is_err() {
         eprintln!(
             "book: mdbook is not installed (`cargo install mdbook`); the pages are in {}",
@@ -81,7 +88,11 @@ fn assemble(source: &Path) -> Result<()> {
     write(&source.join("SUMMARY.md"), summary)
 }
 
-/// The target of a link of `page` on the site: files are copied there; folders without a listed README lose their link.
+/// The target of a link of `page` on the site: files are copied there; the summary, which is the site's navigation, and folders without a
+/// listed README lose their link.
+///
+/// # Errors
+/// For a page that the summary lacks, as the site would not have it either.
 fn site_target(source: &Path, pages: &BTreeSet<PathBuf>, page: &Path, link: &str) -> Result<Option<String>> {
     if !is_relative(link) {
         return Ok(Some(link.to_owned()));
@@ -94,13 +105,20 @@ fn site_target(source: &Path, pages: &BTreeSet<PathBuf>, page: &Path, link: &str
         let readme = format!("{}/README.md", link.trim_end_matches('/'));
         return Ok(pages.contains(&path.join("README.md")).then_some(readme));
     }
-    // mdBook copies every file but pages, and renders no page that the summary lacks.
-    let suffix = if link.contains(".md") { ".txt" } else { "" };
+    if path == Path::new(SUMMARY) {
+        return Ok(None);
+    }
+    if path.extension().is_some_and(|extension| extension == "md") {
+        bail!(
+            "{} links to {link}, which {SUMMARY} does not list",
+            page.display()
+        );
+    }
     let bytes =
         fs::read(root().join(&path)).with_context(|| format!("{}: cannot read {link}", page.display()))?;
-    write(&source.join(format!("{}{suffix}", path.display())), bytes)?;
+    write(&source.join(&path), bytes)?;
     let (file, _) = link.split_once('#').unwrap_or((link, ""));
-    Ok(Some(format!("{file}{suffix}")))
+    Ok(Some(file.to_owned()))
 }
 
 fn read(page: &Path) -> Result<String> {

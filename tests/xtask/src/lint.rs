@@ -1,7 +1,7 @@
-//! Formatting, clippy, the rules of the dependency graph, import cycles, names and phrases, and broken links.
+//! Formatting, clippy, the rules of the dependency graph, import cycles, names and phrases, broken links, and a stale reference.
 
 use crate::workspace::{self, cargo, has_cargo_command, output, root, target};
-use crate::{links, needs, structure};
+use crate::{links, needs, reference, structure};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -99,6 +99,7 @@ pub(crate) fn run() -> Result<()> {
     structure::check()?;
     needs::lint::check()?;
     links::check()?;
+    reference::check()?;
     workspace::run(cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
     check_dependencies()?;
     eprintln!("lint: passed");

@@ -14,6 +14,8 @@ mod markdown;
 mod needs;
 mod ort;
 mod python;
+#[cfg(feature = "source")]
+mod reference;
 mod relay;
 mod stores;
 #[cfg(feature = "source")]
@@ -36,6 +38,7 @@ Usage: cargo xtask <command>
              other arguments are passed to the test runner
   lint       check formatting, clippy, dependency rules, import cycles, names, links, and licences with cargo-deny
   structure  print lines, functions, import cycles and public names per crate: cargo xtask structure [FOLDER]
+  reference  write the reference of commands, settings, metrics and routes (--check: fail if it is stale)
   fuzz       run the fuzz targets, 30 s each: cargo xtask fuzz [--seconds N] [TARGET..]
   guests     build the guests from source (--check: fail if the committed component is stale)
   deploy     check the Helm chart, the Debian package and the image, or build them (build-deb, build-image)
@@ -54,7 +57,7 @@ fn main() -> Result<()> {
         "demo" => demo::run(&rest),
         "test" => test::run(&rest),
         "fuzz" => fuzz::run(&rest),
-        "lint" | "structure" => source(&command, &rest),
+        "lint" | "reference" | "structure" => source(&command, &rest),
         "guests" => workspace::run(Command::new(workspace::program("guest-builder")?).args(&rest)),
         "deploy" => deploy::run(&rest),
         "wheel" => wheel::run_command(&rest),
@@ -74,6 +77,7 @@ fn main() -> Result<()> {
 fn source(command: &str, arguments: &[String]) -> Result<()> {
     match command {
         "lint" => lint::run(),
+        "reference" => reference::run(arguments),
         _ => structure::run(arguments),
     }
 }

@@ -85,6 +85,11 @@ pub(crate) enum Command {
     /// Run one lane for `frostline serve`, which starts this itself
     #[command(hide = true)]
     Lanes,
+    /// Print what the reference in the documentation is generated from
+    #[command(hide = true)]
+    Reference {
+        part: ReferencePart,
+    },
     /// Print a completion script for a shell
     #[command(
         after_help = "Example:\n  frostline completions bash > ~/.local/share/bash-completion/completions/frostline"
@@ -103,6 +108,14 @@ Examples:
         #[arg(long, value_name = "DIRECTORY")]
         directory: Option<PathBuf>,
     },
+}
+
+/// A page of the generated reference.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+pub(crate) enum ReferencePart {
+    Commands,
+    Settings,
+    Metrics,
 }
 
 #[cfg(test)]

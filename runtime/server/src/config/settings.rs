@@ -22,7 +22,7 @@ pub struct HostSettings {
     /// A directory of this host alone, for compiled guests, uploads on their way and profiles of this machine; created when missing.
     /// Default: `state` where that is a directory, else `frostline-local`.
     pub local: Option<PathBuf>,
-    /// The file of the socket that `frostline admin` speaks to; only its owner may. Default of `frostline serve`: `admin.sock` in `local`.
+    /// The file of the socket that `frostline admin` speaks to; only its owner may. Default: `admin.sock` in `local`.
     pub admin_socket: Option<PathBuf>,
     /// Address and port for admins from afar, over TLS alone; without it there are none.
     pub admin_listen: Option<String>,

@@ -14,6 +14,8 @@ use http::header::CONTENT_TYPE;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+/// Extracts samples: answers a row for each as an Arrow IPC stream.
+///
 /// The status is decided by the first grant's outcome: what fails until then is a proper error, what fails later aborts
 /// the body. Dropping this future, or the body, cancels everything that was started.
 pub(super) async fn extract(caller: Caller, request: Request) -> Result<Response, Refusal> {

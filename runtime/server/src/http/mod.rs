@@ -91,6 +91,7 @@ pub(crate) fn routes(service: Arc<Service>) -> Router {
         .with_state(service)
 }
 
+/// 200, and 503 once the host is stopping.
 async fn ready(State(service): State<Arc<Service>>) -> (StatusCode, &'static str) {
     if service.scheduling.stopped() {
         (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n")
@@ -108,11 +109,13 @@ pub(crate) fn metrics_routes(service: Arc<Service>) -> Router {
         .with_state(service)
 }
 
+/// Metrics of the host as a whole.
 async fn metrics(State(service): State<Arc<Service>>) -> Result<impl IntoResponse, Refusal> {
     let text = service.operations.exposition.text().map_err(Refusal::host)?;
     Ok(([(CONTENT_TYPE, OPEN_METRICS)], text))
 }
 
+/// Metrics of the host and of each tenant.
 async fn metrics_by_tenant(State(service): State<Arc<Service>>) -> Result<impl IntoResponse, Refusal> {
     let text = service.operations.exposition.text_by_tenant();
     Ok(([(CONTENT_TYPE, OPEN_METRICS)], text.map_err(Refusal::host)?))

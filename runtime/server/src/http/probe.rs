@@ -27,6 +27,7 @@ struct Amount {
     bytes: usize,
 }
 
+/// Answers `?bytes=` bytes of noise, to measure the link.
 pub(super) async fn probe(request: Request) -> Result<Response, Refusal> {
     let amount = Query::<Amount>::try_from_uri(request.uri());
     let Query(Amount { bytes }) =

@@ -8,6 +8,8 @@ use axum::Json;
 use axum::extract::{Path, Request};
 use frostline_wire::Profile;
 
+/// Measures what a model takes on this host, or answers the stored profile.
+///
 /// Answered from store while nothing it depends on has changed. Dropping this future cancels what was started.
 pub(super) async fn measure(caller: Caller, request: Request) -> Result<Json<Profile>, Refusal> {
     let measure = async {

@@ -66,6 +66,7 @@ impl Page {
     }
 }
 
+/// Lists the guests, newest versions, by name; `?limit=` and `?after=` for a page.
 pub(super) async fn list_guests(caller: Caller, uri: Uri) -> Result<Response, Refusal> {
     let guests = query::<Page>(&uri)?.of(caller.guests().names());
     let memory = (guests.len() as u64).saturating_mul(LISTED);
@@ -78,7 +79,9 @@ pub(super) async fn list_guests(caller: Caller, uri: Uri) -> Result<Response, Re
     held(&guests, memory)
 }
 
-/// By name, `?sha256=` those with that version; a shared model hides behind one of the tenant's own.
+/// Lists the models by name; `?sha256=` those with that version, `?limit=` and `?after=` for a page.
+///
+/// A shared model hides behind one of the tenant's own.
 pub(super) async fn list_models(caller: Caller, uri: Uri) -> Result<Response, Refusal> {
     let wanted: Page = query(&uri)?;
     let own = caller.models().names().into_iter().map(|named| (named, false));
@@ -105,6 +108,7 @@ pub(super) async fn list_models(caller: Caller, uri: Uri) -> Result<Response, Re
     held(&models.iter().map(info).collect::<Vec<ModelInfo>>(), memory)
 }
 
+/// Shows a guest: its newest version, or the one of `NAME@sha256:HEX`.
 pub(super) async fn show_guest(
     caller: Caller,
     Path(name): Path<String>,
@@ -126,6 +130,7 @@ struct Following {
     after: u64,
 }
 
+/// Answers what the guest logged in the last hour; `?after=` the lines that followed.
 pub(super) async fn guest_log(
     caller: Caller,
     Path(name): Path<String>,
@@ -153,6 +158,7 @@ fn held(value: &impl Serialize, memory: Reserved) -> Result<Response, Refusal> {
     Ok(([(CONTENT_TYPE, "application/json")], body).into_response())
 }
 
+/// Shows a model and its cuts: its newest version, or the one of `NAME@sha256:HEX`.
 pub(super) async fn show_model(
     caller: Caller,
     Path(name): Path<String>,
@@ -165,6 +171,7 @@ pub(super) async fn show_model(
     ))
 }
 
+/// Removes a guest with all its versions.
 pub(super) async fn delete_guest(caller: Caller, Path(name): Path<String>) -> Result<StatusCode, Refusal> {
     let deleted = match caller.guests().withdraw(&name).await {
         Err(StateError::Disabled { .. }) => return Err(caller.guest_disabled(&name)),
@@ -173,6 +180,7 @@ pub(super) async fn delete_guest(caller: Caller, Path(name): Path<String>) -> Re
     gone(&caller, deleted, "guest", &name)
 }
 
+/// Removes a model with all its versions.
 pub(super) async fn delete_model(caller: Caller, Path(name): Path<String>) -> Result<StatusCode, Refusal> {
     let deleted = caller.models().withdraw(&name).await?;
     if !deleted && let Found::Version(_) = caller.shared_models().find(&name, None) {
@@ -183,6 +191,7 @@ pub(super) async fn delete_model(caller: Caller, Path(name): Path<String>) -> Re
     gone(&caller, deleted, "model", &name)
 }
 
+/// Lists the objects below a data root.
 pub(super) async fn list_objects(caller: Caller, uri: Uri) -> Result<Response, Refusal> {
     let listing: Listing = query(&uri)?;
     let most = caller.config().limits.page;
@@ -200,6 +209,7 @@ pub(super) async fn list_objects(caller: Caller, uri: Uri) -> Result<Response, R
     held(&page.await?, memory)
 }
 
+/// Asks a guest which pixels it needs and which cuts of a model it serves.
 pub(super) async fn describe(caller: Caller, request: Request) -> Result<Json<Description>, Refusal> {
     let (request, _memory) = json::<DescriptionRequest>(request, caller.service(), Some(&caller)).await?;
     let model = caller.model(&request.model)?;
@@ -216,6 +226,7 @@ pub(super) async fn describe(caller: Caller, request: Request) -> Result<Json<De
     Ok(Json(Description::clone(&description)))
 }
 
+/// Shows how busy the host is, and the share of the tenant.
 pub(super) async fn load(caller: Caller) -> Json<Load> {
     let Standing { running, queued } = caller.scheduling().extractions.standing();
     let memory = caller.scheduling().memory.read(|ledger| MemoryLoad {

@@ -29,6 +29,7 @@ pub(super) fn status(new: bool) -> StatusCode {
     if new { StatusCode::CREATED } else { StatusCode::OK }
 }
 
+/// Uploads a guest: 201 for a new version, 200 when these bytes are the newest.
 pub(super) async fn put_guest(
     caller: Caller,
     Path(name): Path<String>,
@@ -61,6 +62,7 @@ async fn store_guest(
     Ok(stored)
 }
 
+/// Uploads a model: 201 for a new version, 200 when these bytes are the newest.
 pub(super) async fn put_model(
     caller: Caller,
     Path(name): Path<String>,
@@ -94,6 +96,7 @@ async fn store_model(
     Ok(caller.models().put(name, upload.content(facts), fits).await?)
 }
 
+/// Answers how much of a guest's upload has arrived, so that it can be resumed.
 pub(super) async fn guest_offset(
     caller: Caller,
     Path(name): Path<String>,
@@ -103,6 +106,7 @@ pub(super) async fn guest_offset(
     offset(&caller, find, "guest", &name, &request).await
 }
 
+/// Answers how much of a model's upload has arrived, so that it can be resumed.
 pub(super) async fn model_offset(
     caller: Caller,
     Path(name): Path<String>,

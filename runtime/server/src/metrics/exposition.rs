@@ -210,64 +210,11 @@ fn bytes_by<'a>(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::metrics::{Outcome, Queue, SplitKind};
-    use frostline_sandbox::Usage;
-
-    fn present() -> Present {
-        Present {
-            queued: 2,
-            running: 1,
-            lanes: LaneStats {
-                samples_done: 5,
-                crashes: 3,
-                device_budget: Some(70),
-                memory_reserved: 60,
-                used: vec![("acme".to_owned(), Duration::from_millis(2500))],
-                waited: vec![("acme".to_owned(), Duration::from_millis(500))],
-                waiting: vec![("acme".to_owned(), 7)],
-                busy: vec![Duration::from_millis(500); 2],
-                ..LaneStats::default()
-            },
-            memory: MemoryNow {
-                budget: 100,
-                held: vec![("base", 10), ("grant", 30)],
-                waiting: 1,
-                tenants: vec![("acme".to_owned(), 30)],
-            },
-            decode_threads: 2,
-            state_age: Duration::from_millis(750),
-            certificate_ends: Some(1_800_000_000),
-        }
-    }
-
-    /// Something of everything.
-    fn busy() -> Exposition {
-        let metrics = Metrics::default();
-        metrics.answered("acme", SplitKind::Cut, 7, 0);
-        metrics.ended("acme", SplitKind::Input, Outcome::ClientGone);
-        let usage = Usage {
-            cpu: Duration::from_millis(1500),
-            compiling: Duration::from_millis(250),
-            ..Usage::default()
-        };
-        metrics.used("acme", &usage);
-        metrics.tenants.busy("acme");
-        metrics.busy_answers.inc();
-        metrics.read(Duration::from_millis(10), 2000);
-        metrics.on_decoded()(Duration::from_millis(3));
-        metrics.queue_waits.observe(Queue::Lane, Duration::from_secs(3));
-        let build = Build {
-            version: "1.2.3",
-            device: "cpu".to_owned(),
-            library: "onnxruntime 1".to_owned(),
-        };
-        Exposition::new(&metrics, build, present)
-    }
+    use super::super::sample::exposition;
 
     #[test]
     fn what_is_counted_is_shown_in_base_units_and_lower_case() {
-        let text = busy().text().unwrap();
+        let text = exposition().text().unwrap();
         for line in [
             "frostline_samples_total{split=\"cut\",failed=\"false\"} 7",
             "frostline_extractions_total{split=\"input\",outcome=\"client_gone\"} 1",
@@ -304,7 +251,7 @@ mod tests {
 
     #[test]
     fn tenants_are_named_to_whoever_runs_the_host_alone() {
-        let exposition = busy();
+        let exposition = exposition();
         let text = exposition.text().unwrap();
         assert!(!text.contains("acme") && !text.contains("tenant"), "{text}");
         let text = exposition.text_by_tenant().unwrap();

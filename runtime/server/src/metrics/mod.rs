@@ -8,6 +8,7 @@ mod memory;
 mod meter;
 mod process;
 mod queues;
+mod sample;
 mod tally;
 
 pub(crate) use counters::Metrics;
@@ -16,3 +17,4 @@ pub(crate) use labels::{Outcome, RequestLabels, SplitKind};
 pub(crate) use memory::MemoryNow;
 pub(crate) use process::resident_bytes;
 pub(crate) use queues::Queue;
+pub use sample::sample_metrics;

@@ -21,7 +21,7 @@ fn object(run: &Finished) -> Value {
 }
 
 /// Where a compiler for wasm32 is installed, or `cargo xtask guests` has set one up.
-fn wasm_compiler() -> Vec<(&'static str, PathBuf)> {
+pub(crate) fn wasm_compiler() -> Vec<(&'static str, PathBuf)> {
     let ask = |arguments: &[&str]| {
         let asked = finish(Command::new("rustc").args(arguments)).unwrap();
         PathBuf::from(asked.stdout.trim())

@@ -19,6 +19,7 @@ mod lanes;
 mod logs;
 mod needs_stores;
 mod operating;
+mod pages;
 mod raw;
 mod real_data;
 mod s3;

@@ -26,17 +26,19 @@ struct Wanted {
     limit: Option<usize>,
 }
 
+/// Shows who uses the host now.
 pub(super) async fn show(State(service): State<Arc<Service>>) -> Json<Activity> {
     Json(activity(&service))
 }
 
-/// Takes no new work; what runs goes on to its end.
+/// Stops admitting work; what runs finishes.
 pub(super) async fn drain(State(service): State<Arc<Service>>, admin: Admin) -> Json<Activity> {
     service.scheduling.stop();
     admin.note(&service, "host drained", "", "");
     Json(activity(&service))
 }
 
+/// Shows who did what when, newest last; `?tenant=` and `?limit=` select.
 pub(super) async fn audit(
     State(service): State<Arc<Service>>,
     uri: Uri,

@@ -11,6 +11,7 @@ use axum::extract::{Path, Request, State};
 use frostline_wire::{QuotaChange, QuotaInfo};
 use std::sync::Arc;
 
+/// Shows the quota of a tenant.
 pub(super) async fn show(
     State(service): State<Arc<Service>>,
     Path(name): Path<String>,
@@ -19,6 +20,7 @@ pub(super) async fn show(
     Ok(Json(allowed.info()))
 }
 
+/// Changes the quota of a tenant; null restores a default.
 pub(super) async fn change(
     State(service): State<Arc<Service>>,
     admin: Admin,

@@ -14,11 +14,13 @@ use frostline_wire::{GivenToken, NewTenant, NewToken, TenantChange, TenantInfo, 
 use http::StatusCode;
 use std::sync::Arc;
 
+/// Lists the tenants.
 pub(super) async fn list(State(service): State<Arc<Service>>) -> Json<Vec<TenantInfo>> {
     let tenants = service.tenants.records.list("");
     Json(tenants.iter().map(|(name, record)| info(name, record)).collect())
 }
 
+/// Shows a tenant and its tokens, without their secrets.
 pub(super) async fn show(
     State(service): State<Arc<Service>>,
     Path(name): Path<String>,
@@ -27,6 +29,7 @@ pub(super) async fn show(
     Ok(Json(info(&name, &record)))
 }
 
+/// Adds a tenant and answers its token, once.
 pub(super) async fn add(
     State(service): State<Arc<Service>>,
     admin: Admin,
@@ -53,6 +56,7 @@ pub(super) async fn add(
     Ok((StatusCode::CREATED, Json(given(&new.name, &record, fresh))))
 }
 
+/// Changes the data roots of a tenant, or disables it.
 pub(super) async fn change(
     State(service): State<Arc<Service>>,
     admin: Admin,
@@ -72,6 +76,7 @@ pub(super) async fn change(
     Ok(Json(info(&name, &record)))
 }
 
+/// Makes another token; the others expire after a while.
 pub(super) async fn rotate(
     State(service): State<Arc<Service>>,
     admin: Admin,
@@ -98,6 +103,7 @@ pub(super) async fn rotate(
     Ok((StatusCode::CREATED, Json(given(&name, &record, fresh))))
 }
 
+/// Revokes a token.
 pub(super) async fn revoke(
     State(service): State<Arc<Service>>,
     admin: Admin,
@@ -116,6 +122,8 @@ pub(super) async fn revoke(
     Ok(StatusCode::NO_CONTENT)
 }
 
+/// Removes a tenant with its guests, models and tokens.
+///
 /// What the tenant uploaded goes first, so that a tenant of the same name never finds it.
 pub(super) async fn remove(
     State(service): State<Arc<Service>>,

@@ -55,7 +55,7 @@ struct Wanted {
     tenant: Option<String>,
 }
 
-/// All there are, shared ones first.
+/// Lists the guests or models of one tenant (`?tenant=`) or of all, shared ones first.
 pub(super) async fn list<K: Kind>(
     State(service): State<Arc<Service>>,
     uri: Uri,
@@ -73,6 +73,7 @@ pub(super) async fn list<K: Kind>(
     Ok(Json(infos))
 }
 
+/// Shows a guest with its versions.
 pub(super) async fn show_guest(
     State(service): State<Arc<Service>>,
     Path((tenant, name)): Path<(String, String)>,
@@ -80,6 +81,7 @@ pub(super) async fn show_guest(
     shown::<Guests>(&service, &tenant, &name).map(Json)
 }
 
+/// Disables or enables a guest.
 pub(super) async fn change_guest(
     State(service): State<Arc<Service>>,
     admin: Admin,
@@ -105,6 +107,7 @@ pub(super) async fn change_guest(
     shown::<Guests>(&service, &tenant, &name).map(Json)
 }
 
+/// Removes a guest or model of a tenant with all its versions.
 pub(super) async fn remove<K: Kind>(
     State(service): State<Arc<Service>>,
     admin: Admin,
@@ -150,6 +153,7 @@ async fn store(
     Ok(shared.put(name, upload.content(facts), |_| Ok(())).await?)
 }
 
+/// Removes a model of all tenants.
 pub(super) async fn withdraw(
     State(service): State<Arc<Service>>,
     admin: Admin,

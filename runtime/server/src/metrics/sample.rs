@@ -1,0 +1,79 @@
+//! Every metric with a value, for the reference and for tests.
+
+use super::counters::Metrics;
+use super::exposition::{Build, Exposition, Present};
+use super::labels::{Outcome, RequestLabels, SplitKind};
+use super::memory::MemoryNow;
+use super::queues::Queue;
+use frostline_engine::LaneStats;
+use frostline_sandbox::Usage;
+use std::fmt;
+use std::time::Duration;
+
+/// `/metrics` of a host that has a GPU, a certificate and the tenant `acme`, so that every metric and label is present.
+///
+/// # Errors
+/// When it cannot be encoded.
+pub fn sample_metrics() -> Result<String, fmt::Error> {
+    exposition().text_by_tenant()
+}
+
+pub(super) fn exposition() -> Exposition {
+    let metrics = Metrics::default();
+    metrics
+        .requests
+        .get_or_create(&RequestLabels {
+            route: "/v1/load".to_owned(),
+            status: "2xx",
+        })
+        .inc();
+    metrics.answered("acme", SplitKind::Cut, 7, 0);
+    metrics.ended("acme", SplitKind::Input, Outcome::ClientGone);
+    let usage = Usage {
+        cpu: Duration::from_millis(1500),
+        compiling: Duration::from_millis(250),
+        ..Usage::default()
+    };
+    metrics.used("acme", &usage);
+    drop(metrics.answer_bytes_of("acme"));
+    metrics.tenants.busy("acme");
+    metrics.busy_answers.inc();
+    metrics.read(Duration::from_millis(10), 2000);
+    metrics.on_decoded()(Duration::from_millis(3));
+    metrics.queue_waits.observe(Queue::Lane, Duration::from_secs(3));
+    let build = Build {
+        version: "1.2.3",
+        device: "cpu".to_owned(),
+        library: "onnxruntime 1".to_owned(),
+    };
+    Exposition::new(&metrics, build, present)
+}
+
+fn present() -> Present {
+    let tenant = "acme".to_owned();
+    Present {
+        queued: 2,
+        running: 1,
+        lanes: LaneStats {
+            samples_done: 5,
+            crashes: 3,
+            device_budget: Some(70),
+            memory_reserved: 60,
+            memory_error: Some(0.1),
+            used: vec![(tenant.clone(), Duration::from_millis(2500))],
+            waited: vec![(tenant.clone(), Duration::from_millis(500))],
+            waiting: vec![(tenant.clone(), 7)],
+            busy: vec![Duration::from_millis(500); 2],
+            ..LaneStats::default()
+        },
+        memory: MemoryNow {
+            budget: 100,
+            held: vec![("base", 10), ("grant", 30)],
+            waiting: 1,
+            tenants: vec![(tenant, 30)],
+        },
+        decode_threads: 2,
+        state_age: Duration::from_millis(750),
+        certificate_ends: Some(1_800_000_000),
+    }
+}
