@@ -59,7 +59,10 @@ impl RealStore {
 
     /// Its bucket, as a root.
     pub fn bucket(&self) -> &str {
-        self.connection.get("root").and_then(Value::as_str).unwrap_or_default()
+        self.connection
+            .get("root")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
     }
 
     /// Its endpoint and credentials, as environment variables.

@@ -112,7 +112,11 @@ impl MixtureReport {
         let mean = work.rates.iter().sum::<f64>() / work.rates.len() as f64;
         let slowest = work.rates.iter().copied().fold(f64::INFINITY, f64::min);
         // Without a whole span there is no speed.
-        self.neighbour_ratio = if mean.is_nan() { 0.0 } else { self.neighbour_ratio.min(mean / fair) };
+        self.neighbour_ratio = if mean.is_nan() {
+            0.0
+        } else {
+            self.neighbour_ratio.min(mean / fair)
+        };
         self.neighbour_slowest_span = self.neighbour_slowest_span.min(slowest / fair);
         self.neighbour_began += work.began;
         self.neighbour_finished += work.began - work.failures.len();

@@ -16,7 +16,11 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     // A library with GPU support also runs the benchmarks on the CPU.
     let library = gpu::probe().or_else(|_| ort::ensure())?;
     let path = python::ensure("tests/requirements.txt", "python")?;
-    let is_one_of = |names: &[&str]| arguments.first().is_some_and(|name| names.contains(&name.as_str()));
+    let is_one_of = |names: &[&str]| {
+        arguments
+            .first()
+            .is_some_and(|name| names.contains(&name.as_str()))
+    };
     if is_one_of(&WITH_GUESTS) {
         workspace::run(&mut Command::new(workspace::program("guest-builder")?))?;
     }

@@ -7,9 +7,9 @@ use crate::build::{float, int, ints, text};
 pub(super) fn draw(operator: &'static str, mut draw: Draw) -> Option<Case> {
     let recipe: fn(&mut Draw) = match operator {
         "Abs" | "Ceil" | "Celu" | "Cos" | "Elu" | "Erf" | "Exp" | "Floor" | "Gelu" | "HardSigmoid"
-        | "HardSwish" | "Identity" | "IsInf" | "IsNaN" | "LeakyRelu" | "Log" | "Mish" | "Neg" | "Reciprocal" | "Relu"
-        | "Round" | "Selu" | "Shrink" | "Sigmoid" | "Sign" | "Sin" | "Size" | "Shape" | "Softplus"
-        | "Softsign" | "Sqrt" | "Swish" | "Tan" | "Tanh" | "ThresholdedRelu" => unary,
+        | "HardSwish" | "Identity" | "IsInf" | "IsNaN" | "LeakyRelu" | "Log" | "Mish" | "Neg"
+        | "Reciprocal" | "Relu" | "Round" | "Selu" | "Shrink" | "Sigmoid" | "Sign" | "Sin" | "Size"
+        | "Shape" | "Softplus" | "Softsign" | "Sqrt" | "Swish" | "Tan" | "Tanh" | "ThresholdedRelu" => unary,
         "Not" => |draw| {
             draw.dtype = 9;
             unary(draw);
