@@ -117,7 +117,7 @@ impl<T> Queue<T> {
     fn next(&self) -> Option<(Arc<str>, T)> {
         let mut state = self.state.lock();
         while !state.closed {
-            if let Some((tenant, (_, thing))) = state.turns.begin() {
+            if let Some((tenant, (_, thing))) = state.turns.start_next() {
                 return Some((tenant, thing));
             }
             state = self.more.wait(state).unwrap_or_else(PoisonError::into_inner);

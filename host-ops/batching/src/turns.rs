@@ -64,7 +64,7 @@ impl<T> Turns<T> {
     }
 
     /// Begins the next turn: what is to run, and whose it is. [`Self::ran`] must follow.
-    pub(crate) fn begin(&mut self) -> Option<(Arc<str>, T)> {
+    pub(crate) fn start_next(&mut self) -> Option<(Arc<str>, T)> {
         self.begin_by(|account| Some((account.used, account.last)))
     }
 
@@ -157,7 +157,7 @@ mod tests {
     fn run(turns: &mut Turns<u32>, count: usize) -> BTreeMap<Arc<str>, Duration> {
         let mut shares = BTreeMap::new();
         for _ in 0..count {
-            let (tenant, millis) = turns.begin().unwrap();
+            let (tenant, millis) = turns.start_next().unwrap();
             let time = MILLI * millis;
             *shares.entry(Arc::clone(&tenant)).or_default() += time;
             turns.push(&tenant, millis);
@@ -204,7 +204,7 @@ mod tests {
             turns.push(name, 1);
         }
         let order = std::iter::from_fn(|| {
-            let (name, _) = turns.begin()?;
+            let (name, _) = turns.start_next()?;
             turns.ran(&name, MILLI);
             Some(name.to_string())
         });
@@ -215,7 +215,7 @@ mod tests {
     fn who_comes_back_at_once_still_owes() {
         let mut turns = Turns::new(MILLI);
         turns.push("sleeper", 50);
-        let (sleeper, _) = turns.begin().unwrap();
+        let (sleeper, _) = turns.start_next().unwrap();
         turns.push("busy", 1);
         turns.ran(&sleeper, MILLI * 50);
         turns.push(&sleeper, 1);
@@ -228,7 +228,7 @@ mod tests {
         let mut turns = Turns::new(MILLI * 5);
         (0..4).for_each(|_| turns.push("a", 5));
         (0..4).for_each(|_| turns.push("b", 5));
-        let at_once: Vec<_> = (0..4).map(|_| turns.begin().unwrap().0).collect();
+        let at_once: Vec<_> = (0..4).map(|_| turns.start_next().unwrap().0).collect();
         assert_eq!(at_once.iter().filter(|name| &***name == "a").count(), 2);
     }
 
@@ -253,7 +253,7 @@ mod tests {
         let mut turns = Turns::new(MILLI);
         for tenant in 0..1_000 {
             turns.push(&tenant.to_string(), 1);
-            let (name, _) = turns.begin().unwrap();
+            let (name, _) = turns.start_next().unwrap();
             turns.ran(&name, MILLI);
         }
         assert!(turns.tenants.is_empty());

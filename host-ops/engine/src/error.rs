@@ -177,7 +177,7 @@ impl EngineError {
     }
 
     /// As an error with this `text` for callers at the seams.
-    pub(crate) fn told(&self, text: String) -> OpError {
+    pub(crate) fn with_message(&self, text: String) -> OpError {
         OpError {
             host_caused: self.is_of_host(),
             ..OpError::new(self.code(), text)
@@ -237,7 +237,7 @@ impl EngineError {
 
 impl From<EngineError> for OpError {
     fn from(error: EngineError) -> Self {
-        error.told(error.to_string())
+        error.with_message(error.to_string())
     }
 }
 

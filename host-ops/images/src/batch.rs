@@ -44,9 +44,10 @@ impl Batch {
         let elements = bytes / element;
         let pixels = match format {
             PixelFormat::U8 => PixelBuffer::U8(vec![0; elements]),
-            PixelFormat::F32 => {
-                PixelBuffer::F32(vec![0.0; elements], Box::new(Normalisation::of(spec).table()))
-            }
+            PixelFormat::F32 => PixelBuffer::F32(
+                vec![0.0; elements],
+                Box::new(Normalisation::from_spec(spec).table()),
+            ),
         };
         Ok(Self {
             sample_shape,

@@ -146,7 +146,7 @@ impl ImageError {
 
 impl ImageError {
     /// The error as an operation's, in these words.
-    pub(crate) fn told(&self, message: String) -> OpError {
+    pub(crate) fn with_message(&self, message: String) -> OpError {
         OpError {
             host_caused: matches!(self, Self::PoolClosed),
             ..OpError::new(self.code(), message)
@@ -157,6 +157,6 @@ impl ImageError {
 impl From<ImageError> for OpError {
     fn from(error: ImageError) -> Self {
         let message = error.to_string();
-        error.told(message)
+        error.with_message(message)
     }
 }

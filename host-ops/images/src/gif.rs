@@ -19,7 +19,7 @@ pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<Claim<'
         screen.1.max(u32::from(frame.top) + u32::from(frame.height)),
     );
     let size = limits.check(ImageFormat::Gif, width, height)?;
-    let placement = Placement::of(frame, width);
+    let placement = Placement::from_frame(frame, width);
     let own = frame.palette.clone();
     Ok(Claim {
         width,
@@ -50,7 +50,7 @@ struct Placement {
 }
 
 impl Placement {
-    fn of(frame: &Frame<'_>, canvas: u32) -> Self {
+    fn from_frame(frame: &Frame<'_>, canvas: u32) -> Self {
         Self {
             left: usize::from(frame.left) * 3,
             top: usize::from(frame.top),

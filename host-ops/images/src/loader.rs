@@ -180,5 +180,5 @@ fn set_row(batch: &Mutex<Option<Batch>>, index: usize, crop: Result<Vec<u8>, OpE
 }
 
 fn naming(key: &str, error: &ImageError) -> OpError {
-    error.told(format!("{key}: {error}"))
+    error.with_message(format!("{key}: {error}"))
 }

@@ -16,5 +16,7 @@ pub fn normalise(pixels: &Tensor, spec: &PixelSpec) -> Result<Tensor, ImageError
     if pixels.shape().dims().get(1..) != Some(sample_shape.as_slice()) {
         return Err(mismatch());
     }
-    Normalisation::of(spec).apply(pixels).map_err(|_| mismatch())
+    Normalisation::from_spec(spec)
+        .apply(pixels)
+        .map_err(|_| mismatch())
 }

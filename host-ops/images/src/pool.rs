@@ -48,15 +48,15 @@ impl DecodePool {
             pool: TurnPool::start("decode", threads, TURN, clock, |work: Work| work())?,
             permits: Lock::default(),
         };
-        Ok(Self::of(Arc::new(started), ""))
+        Ok(Self::with_permits(Arc::new(started), ""))
     }
 
     /// The same threads on a tenant's behalf: what they do for it takes turns with what they do for others.
     pub fn for_tenant(&self, tenant: &str) -> Self {
-        Self::of(Arc::clone(&self.threads), tenant)
+        Self::with_permits(Arc::clone(&self.threads), tenant)
     }
 
-    fn of(threads: Arc<Threads>, tenant: &str) -> Self {
+    fn with_permits(threads: Arc<Threads>, tenant: &str) -> Self {
         let tenant = Arc::from(tenant);
         Self {
             permits: threads.permits(&tenant),

@@ -172,7 +172,7 @@ impl Bits<'_> {
         for place in LENGTHS_ORDER.iter().take(count) {
             *lengths.get_mut(*place)? = self.read(3)?;
         }
-        let code = Code::of(&lengths);
+        let code = Code::from_lengths(&lengths);
         let mut read = if self.read(1)? == 1 {
             let bits = 2 + 2 * self.read(3)?;
             self.read(bits)? as usize + 2
@@ -191,7 +191,7 @@ impl Bits<'_> {
             last = if length == 0 { last } else { length };
             lengths.extend(std::iter::repeat_n(length, times as usize));
         }
-        Some(Code::of(&lengths))
+        Some(Code::from_lengths(&lengths))
     }
 
     fn symbol(&mut self, code: &Code) -> Option<u32> {
@@ -238,7 +238,7 @@ impl Code {
         }
     }
 
-    fn of(lengths: &[u32]) -> Self {
+    fn from_lengths(lengths: &[u32]) -> Self {
         let mut coded: Vec<(u32, u32)> = (0..)
             .zip(lengths)
             .filter(|(_, length)| **length > 0)

@@ -70,7 +70,7 @@ impl Hedge {
     {
         let pulse: Arc<Pulse> = Arc::default();
         let mut first = pin!(ask(pulse.clone()));
-        let patience = self.state.lock().begin();
+        let patience = self.state.lock().start_read();
         let begun = Instant::now();
         let mut answered = false;
         let mut counted = |since: Instant| {
@@ -125,7 +125,7 @@ struct State {
 
 impl State {
     /// Counts a read in, and says how long it may be silent.
-    fn begin(&mut self) -> Duration {
+    fn start_read(&mut self) -> Duration {
         self.credit = (self.credit + 1).min(SAVED * READS_PER_HEDGE);
         let mut sorted: Vec<Duration> = self.firsts.iter().copied().collect();
         sorted.sort_unstable();
@@ -248,7 +248,7 @@ mod tests {
             credit: SAVED * READS_PER_HEDGE,
         };
         let hedged = (0..1600).filter(|_| {
-            state.begin();
+            state.start_read();
             state.take()
         });
         // One in sixteen, and what was saved up before.
@@ -262,7 +262,7 @@ mod tests {
             firsts: VecDeque::new(),
             credit: 0,
         };
-        assert_eq!(state.begin(), SHORTEST_PATIENCE);
+        assert_eq!(state.start_read(), SHORTEST_PATIENCE);
         for _ in 0..REMEMBERED {
             state.answered(Duration::from_millis(200));
         }
@@ -270,6 +270,6 @@ mod tests {
         for _ in 0..REMEMBERED / 4 {
             state.answered(FOR_EVER);
         }
-        assert_eq!(state.begin(), Duration::from_millis(1600));
+        assert_eq!(state.start_read(), Duration::from_millis(1600));
     }
 }

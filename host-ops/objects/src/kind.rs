@@ -129,7 +129,7 @@ pub(crate) enum Credentials {
 }
 
 impl Credentials {
-    pub(crate) fn of(unsigned: bool, given: bool) -> Self {
+    pub(crate) fn from_flags(unsigned: bool, given: bool) -> Self {
         match (unsigned, given) {
             (true, _) => Self::Unsigned,
             (false, true) => Self::Given,

@@ -87,7 +87,7 @@ fn cut(body: Bytes) -> (Bytes, Vec<String>) {
                 (b"Key" | b"Name" | b"href", Some((_, name @ Name::Key))) => {
                     let is_address = tag.local_name().as_ref() == b"href";
                     match reader.read_text(tag.name()) {
-                        Ok(raw) => *name = Name::of(&String::from_utf8_lossy(&raw), is_address),
+                        Ok(raw) => *name = Name::classify(&String::from_utf8_lossy(&raw), is_address),
                         Err(_) => return (body, Vec::new()),
                     }
                 }
@@ -129,7 +129,7 @@ enum Name {
 
 impl Name {
     /// Judges a name as it stands in the document; an address names the object by its path.
-    fn of(raw: &str, is_address: bool) -> Self {
+    fn classify(raw: &str, is_address: bool) -> Self {
         let Ok(name) = unescape(raw) else {
             return Self::Odd(raw.to_owned());
         };
@@ -227,7 +227,11 @@ mod tests {
             ("/photos//a.jpg", false),
             ("/photos/%ff.jpg", false),
         ] {
-            assert_eq!(matches!(Name::of(address, true), Name::Key), fine, "{address}");
+            assert_eq!(
+                matches!(Name::classify(address, true), Name::Key),
+                fine,
+                "{address}"
+            );
         }
     }
 }

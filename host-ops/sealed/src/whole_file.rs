@@ -54,7 +54,7 @@ impl Unfinished {
     ///
     /// # Errors
     /// The system's own.
-    pub fn begin(path: &Path) -> io::Result<Self> {
+    pub fn create(path: &Path) -> io::Result<Self> {
         temporary(path, |path| File::create_new(path)).map(Self)
     }
 

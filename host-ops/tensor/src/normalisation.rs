@@ -16,7 +16,7 @@ pub struct NormalisationTable([[f32; 256]; 3]);
 
 impl Normalisation {
     /// The one that `spec` asks for.
-    pub fn of(spec: &PixelSpec) -> Self {
+    pub fn from_spec(spec: &PixelSpec) -> Self {
         Self {
             mean: spec.mean.map(f32::to_bits),
             std: spec.std.map(f32::to_bits),
@@ -105,7 +105,7 @@ mod tests {
         let spec = PixelSpec::imagenet(1, 256);
         let bytes: Vec<u8> = (0..6).flat_map(|_| 0..=u8::MAX).collect();
         let pixels = Tensor::new([2, 3, 1, 256], Data::U8(bytes)).unwrap();
-        let normalisation = Normalisation::of(&spec);
+        let normalisation = Normalisation::from_spec(&spec);
         let floats = normalisation.apply(&pixels).unwrap();
         for (index, value) in floats.as_f32().unwrap().iter().enumerate() {
             let channel = index / 256 % 3;
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn what_is_no_pixels_is_refused() {
-        let normalisation = Normalisation::of(&PixelSpec::imagenet(1, 1));
+        let normalisation = Normalisation::from_spec(&PixelSpec::imagenet(1, 1));
         let pixels = |shape: &[usize]| Tensor::new(shape.to_vec(), Data::U8(vec![0; shape.iter().product()]));
         for shape in [&[3, 1, 1][..], &[2, 4, 1, 1], &[1, 3, 1, 1, 1]] {
             assert!(normalisation.apply(&pixels(shape).unwrap()).is_err());

@@ -18,7 +18,7 @@ pub(crate) struct Analysis<'a> {
 impl<'a> Analysis<'a> {
     /// # Errors
     /// [`GraphError::Shape`] when a node does not fit its inputs at every batch size.
-    pub(crate) fn of(model: &'a Model) -> Result<Self, GraphError> {
+    pub(crate) fn run(model: &'a Model) -> Result<Self, GraphError> {
         let mut probes = Probes::start(model)?;
         let mut rows = RowUses::start(model.inputs().map(|input| input.name.as_str()));
         let mut producers = HashMap::new();
@@ -34,7 +34,7 @@ impl<'a> Analysis<'a> {
         }
         Ok(Self {
             model,
-            kinds: Kinds::of(model),
+            kinds: Kinds::infer(model),
             probes,
             rows,
             producers,

@@ -11,7 +11,7 @@ const MOST_AXES: usize = 64;
 
 impl Values {
     /// Knows every value of `model`.
-    pub(crate) fn of(model: &Model, batch: usize) -> Result<Self, GraphError> {
+    pub(crate) fn infer(model: &Model, batch: usize) -> Result<Self, GraphError> {
         let mut values = Self::start(model, batch)?;
         for node in model.nodes() {
             values.step(node)?;

@@ -27,7 +27,7 @@ pub(crate) fn reads_shape(node: &NodeProto) -> bool {
 pub(crate) struct Kinds(HashMap<String, Kind>);
 
 impl Kinds {
-    pub(crate) fn of(model: &Model) -> Self {
+    pub(crate) fn infer(model: &Model) -> Self {
         let mut kinds = Self(
             model
                 .inputs()

@@ -217,7 +217,7 @@ impl Model {
     /// [`GraphError::Shape`] when a node does not fit its inputs at every batch size, [`GraphError::InputShape`] when the input or
     /// output is of a type or shape that cannot be followed.
     pub fn network(&self) -> Result<Network, GraphError> {
-        let analysis = Analysis::of(self)?;
+        let analysis = Analysis::run(self)?;
         let mut network = self.network_of(&analysis)?;
         modules::name(&analysis, &mut network.cuts);
         Ok(network)

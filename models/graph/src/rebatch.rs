@@ -12,7 +12,7 @@ use crate::{GraphError, Model, build};
 
 /// The network with its batch of 1 opened.
 pub(crate) fn open_batch(model: &Model) -> Result<Model, GraphError> {
-    let one = Values::of(model, 1)?;
+    let one = Values::infer(model, 1)?;
     let mut graph = model.graph().clone();
     let nodes = std::mem::take(&mut graph.node);
     graph.value_info.clear();
@@ -180,7 +180,7 @@ impl Opening {
     fn finish(mut self, model: &Model) -> Result<Model, GraphError> {
         crate::form::drop_unread(&mut self.graph);
         let opened = model.with_graph(self.graph)?;
-        let analysis = crate::analysis::Analysis::of(&opened)?;
+        let analysis = crate::analysis::Analysis::run(&opened)?;
         let output = opened.output_name()?;
         if analysis.row_of(output).is_some() {
             return Ok(opened);

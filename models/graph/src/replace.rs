@@ -21,7 +21,7 @@ impl Model {
         if classes == 0 {
             return Err(cannot("a head needs at least one class"));
         }
-        let analysis = Analysis::of(self)?;
+        let analysis = Analysis::run(self)?;
         let output = self.output_name()?;
         let found = find(&analysis, output).ok_or_else(|| cannot(EXPECTED))?;
         for layer in &found.layers {
@@ -51,7 +51,7 @@ impl Model {
     /// # Errors
     /// [`GraphError::Head`] when no head is recognised.
     pub fn head_weights(&self) -> Result<Vec<String>, GraphError> {
-        let analysis = Analysis::of(self)?;
+        let analysis = Analysis::run(self)?;
         let found =
             find(&analysis, self.output_name()?).ok_or_else(|| GraphError::Head { why: EXPECTED.into() })?;
         let name = |index: usize, slot| self.nodes().get(index)?.input_name(slot).map(str::to_owned);
@@ -68,7 +68,7 @@ impl Model {
     /// # Errors
     /// [`GraphError::Head`] when no head is recognised.
     pub fn classifier_inputs(&self) -> Result<Vec<String>, GraphError> {
-        let analysis = Analysis::of(self)?;
+        let analysis = Analysis::run(self)?;
         let found =
             find(&analysis, self.output_name()?).ok_or_else(|| GraphError::Head { why: EXPECTED.into() })?;
         Ok(inputs(&analysis, &found))

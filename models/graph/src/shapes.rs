@@ -50,6 +50,6 @@ impl Model {
     /// # Errors
     /// [`GraphError::Shape`] when a node's inputs do not fit its operator, also when they do not at this batch size.
     pub fn shapes(&self, batch: usize) -> Result<Shapes, GraphError> {
-        Values::of(self, batch).map(Shapes)
+        Values::infer(self, batch).map(Shapes)
     }
 }

@@ -21,7 +21,7 @@ impl Model {
     /// [`GraphError::UnknownCut`] for a name that is no end and no cut, [`GraphError::Order`] when the part would be empty, and those of
     /// [`Model::network`].
     pub fn slice(&self, from: Option<&str>, to: Option<&str>) -> Result<Self, GraphError> {
-        let analysis = Analysis::of(self)?;
+        let analysis = Analysis::run(self)?;
         let network = self.network_of(&analysis)?;
         let (input, output) = (self.input_name()?, self.output_name()?);
         let (from, to) = (from.unwrap_or(input), to.unwrap_or(output));

@@ -26,7 +26,7 @@ pub fn codec(rows: &Tensor, encoding: Encoding) -> Result<Encoded, ProfileError>
     }
     let positions: Vec<u32> = (0..).take(count).collect();
     let limit = usize::try_from(format.message_bytes(count as u64, 0)).unwrap_or(usize::MAX);
-    let mut decoded = Decoded::of(&format)?;
+    let mut decoded = Decoded::for_format(&format)?;
 
     let started = Instant::now();
     let (mut encode, mut decode, mut bytes) = (f64::INFINITY, f64::INFINITY, 0);
@@ -61,7 +61,7 @@ enum Decoded {
 }
 
 impl Decoded {
-    fn of(format: &RowFormat) -> Result<Self, FrameError> {
+    fn for_format(format: &RowFormat) -> Result<Self, FrameError> {
         let width = format.width()?.unwrap_or(0);
         Ok(match format {
             RowFormat::U8(_) => Self::U8(vec![0; width]),

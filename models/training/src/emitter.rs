@@ -17,7 +17,7 @@ pub(crate) enum Float {
 }
 
 impl Float {
-    pub(crate) fn of(code: i32) -> Option<Self> {
+    pub(crate) fn from_code(code: i32) -> Option<Self> {
         [Self::F32, Self::F64]
             .into_iter()
             .find(|float| float.data_type() == code)

@@ -25,7 +25,11 @@ pub(crate) struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    pub(crate) fn of(suffix: &'a Model, batch: usize, batch_norm: BatchNorm) -> Result<Self, TrainingError> {
+    pub(crate) fn from_suffix(
+        suffix: &'a Model,
+        batch: usize,
+        batch_norm: BatchNorm,
+    ) -> Result<Self, TrainingError> {
         let mut inputs = suffix.inputs().map(|input| input.name.as_str());
         let (Some(input), None, [output]) = (inputs.next(), inputs.next(), suffix.outputs()) else {
             return Err(TrainingError::suffix(
@@ -35,7 +39,7 @@ impl<'a> Source<'a> {
         let shapes = suffix.shapes(batch)?;
         let unknown = |name: &str| TrainingError::suffix(format!("the shape of '{name}' cannot be inferred"));
         let entry = shapes.get(input).ok_or_else(|| unknown(input))?;
-        let float = Float::of(entry.data_type).ok_or_else(|| {
+        let float = Float::from_code(entry.data_type).ok_or_else(|| {
             TrainingError::suffix(format!(
                 "its input '{input}' is neither f32 nor f64; export the network in f32"
             ))

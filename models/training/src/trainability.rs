@@ -35,9 +35,9 @@ impl Trainability {
     ///
     /// # Errors
     /// [`TrainingError::Graph`] where the network has no head that can be replaced, [`TrainingError::Suffix`] where it gives no scores of classes.
-    pub fn of(model: &Model) -> Result<Self, TrainingError> {
+    pub fn analyse(model: &Model) -> Result<Self, TrainingError> {
         let headed = model.replace_head(CLASSES, 0)?;
-        let source = Source::of(&headed, BATCH, BatchNorm::default())?;
+        let source = Source::from_suffix(&headed, BATCH, BatchNorm::default())?;
         let mut writer = Writer::of_shapes(&source);
         let mut flow = Flow::start(&headed);
         let mut obstacles = Vec::new();

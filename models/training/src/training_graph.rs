@@ -79,7 +79,7 @@ impl TrainingGraph {
         }
         let early = select_early(suffix, &settings.dropout)?;
         let suffix = early.as_ref().unwrap_or(suffix);
-        let mut source = Source::of(suffix, batch, settings.batch_norm)?;
+        let mut source = Source::from_suffix(suffix, batch, settings.batch_norm)?;
         source.winograd.clone_from(&settings.winograd);
         settings.loss.fits(source.classes)?;
         let mut writer = Writer::new(&source, &settings.dropout)?;
@@ -324,7 +324,7 @@ impl<'a> Writer<'a> {
             input: INPUT.into(),
             targets: TARGETS.into(),
             masks: self.masks,
-            scalars: Scalars::of(settings),
+            scalars: Scalars::from_settings(settings),
             loss: LOSS.into(),
             logits: LOGITS.into(),
             state: self.state.slots,
@@ -344,7 +344,7 @@ impl<'a> Writer<'a> {
                 .iter()
                 .map(|mask| describe(&mask.input, dtype, &mask.dims)),
         );
-        let scalars = Scalars::of(settings);
+        let scalars = Scalars::from_settings(settings);
         inputs.extend(scalars.names().map(|name| describe(name, dtype, &[])));
         let mut outputs = match part {
             Part::Update => Vec::new(),

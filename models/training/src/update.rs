@@ -24,7 +24,7 @@ pub struct Scalars {
 }
 
 impl Scalars {
-    pub(crate) fn of(settings: &StepSettings) -> Self {
+    pub(crate) fn from_settings(settings: &StepSettings) -> Self {
         Self {
             learning_rate: LEARNING_RATE.into(),
             average_decay: settings.averages.then(|| AVERAGE_DECAY.into()),

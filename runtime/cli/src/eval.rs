@@ -37,7 +37,7 @@ pub(crate) async fn run(flags: Eval, json: bool, stop: &CancellationToken) -> Re
     } else {
         "cpu"
     };
-    let connection = Connection::open(Access::of(&flags.host)?, &job.root, device).await?;
+    let connection = Connection::open(Access::from_flags(&flags.host)?, &job.root, device).await?;
     let events = Arc::new(move |event| warn(&event, json));
     let result = evaluate(job, connection.hosts(), events, stop.clone()).await;
     connection.close().await;

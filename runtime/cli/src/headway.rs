@@ -110,7 +110,7 @@ pub(crate) struct Headway {
 
 impl Headway {
     /// Of a job with so many epochs, steps in each, and samples.
-    pub(crate) fn of(epochs: u32, steps_per_epoch: u64, train: u64, validation: u64) -> Self {
+    pub(crate) fn new(epochs: u32, steps_per_epoch: u64, train: u64, validation: u64) -> Self {
         Self {
             epochs,
             steps_per_epoch,
@@ -278,7 +278,7 @@ mod tests {
 
     /// A job of 5 epochs of 10 steps of 8 images, and 20 to validate with.
     fn job() -> Headway {
-        Headway::of(5, 10, 80, 20)
+        Headway::new(5, 10, 80, 20)
     }
 
     /// Steps of an epoch from one on, each of 8 rows; all kept or none.
@@ -414,7 +414,7 @@ mod tests {
 
     #[test]
     fn long_jobs_say_hours() {
-        let mut headway = Headway::of(100, 10, 80, 20);
+        let mut headway = Headway::new(100, 10, 80, 20);
         steps(&mut headway, 1, 0..10, false, (0.0, 10.0));
         assert_eq!(headway.eta(), "ETA 2:45:00");
     }

@@ -28,7 +28,7 @@ impl<'a> Access<'a> {
     ///
     /// # Errors
     /// What flag is missing.
-    pub(crate) fn of(hosts: &'a HostList) -> Result<Self> {
+    pub(crate) fn from_flags(hosts: &'a HostList) -> Result<Self> {
         match (hosts.host.is_empty(), &hosts.token_file) {
             (false, None) => return Err(missing("--token-file <FILE>").into()),
             (true, Some(_)) => return Err(missing("--host <URL>").into()),

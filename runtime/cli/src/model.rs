@@ -184,7 +184,7 @@ fn read(file: &Path) -> Result<Shown> {
     let model = read_model(file)?;
     let bytes = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
     let network = model.network()?;
-    let trainability = Trainability::of(&model);
+    let trainability = Trainability::analyse(&model);
     let obstacle = |cut: &str| match &trainability {
         Ok(trainability) => trainability.against(cut).map(ToString::to_string),
         Err(error) => Some(error.to_string()),

@@ -170,7 +170,7 @@ fn show(planned: &PlannedJob, modules: &Modules, json: bool) -> Result<()> {
         "{} iterations of {} images{}; chosen in {:.1} ms",
         planned.summary.iterations,
         planned.summary.batch,
-        kept(&planned.summary),
+        describe_cache(&planned.summary),
         planned.seconds * 1e3
     );
     let Summary {
@@ -196,7 +196,7 @@ fn show(planned: &PlannedJob, modules: &Modules, json: bool) -> Result<()> {
 }
 
 /// What of a plan comes from kept rows, in words; nothing where no rows are kept.
-fn kept(summary: &Summary) -> String {
+fn describe_cache(summary: &Summary) -> String {
     if summary.reuse.is_none() {
         return String::new();
     }

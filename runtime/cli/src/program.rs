@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 pub(crate) fn this_program() -> Result<PathBuf> {
     let called = || {
         let name = env::args_os().next()?;
-        found(&name, env::var_os("PATH").as_deref())
+        find_program(&name, env::var_os("PATH").as_deref())
     };
     env::current_exe().or_else(|error| {
         called().ok_or(error).context(
@@ -22,7 +22,7 @@ pub(crate) fn this_program() -> Result<PathBuf> {
 }
 
 /// The file that a program called `name` is: in one of the folders of `path` unless the name has a folder.
-fn found(name: &OsStr, path: Option<&OsStr>) -> Option<PathBuf> {
+fn find_program(name: &OsStr, path: Option<&OsStr>) -> Option<PathBuf> {
     let name = Path::new(name);
     let in_folders = || {
         env::split_paths(path?)
@@ -47,7 +47,7 @@ mod tests {
         let program = folder.path().join("frostline");
         fs::write(&program, "").unwrap();
         let path = env::join_paths([Path::new("/nowhere"), folder.path()]).unwrap();
-        let found = |name: &OsStr| found(name, Some(&path));
+        let found = |name: &OsStr| find_program(name, Some(&path));
         assert_eq!(found(OsStr::new("frostline")), Some(program.clone()));
         assert_eq!(found(program.as_os_str()), Some(program));
         assert_eq!(found(OsStr::new("absent")), None);

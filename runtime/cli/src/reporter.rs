@@ -72,7 +72,7 @@ impl Bar {
             } => {
                 let [steps, train, validation] =
                     [steps_per_epoch, train, validation].map(|count| *count as u64);
-                self.headway = Headway::of(*epochs, steps, train, validation);
+                self.headway = Headway::new(*epochs, steps, train, validation);
                 self.show_steps();
             }
             Event::Features { kept, rows, .. } => self.headway.keeps(*kept, *rows),

@@ -52,7 +52,7 @@ pub(crate) fn resumed(flags: &Train) -> Result<Option<PathBuf>> {
     let given = &flags.job.given;
     match &flags.resume {
         None => Ok(None),
-        Some(Some(run)) => Ok(Some(found(&flags.runs, run))),
+        Some(Some(run)) => Ok(Some(resolve_run(&flags.runs, run))),
         Some(None) if given.has("model") && given.has("data") => Ok(None),
         Some(None) => newest(&flags.runs).map(Some),
     }
@@ -76,7 +76,7 @@ pub(crate) fn folder(flags: &Train, job: &Job) -> Result<RunFolder> {
 }
 
 /// A run by its path, or by its name among `runs`.
-pub(crate) fn found(runs: &Path, run: &Path) -> PathBuf {
+pub(crate) fn resolve_run(runs: &Path, run: &Path) -> PathBuf {
     let among = runs.join(run);
     if !run.exists() && among.exists() {
         among

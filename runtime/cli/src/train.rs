@@ -63,7 +63,7 @@ pub(crate) async fn run(flags: Train, json: bool, stop: &CancellationToken) -> R
 
 /// Connects to the hosts of `job`, or starts one for it.
 pub(crate) async fn connect(job: &mut Job) -> Result<Connection> {
-    let access = Access::of(&job.spec.hosts)?;
+    let access = Access::from_flags(&job.spec.hosts)?;
     let connection = Connection::open(access, &job.spec.data, &job.spec.device).await?;
     job.shared_cores = connection.is_embedded();
     Ok(connection)

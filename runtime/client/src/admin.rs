@@ -37,7 +37,7 @@ impl AdminClient {
     /// # Errors
     /// As [`HostClient::with`](crate::HostClient::with).
     pub fn remote(url: &str, token: Token, trust: &Trust) -> Result<Self, ClientError> {
-        let transport = Transport::new(Address::of(url), Some(token), trust, Deadlines::default())?;
+        let transport = Transport::new(Address::from_url(url), Some(token), trust, Deadlines::default())?;
         Ok(Self { transport })
     }
 

@@ -64,7 +64,7 @@ impl HostClient {
         trust: &Trust,
         deadlines: Deadlines,
     ) -> Result<Self, ClientError> {
-        let transport = Transport::new(Address::of(url), token, trust, deadlines)?;
+        let transport = Transport::new(Address::from_url(url), token, trust, deadlines)?;
         Ok(Self { transport })
     }
 
@@ -78,7 +78,7 @@ impl HostClient {
     ) -> Result<Self, ClientError> {
         let address = Address {
             verified_as: Some(name),
-            ..Address::of(url)
+            ..Address::from_url(url)
         };
         let transport = Transport::new(address, token, trust, deadlines)?;
         Ok(Self { transport })
@@ -91,7 +91,7 @@ impl HostClient {
     pub fn embedded(url: &str, token: Token) -> Result<Self, ClientError> {
         let address = Address {
             name: Some(error::EMBEDDED),
-            ..Address::of(url)
+            ..Address::from_url(url)
         };
         let transport = Transport::new(address, Some(token), &Trust::System, Deadlines::default())?;
         Ok(Self { transport })
@@ -154,7 +154,7 @@ impl HostClient {
     pub(crate) async fn ready(&self) -> Result<(), ClientError> {
         let answer = self.transport.send(Call::new(Method::GET, "/readyz")).await;
         // Where a proxy hides it, who asks for more will see.
-        found(answer).map(drop)
+        found_or_none(answer).map(drop)
     }
 
     /// Measures the link: how long a small answer takes, then the rate of answers of growing size until one takes long enough to
@@ -238,7 +238,7 @@ impl HostClient {
         layout: Layout,
         mut take: impl FnMut(ObjectPage),
     ) -> Result<(), ClientError> {
-        let mut pages = Pages::of(&self.transport, format!("the listing of '{root}'"));
+        let mut pages = Pages::new(&self.transport, format!("the listing of '{root}'"));
         let mut after: Option<String> = None;
         loop {
             let mut query = vec![("root", root), ("layout", layout.as_ref())];
@@ -263,7 +263,7 @@ impl HostClient {
 
     /// The guest `name`, `None` when there is none.
     pub async fn guest(&self, name: &str) -> Result<Option<GuestInfo>, ClientError> {
-        found(self.transport.get(&path("guests", name), &[]).await)
+        found_or_none(self.transport.get(&path("guests", name), &[]).await)
     }
 
     /// What the guest `name` logged lately, after what an earlier answer calls `next`; 0 for all there is.
@@ -273,7 +273,7 @@ impl HostClient {
     /// that has more than any keeps, or says that there is more, but not where.
     pub async fn guest_log(&self, name: &str, after: u64) -> Result<GuestLog, ClientError> {
         let path = format!("{}/log", path("guests", name));
-        let mut pages = Pages::of(&self.transport, format!("the log of the guest '{name}'"));
+        let mut pages = Pages::new(&self.transport, format!("the log of the guest '{name}'"));
         let mut log = GuestLog {
             next: after,
             ..GuestLog::default()
@@ -305,7 +305,7 @@ impl HostClient {
 
     /// The model `name`, `None` when there is none.
     pub async fn model(&self, name: &str) -> Result<Option<ModelInfo>, ClientError> {
-        let info: Option<ModelInfo> = found(self.transport.get(&path("models", name), &[]).await)?;
+        let info: Option<ModelInfo> = found_or_none(self.transport.get(&path("models", name), &[]).await)?;
         let mut cuts = info.iter().flat_map(|info| &info.cuts);
         match cuts.find(|cut| !holds_row(&cut.shape)) {
             Some(cut) => Err(self
@@ -320,7 +320,7 @@ impl HostClient {
     pub async fn remove_guest(&self, name: &str) -> Result<bool, ClientError> {
         let path = path("guests", name);
         let removed = self.transport.send(Call::new(Method::DELETE, &path)).await;
-        Ok(found(removed)?.is_some())
+        Ok(found_or_none(removed)?.is_some())
     }
 
     /// Uploads a guest unless the host has these very bytes under this name.
@@ -434,7 +434,7 @@ fn path(kind: &str, name: &str) -> String {
     format!("/v1/{kind}/{name}")
 }
 
-fn found<T>(answer: Result<T, ClientError>) -> Result<Option<T>, ClientError> {
+fn found_or_none<T>(answer: Result<T, ClientError>) -> Result<Option<T>, ClientError> {
     match answer {
         Ok(info) => Ok(Some(info)),
         Err(ClientError::Refused {

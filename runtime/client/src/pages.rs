@@ -88,7 +88,7 @@ pub(crate) struct Pages {
 
 impl Pages {
     /// None yet; their bytes count where those of `transport` do.
-    pub(crate) fn of(transport: &Transport, what: String) -> Self {
+    pub(crate) fn new(transport: &Transport, what: String) -> Self {
         Self {
             transport: transport.counting_into(&transport.meter().child()),
             what,

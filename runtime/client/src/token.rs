@@ -38,7 +38,7 @@ impl Token {
     /// # Errors
     /// [`ClientError::Token`] when it is empty or holds characters that no HTTP header may.
     pub fn new(secret: &str) -> Result<Self, ClientError> {
-        Ok(Self::of(header(secret)?, None))
+        Ok(Self::from_header(header(secret)?, None))
     }
 
     /// Reads the token from a file, which is read again when a host refuses it.
@@ -50,10 +50,10 @@ impl Token {
             path: path.to_owned(),
             read: tokio::sync::Mutex::default(),
         };
-        Ok(Self::of(from_file(path)?, Some(file)))
+        Ok(Self::from_header(from_file(path)?, Some(file)))
     }
 
-    fn of(header: HeaderValue, file: Option<Watched>) -> Self {
+    fn from_header(header: HeaderValue, file: Option<Watched>) -> Self {
         Self(Arc::new(Shared {
             header: Lock::new(header),
             file,

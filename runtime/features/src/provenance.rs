@@ -96,7 +96,7 @@ impl Provenance {
 
 impl Rounding {
     /// Of rows that travel in `encoding` from `split`, where layers run here up to the cut `freeze`.
-    pub fn of(encoding: Encoding, split: &Split, freeze: &str) -> Self {
+    pub fn for_split(encoding: Encoding, split: &Split, freeze: &str) -> Self {
         let at_freeze = matches!(split, Split::Cut(cut) if cut == freeze);
         match encoding.values {
             Values::F32 | Values::U8 => Self::Exact,

@@ -143,7 +143,7 @@ impl RowKeys {
     }
 
     /// The key of a sample's row.
-    pub fn of(&self, sample: &SampleRef) -> RowKey {
+    pub fn key_of(&self, sample: &SampleRef) -> RowKey {
         let mut hash = self.root.clone();
         add(&mut hash, sample.key.as_bytes());
         match &sample.etag {

@@ -38,7 +38,7 @@ fn keys(numbers: impl IntoIterator<Item = usize>) -> Vec<RowKey> {
     };
     numbers
         .into_iter()
-        .map(|number| keys.of(&sample(number)))
+        .map(|number| keys.key_of(&sample(number)))
         .collect()
 }
 
@@ -224,11 +224,11 @@ fn rows_have_names_of_their_own() {
             sample("a", None),
             sample("a", Some("\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0")),
         ] {
-            assert!(names.insert(keys.of(&sample)), "{root} {sample:?}");
+            assert!(names.insert(keys.key_of(&sample)), "{root} {sample:?}");
         }
     }
     // Without an etag only the same job knows that it is the same object.
-    let of = |run, etag| RowKeys::new("photos", None, [run; 16]).of(&sample("a", etag));
+    let of = |run, etag| RowKeys::new("photos", None, [run; 16]).key_of(&sample("a", etag));
     assert_ne!(of(0, None), of(1, None));
     assert_eq!(of(0, Some("1")), of(1, Some("1")));
 }

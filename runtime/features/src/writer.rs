@@ -82,7 +82,7 @@ impl Writer {
             let mut told = Some(told);
             for handed in waiting {
                 if told.is_some()
-                    && let Err(why) = turn.of(&shared, &handed, |handed| write(&shared, handed, &room))
+                    && let Err(why) = turn.run(&shared, &handed, |handed| write(&shared, handed, &room))
                     && let Some(told) = told.take()
                 {
                     told(why);
@@ -137,7 +137,7 @@ impl Writer {
 
 impl Turn {
     /// Has `write` do its work while nobody else does. Rows are passed over when it is never this job's turn.
-    fn of(
+    fn run(
         &mut self,
         inner: &Inner,
         handed: &Handed,

@@ -71,7 +71,7 @@ impl Rows {
 }
 
 impl Asked {
-    fn begin(&mut self, found: Result<Source, InquiryError>) -> Result<Pass, InquiryError> {
+    fn start(&mut self, found: Result<Source, InquiryError>) -> Result<Pass, InquiryError> {
         let source = Source {
             view: self.view,
             ..found?

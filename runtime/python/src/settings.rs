@@ -138,7 +138,7 @@ impl StreamSettings {
             layers: made.layers.clone(),
             guest: guest.unwrap_or_else(|| hex::encode(Sha256::digest(STOCK_GUEST))),
             parameters: told.clone(),
-            rounding: Rounding::of(self.encoding, split, &made.freeze),
+            rounding: Rounding::for_split(self.encoding, split, &made.freeze),
             precision: self.precision,
             fixed_batch: self.fixed_batch,
             library: made.library.clone(),

@@ -155,7 +155,7 @@ enum Batches {
 }
 
 impl Batches {
-    fn of(&self, samples: Vec<ObjectInfo>) -> Result<VecDeque<Arc<[ObjectInfo]>>, String> {
+    fn divide(&self, samples: Vec<ObjectInfo>) -> Result<VecDeque<Arc<[ObjectInfo]>>, String> {
         match self {
             Self::Each(0) => Err("a batch has at least one row, and 0 is asked for".to_owned()),
             Self::Each(size) => Ok(samples.chunks(*size).map(Arc::from).collect()),

@@ -101,7 +101,7 @@ impl CallState {
         // Floats of them are made where they are needed: by the lane that runs a network on them, as a rule.
         let pixels = match format {
             images::PixelFormat::Raw => None,
-            images::PixelFormat::Normalised => Some(Normalisation::of(&spec)),
+            images::PixelFormat::Normalised => Some(Normalisation::from_spec(&spec)),
         };
         let batch = Shape::new(spec.sample_shape()).batched(samples.len());
         let charge = allowance.charge_tensor(batch.elements().map_err(OpError::from)?)?;

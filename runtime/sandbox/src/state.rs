@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn a_guest_sees_floats_where_pixels_are_held() {
         let allowance = Allowance::new(Limits::default());
-        let normalisation = Normalisation::of(&PixelSpec::imagenet(1, 2));
+        let normalisation = Normalisation::from_spec(&PixelSpec::imagenet(1, 2));
         let held = |pixels| HeldTensor {
             tensor: Tensor::new([1, 3, 1, 2], Data::U8(vec![0, 50, 100, 150, 200, 255])).unwrap(),
             pixels,

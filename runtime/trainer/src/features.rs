@@ -81,7 +81,7 @@ impl Features {
             });
             let store = cache.open(&subject, &row, rows, stopped);
             let opened = store.map_err(|error| error.to_string());
-            Ok(opened.and_then(|store| Self::of(store, subject.data, made, views).map(Some)))
+            Ok(opened.and_then(|store| Self::new(store, subject.data, made, views).map(Some)))
         };
         match blocking(open).await? {
             Ok(features) => {
@@ -99,7 +99,7 @@ impl Features {
         }
     }
 
-    fn of(store: Store, root: String, made: Provenance, views: Views) -> Result<Self, String> {
+    fn new(store: Store, root: String, made: Provenance, views: Views) -> Result<Self, String> {
         let mut run = [0; 16];
         getrandom::fill(&mut run).map_err(|error| error.to_string())?;
         Ok(Self {
@@ -124,12 +124,12 @@ impl Features {
             return None;
         }
         let keys = RowKeys::new(&self.root, source.view.as_ref(), self.run);
-        Some(samples.iter().map(|sample| keys.of(&sample.sample)).collect())
+        Some(samples.iter().map(|sample| keys.key_of(&sample.sample)).collect())
     }
 
     /// Whether rows from `source` may be kept.
     pub(crate) fn accepts(&self, source: &Source) -> bool {
-        let rounding = Rounding::of(source.encoding, &source.split, &self.freeze);
+        let rounding = Rounding::for_split(source.encoding, &source.split, &self.freeze);
         self.rounding.takes(&rounding)
     }
 
@@ -181,7 +181,7 @@ impl Features {
         let count = |samples: &Samples, view| {
             let keys = RowKeys::new(&self.root, view, self.run);
             let all = (0..samples.len()).filter_map(|index| samples.get(index));
-            let all: Vec<RowKey> = all.map(|sample| keys.of(&sample.sample)).collect();
+            let all: Vec<RowKey> = all.map(|sample| keys.key_of(&sample.sample)).collect();
             self.store.count(all.iter()) as u64
         };
         let views = plan.views.cacheable(plan.epochs);

@@ -39,8 +39,8 @@ impl<S: Clone + Eq + Hash> Device<S> {
         let (mut found, kept) = self.look_due(view);
         if let Found::Nobody(lacking) = found {
             view.limit = kept;
-            found = match self.look(&mut view, Price::Little) {
-                Found::Nobody(_) => self.look(&mut view, Price::Sessions),
+            found = match self.find_runnable(&mut view, Price::Little) {
+                Found::Nobody(_) => self.find_runnable(&mut view, Price::Sessions),
                 found => found,
             };
             if let Found::Nobody(less) = &mut found {
@@ -117,7 +117,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
     }
 
     /// The first in order that can run at that price.
-    fn look(&self, view: &mut View, price: Price) -> Found {
+    fn find_runnable(&self, view: &mut View, price: Price) -> Found {
         let mut lacking = None;
         let mut seen = HashSet::new();
         for (id, entry) in self.queue.iter() {
@@ -258,7 +258,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
         };
         for payer in &running.payers {
             let guess = running.part_of(payer, running.guess);
-            self.queue.begin(&payer.tenant, &payer.extraction, guess);
+            self.queue.start_run(&payer.tenant, &payer.extraction, guess);
         }
         self.occupy(place.lane, running, now);
         let stage = self.stages.get(stage).map(|known| known.stage.clone());

@@ -82,7 +82,7 @@ impl Lane {
     }
 
     /// What the session of a stage keeps for its next run.
-    pub(super) fn kept(&self, stage: StageId) -> u64 {
+    pub(super) fn cached_bytes(&self, stage: StageId) -> u64 {
         self.session(stage).map_or(0, |open| open.kept)
     }
 

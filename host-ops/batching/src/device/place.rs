@@ -135,7 +135,10 @@ impl<S: Clone + Eq + Hash> Device<S> {
             known,
             lane,
             cold: warm.is_none(),
-            kept: self.lanes.get(lane).map_or(0, |lane| lane.kept(entry.stage)),
+            kept: self
+                .lanes
+                .get(lane)
+                .map_or(0, |lane| lane.cached_bytes(entry.stage)),
             most: self.reach(view.room, lane, entry.stage),
         };
         self.fit_on(&candidate, view, &closable)
@@ -304,7 +307,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
         let mut parts = vec![(id, rows)];
         if entry.joins() && known.waiting > entry.first_rows() && entry.first_rows() < enough {
             let same = |other: &Entry| other.stage == entry.stage && other.joins();
-            for (other, work) in self.queue.of(&entry.tenant) {
+            for (other, work) in self.queue.entries_of(&entry.tenant) {
                 if other != id && same(work) {
                     rows += work.first_rows();
                     parts.push((other, work.first_rows()));

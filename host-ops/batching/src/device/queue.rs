@@ -203,10 +203,10 @@ impl Queue {
     }
 
     /// A tenant's run begins, and is taken to last `guess`.
-    pub(super) fn begin(&mut self, tenant: &Arc<str>, extraction: &Arc<str>, guess: Duration) {
-        self.turns.begin(tenant, guess);
+    pub(super) fn start_run(&mut self, tenant: &Arc<str>, extraction: &Arc<str>, guess: Duration) {
+        self.turns.start_turn(tenant, guess);
         if let Some(tenant) = self.tenants.get_mut(tenant) {
-            tenant.turns.begin(extraction, guess);
+            tenant.turns.start_turn(extraction, guess);
         }
     }
 
@@ -244,7 +244,7 @@ impl Queue {
     }
 
     /// What waits of one tenant, in its order.
-    pub(super) fn of(&self, tenant: &Arc<str>) -> impl Iterator<Item = (u64, &Entry)> {
+    pub(super) fn entries_of(&self, tenant: &Arc<str>) -> impl Iterator<Item = (u64, &Entry)> {
         let ids = self.tenants.get(tenant).into_iter().flat_map(Tenant::works);
         ids.filter_map(|id| Some((id, self.works.get(&id)?)))
     }

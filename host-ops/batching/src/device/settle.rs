@@ -120,7 +120,10 @@ impl<S: Clone + Eq + Hash> Device<S> {
     }
 
     fn learn(&mut self, lane: usize, running: &Running, end: End, now: Duration) {
-        let kept = self.lanes.get(lane).map_or(0, |lane| lane.kept(running.stage));
+        let kept = self
+            .lanes
+            .get(lane)
+            .map_or(0, |lane| lane.cached_bytes(running.stage));
         let Some(known) = self.stages.get_mut(running.stage) else {
             return;
         };

@@ -87,7 +87,7 @@ impl<K: Clone + Eq + Hash + Ord> Shares<K> {
     }
 
     /// A turn of `who` begins, and is taken to last `guess`.
-    pub(super) fn begin(&mut self, who: &K, guess: Duration) {
+    pub(super) fn start_turn(&mut self, who: &K, guess: Duration) {
         self.turns += 1;
         let last = self.turns;
         self.change(who, |account| {

@@ -32,7 +32,7 @@ pub struct DeviceRules {
 
 impl DeviceRules {
     /// So many lanes, quanta of [`QUANTUM`], batches within 2 % of the best rate and of 1,024 rows at most.
-    pub fn of(lanes: usize) -> Self {
+    pub fn for_lanes(lanes: usize) -> Self {
         Self {
             lanes,
             quantum: QUANTUM,

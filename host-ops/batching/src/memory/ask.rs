@@ -52,7 +52,7 @@ pub struct Ask {
 
 impl Ask {
     /// So many bytes, all or none.
-    pub fn of(kind: Kind, bytes: u64) -> Self {
+    pub fn exactly(kind: Kind, bytes: u64) -> Self {
         Self {
             kind,
             fixed: bytes,

@@ -39,7 +39,7 @@ impl Job {
             return false;
         };
         ledger
-            .ask(id, self.tenant, Ask::of(*kind, self.takes[step]))
+            .ask(id, self.tenant, Ask::exactly(*kind, self.takes[step]))
             .unwrap();
         true
     }
@@ -109,7 +109,7 @@ proptest! {
         let names = ["a", "b", "c"];
         let mut ledger = Ledger::new(BUDGET);
         for (id, tenant) in (1..).zip(names.iter().cycle().take(300)) {
-            ledger.ask(id, tenant, Ask::of(Kind::Grant, each)).unwrap();
+            ledger.ask(id, tenant, Ask::exactly(Kind::Grant, each)).unwrap();
         }
         let mut held: BTreeMap<&str, Vec<Reservation>> = BTreeMap::new();
         let mut back = order.into_iter();
@@ -139,10 +139,10 @@ fn who_has_its_share_keeps_nobody_waiting() {
         ..Budget::default()
     });
     let all = ledger.take("hog", Kind::Grant, 80).unwrap();
-    ledger.ask(1, "hog", Ask::of(Kind::Grant, 30)).unwrap();
+    ledger.ask(1, "hog", Ask::exactly(Kind::Grant, 30)).unwrap();
     assert!(ledger.next(Instant::now()).is_none());
     // A later kind comes first, but not that of who has all it may.
-    ledger.ask(2, "modest", Ask::of(Kind::Request, 10)).unwrap();
+    ledger.ask(2, "modest", Ask::exactly(Kind::Request, 10)).unwrap();
     let (id, modest) = ledger.next(Instant::now()).unwrap();
     assert_eq!((id, modest.bytes), (2, 10));
     ledger.give_back(&all, Duration::ZERO);
@@ -163,7 +163,7 @@ fn reads_until(ledger: &mut Ledger, mut reads: VecDeque<Reservation>, wanted: u6
         }
         ledger.give_back(&reads.pop_front().unwrap(), Duration::ZERO);
         given_back += 1;
-        ledger.ask(id, "hog", Ask::of(Kind::Read, 20)).unwrap();
+        ledger.ask(id, "hog", Ask::exactly(Kind::Read, 20)).unwrap();
         assert!(given_back < 1000, "it waits for ever: {ledger:?}");
     }
     given_back
@@ -174,7 +174,7 @@ fn who_reads_on_and_on_keeps_nobody_waiting_for_longer_than_its_reads_take() {
     for (kind, bytes) in [(Kind::Request, 100), (Kind::Grant, 60)] {
         let mut ledger = Ledger::new(BUDGET);
         for id in 1..100 {
-            ledger.ask(id, "hog", Ask::of(Kind::Read, 20)).unwrap();
+            ledger.ask(id, "hog", Ask::exactly(Kind::Read, 20)).unwrap();
         }
         let reads: VecDeque<_> = iter::from_fn(|| ledger.next(Instant::now()))
             .map(|(_, read)| read)
@@ -183,7 +183,7 @@ fn who_reads_on_and_on_keeps_nobody_waiting_for_longer_than_its_reads_take() {
             ledger.room(kind) < 20 && reads.len() > 30,
             "alone it may have all: {ledger:?}"
         );
-        ledger.ask(1000, "modest", Ask::of(kind, bytes)).unwrap();
+        ledger.ask(1000, "modest", Ask::exactly(kind, bytes)).unwrap();
         let most = reads.len();
         assert!(reads_until(&mut ledger, reads, 1000) <= most);
     }
@@ -203,13 +203,13 @@ proptest! {
         let mut held = Vec::new();
         for (id, (tenant, step, bytes)) in (1..).zip(asks) {
             let (kind, most) = STEPS[step];
-            ledger.ask(id, tenant, Ask::of(kind, bytes.min(most))).unwrap();
+            ledger.ask(id, tenant, Ask::exactly(kind, bytes.min(most))).unwrap();
             held.extend(iter::from_fn(|| ledger.next(Instant::now())));
         }
         held.extend(ledger.take("", Kind::Lane, lane.min(ledger.room(Kind::Lane))).map(|lane| (0, lane)));
         ledger.set_base(BUDGET.spare);
         for (id, tenant) in (1000..).zip(["d", "e", "f"]) {
-            ledger.ask(id, tenant, Ask::of(Kind::Request, SMALL)).unwrap();
+            ledger.ask(id, tenant, Ask::exactly(Kind::Request, SMALL)).unwrap();
             let (next, small) = ledger.next(Instant::now()).unwrap();
             prop_assert_eq!((next, small.bytes), (id, SMALL));
             check(&ledger);

@@ -64,7 +64,7 @@ impl Memory {
     /// # Errors
     /// [`NoRoom`] at once for more than there can ever be.
     pub async fn reserve(&self, tenant: &str, kind: Kind, bytes: u64) -> Result<Reserved, NoRoom> {
-        self.ask(tenant, Ask::of(kind, bytes)).await
+        self.ask(tenant, Ask::exactly(kind, bytes)).await
     }
 
     /// Waits for what a guest's call takes: `fixed` bytes and `each` for every one of up to `samples`; dropping the future gives up.

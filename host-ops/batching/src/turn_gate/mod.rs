@@ -103,14 +103,14 @@ impl TurnGate {
         self.with_policy(|gate| {
             let active = gate.turns.accounts().filter(|(_, account)| account.is_active());
             active
-                .map(|(tenant, account)| (tenant.to_string(), Standing::of(account)))
+                .map(|(tenant, account)| (tenant.to_string(), Standing::from_account(account)))
                 .collect()
         })
     }
 }
 
 impl Standing {
-    fn of(account: &Account<Entrant>) -> Self {
+    fn from_account(account: &Account<Entrant>) -> Self {
         Self {
             running: account.running,
             queued: account.ready.len(),
@@ -155,7 +155,10 @@ impl GateTurns {
     }
 
     fn own(&self, tenant: &str) -> Standing {
-        self.turns.account(tenant).map(Standing::of).unwrap_or_default()
+        self.turns
+            .account(tenant)
+            .map(Standing::from_account)
+            .unwrap_or_default()
     }
 
     fn free(&self) -> usize {

@@ -139,7 +139,7 @@ impl Ended {
 
 impl Loss {
     /// Of a process that ended with this status, by nothing that the host did.
-    pub(super) fn of(status: ExitStatus) -> Self {
+    pub(super) fn from_status(status: ExitStatus) -> Self {
         let ended_by = status.signal().and_then(Signal::from_named_raw);
         let by = match ended_by {
             Some(Signal::KILL | Signal::TERM | Signal::INT) => LossBy::Other,

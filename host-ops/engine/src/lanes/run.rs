@@ -30,5 +30,5 @@ pub(super) fn describe(stage: &Stage) -> String {
 
 /// `error` as one of `stage`.
 pub(super) fn about(stage: &Stage, error: &EngineError) -> OpError {
-    error.told(format!("{}: {error}", describe(stage)))
+    error.with_message(format!("{}: {error}", describe(stage)))
 }

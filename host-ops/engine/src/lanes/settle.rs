@@ -18,7 +18,7 @@ struct Account {
 }
 
 impl Account {
-    fn of(end: End, error: Option<OpError>) -> Self {
+    fn new(end: End, error: Option<OpError>) -> Self {
         Self {
             end,
             error,
@@ -40,7 +40,7 @@ impl State {
         let lost = matches!(ended, Ended::Lost(_));
         let account = match ended {
             Ended::Ran(run) => self.ran(index, &order, run),
-            Ended::NoRoom => Account::of(End::NoRoom, None),
+            Ended::NoRoom => Account::new(End::NoRoom, None),
             Ended::Lost(loss) => self.lost(index, &order, &loss, now),
         };
         let mut told: Told = Told::new();
@@ -104,18 +104,18 @@ impl State {
             }
             // Nothing is known of memory here, so there is nothing to wait for.
             Err(RunError::OutOfMemory(error)) if self.memory.is_none() && order.is_least() => {
-                Account::of(End::Failed, Some(error))
+                Account::new(End::Failed, Some(error))
             }
             Err(RunError::OutOfMemory(error)) => {
                 self.counts.out_of_memory += 1;
                 let stage = describe(&order.stage);
                 tracing::debug!(lane = index, stage, rows = order.rows, reserved = order.bytes, %error, "out of memory, tried again with fewer rows");
-                Account::of(End::OutOfMemory { held }, Some(error))
+                Account::new(End::OutOfMemory { held }, Some(error))
             }
             Err(RunError::Failed(error)) => {
                 let wanted = order.parts.iter().any(|part| self.entries.contains_key(&part.id));
                 let end = if wanted { End::Failed } else { End::Cancelled };
-                Account::of(end, Some(error))
+                Account::new(end, Some(error))
             }
         }
     }
@@ -156,7 +156,7 @@ impl State {
             )
         };
         let error = put_away.map_or_else(again, |case| refusal(&order.stage, &case));
-        Account::of(end, Some(error))
+        Account::new(end, Some(error))
     }
 
     fn settle(

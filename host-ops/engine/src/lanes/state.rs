@@ -86,7 +86,7 @@ impl State {
             works: config.queue_jobs,
             bytes: config.queue_bytes,
             keeps: config.device_memory.is_some(),
-            ..DeviceRules::of(config.lanes)
+            ..DeviceRules::for_lanes(config.lanes)
         };
         let quarantine = match &config.place {
             LanesPlace::InProcess => Duration::ZERO,
@@ -185,7 +185,7 @@ impl State {
             match self.device.next(self.time(now), self.room()) {
                 Decision::Run(run) => {
                     decided.begun = true;
-                    self.begin(run, now, deadline);
+                    self.start_run(run, now, deadline);
                 }
                 Decision::Close { lane, stages } => {
                     decided.begun = true;
@@ -212,7 +212,7 @@ impl State {
         }
     }
 
-    fn begin(&mut self, run: Run<Stage>, now: Instant, deadline: &Deadline) {
+    fn start_run(&mut self, run: Run<Stage>, now: Instant, deadline: &Deadline) {
         self.note_waits(&run, now);
         let parts = run.parts.into_iter().filter_map(|part| {
             let job = Arc::clone(&self.entries.get(&part.work)?.job);

@@ -90,7 +90,7 @@ impl Prepared {
         if self.failed_lately(&name) {
             return Ok(None);
         }
-        let failure = match self.store.begin(&name) {
+        let failure = match self.store.create_folder(&name) {
             Ok(folder) => match make(folder.path())? {
                 Ok(()) => match self.store.finish(&name, folder) {
                     Ok(lent) => return Ok(Some(lent)),

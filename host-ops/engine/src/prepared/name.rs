@@ -15,10 +15,10 @@ impl Naming {
         let engine = crate::library_version()?;
         // Builds of one version differ.
         let bytes = fs::metadata(library::library_path()?).map_or(0, |file| file.len());
-        Ok(Self::of(&engine, bytes, &processor(), options))
+        Ok(Self::from_parts(&engine, bytes, &processor(), options))
     }
 
-    pub(super) fn of(engine: &str, bytes: u64, processor: &str, options: &SessionOptions) -> Self {
+    pub(super) fn from_parts(engine: &str, bytes: u64, processor: &str, options: &SessionOptions) -> Self {
         let mut hash = Sha256::new();
         let version = env!("CARGO_PKG_VERSION");
         for part in [

@@ -150,7 +150,7 @@ impl Store {
     }
 
     /// A folder to prepare the stage `name` in.
-    pub(super) fn begin(&self, name: &str) -> io::Result<TempDir> {
+    pub(super) fn create_folder(&self, name: &str) -> io::Result<TempDir> {
         tempfile::Builder::new()
             .prefix(&format!("{UNFINISHED}{name}-"))
             .tempdir_in(self.folder.path())
@@ -178,7 +178,7 @@ impl Store {
 
     /// Removes those used longest ago until the rest fits, but none that a lane is about to open.
     fn make_room(&self) -> io::Result<()> {
-        let mut kept = self.kept()?;
+        let mut kept = self.entries()?;
         kept.sort();
         let mut bytes: u64 = kept.iter().map(|(_, bytes, _)| bytes).sum();
         for (_, size, name) in kept {
@@ -197,7 +197,7 @@ impl Store {
     }
 
     /// When each was used last, its bytes, its name.
-    fn kept(&self) -> io::Result<Vec<(SystemTime, u64, String)>> {
+    fn entries(&self) -> io::Result<Vec<(SystemTime, u64, String)>> {
         let mut kept = Vec::new();
         for entry in fs::read_dir(self.folder.path())? {
             let entry = entry?;

@@ -93,14 +93,14 @@ fn what_was_altered_is_prepared_anew() {
 #[test]
 fn a_stage_of_another_name_engine_or_processor_is_another() {
     let options = SessionOptions::default();
-    let name = |engine, processor| Naming::of(engine, 1, processor, &options).name(&stage("model"));
+    let name = |engine, processor| Naming::from_parts(engine, 1, processor, &options).name(&stage("model"));
     let names = [name("1.31.1", "a"), name("1.31.2", "a"), name("1.31.1", "b")];
     assert_ne!(names[0], names[1]);
     assert_ne!(names[0], names[2]);
     // A folder under another's name has another hash.
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path(), 1 << 20).unwrap();
-    let begun = store.begin("one").unwrap();
+    let begun = store.create_folder("one").unwrap();
     write(begun.path()).unwrap().unwrap();
     drop(store.finish("one", begun).unwrap());
     fs::rename(folder.path().join("one"), folder.path().join("two")).unwrap();

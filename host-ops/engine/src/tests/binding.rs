@@ -172,7 +172,7 @@ fn a_device_makes_the_same_floats_of_pixels_as_the_host() {
         other([1.0, -3.0, 1e-9], [1e-3, 255.0, 7.0]),
     ];
     for spec in specs {
-        let normalisation = Normalisation::of(&spec);
+        let normalisation = Normalisation::from_spec(&spec);
         let made = normaliser.run(&staged, normalisation, &Interrupt::new()).unwrap();
         let made = values::extract("floats", &made).unwrap();
         assert_eq!(

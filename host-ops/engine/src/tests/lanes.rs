@@ -138,7 +138,7 @@ async fn a_batch_without_elements_is_refused(place: LanesPlace) {
 async fn pixels_are_normalised_where_the_network_runs(place: LanesPlace) {
     let (source, lanes) = start(one_lane(place));
     let bytes = Tensor::new([2, 3, 1, 3], Data::U8((100..118).collect())).unwrap();
-    let normalisation = Normalisation::of(&PixelSpec::imagenet(1, 3));
+    let normalisation = Normalisation::from_spec(&PixelSpec::imagenet(1, 3));
     let floats = normalisation.apply(&bytes).unwrap();
     let of_pixels = Stage {
         pixels: Some(normalisation),

@@ -106,7 +106,7 @@ fn credentials(builder: &MicrosoftAzureBuilder) -> Credentials {
         || CREDENTIALS
             .iter()
             .any(|key| builder.get_config_value(key).is_some());
-    Credentials::of(is_set(AzureConfigKey::SkipSignature), given)
+    Credentials::from_flags(is_set(AzureConfigKey::SkipSignature), given)
 }
 
 #[cfg(test)]

@@ -46,7 +46,7 @@ pub(super) fn open(root: &str, url: &Url, variables: &Variables) -> Result<Opene
     let mut builder = builder.with_bucket_name(name);
     let skipped = builder.get_config_value(&GoogleConfigKey::SkipSignature);
     let unsigned = skipped.is_some_and(|value| is_on(&value));
-    let credentials = Credentials::of(unsigned, has_credentials(&builder, variables));
+    let credentials = Credentials::from_flags(unsigned, has_credentials(&builder, variables));
     if unsigned {
         // `object_store` signs writes all the same, and would ask the machine for its account.
         let bearer = String::new();

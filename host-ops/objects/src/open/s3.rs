@@ -34,7 +34,7 @@ pub(super) fn open(root: &str, url: &Url, variables: &Variables) -> Result<Opene
     let settings = known::<AmazonS3ConfigKey>(variables, "AWS_").into_iter();
     let builder = settings.fold(builder, |builder, (key, value)| builder.with_config(key, value));
     let builder = with_profile(root, builder, variables)?.with_bucket_name(name);
-    let credentials = Credentials::of(is_unsigned(&builder), has_credentials(&builder));
+    let credentials = Credentials::from_flags(is_unsigned(&builder), has_credentials(&builder));
     let endpoint = builder
         .get_config_value(&AmazonS3ConfigKey::S3Endpoint)
         .or_else(|| builder.get_config_value(&AmazonS3ConfigKey::Endpoint));

@@ -146,7 +146,7 @@ impl ArchiveReader {
                     let padding = padded(kept.size) - kept.size;
                     let kept = mem::replace(&mut self.state, after(padding));
                     if let State::Kept(kept) = kept {
-                        self.kept(kept, visitor)?;
+                        self.finish_member(kept, visitor)?;
                     }
                 }
                 Ok(taken)
@@ -215,11 +215,11 @@ impl ArchiveReader {
         if size > 0 {
             return Ok(State::Kept(kept));
         }
-        self.kept(kept, visitor)?;
+        self.finish_member(kept, visitor)?;
         Ok(after(0))
     }
 
-    fn kept(&mut self, kept: Kept, visitor: &mut impl Visitor) -> Result<(), ArchiveError> {
+    fn finish_member(&mut self, kept: Kept, visitor: &mut impl Visitor) -> Result<(), ArchiveError> {
         match kept.what {
             What::Content(member) => visitor.content(&member, &kept.bytes)?,
             What::LongName => {

@@ -159,7 +159,7 @@ impl<'a> Memory<'a> {
         let mut memory = Self {
             footprint: Footprint::default(),
             alive: Size::default(),
-            kinds: Kinds::of(model),
+            kinds: Kinds::infer(model),
             last_reader,
             made: HashMap::new(),
         };

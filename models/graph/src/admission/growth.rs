@@ -7,7 +7,7 @@ use crate::values::{Growth, Line, Pair, Probes, Why, lines, open_axes};
 /// Checks a node whose outputs `probes` knows.
 pub(super) fn check(node: &NodeProto, probes: &Probes) -> Result<(), Why> {
     let operator = operators::find(node);
-    let growth = Growth::of(node, probes);
+    let growth = Growth::from_probes(node, probes);
     operator.map_or(Ok(()), |operator| (operator.growth)(&growth))?;
     if !growth.moves() {
         return Ok(());

@@ -90,7 +90,7 @@ fn broadcast(context: &Context<'_>, data_type: i32) -> Ruled<Vec<Value>> {
         .all_dims()?
         .into_iter()
         .try_fold(Vec::new(), |all, dims| broadcast_dims(&all, dims))?;
-    Ok(vec![Value::of(data_type, dims)])
+    Ok(vec![Value::with_shape(data_type, dims)])
 }
 
 /// Inputs with samples must carry them along the same axis, counted from the last.

@@ -57,12 +57,12 @@ fn constant_of_shape(context: &Context<'_>) -> Ruled<Vec<Value>> {
     let dims = dims.map_or_else(|| mismatch("a negative size"), Ok)?;
     let value = context.node.tensor("value");
     let data_type = value.map_or(data_type::FLOAT, |value| value.data_type);
-    Ok(vec![Value::of(data_type, dims)])
+    Ok(vec![Value::with_shape(data_type, dims)])
 }
 
 fn constant_of_shape_literal(context: &Context<'_>, dims: &[usize]) -> Option<Literal> {
     let elements = dims.iter().product();
-    match context.node.tensor("value").map(Literal::of) {
+    match context.node.tensor("value").map(Literal::from_proto) {
         None => Some(Literal::Numbers(vec![0.0; elements])),
         Some(value) => value?.pick(&vec![0; elements]),
     }
@@ -77,7 +77,7 @@ fn one_hot(context: &Context<'_>) -> Ruled<Vec<Value>> {
         axis,
         usize::try_from(depth).or_else(|_| mismatch("a negative depth"))?,
     );
-    Ok(vec![Value::of(context.data_type(2), dims)])
+    Ok(vec![Value::with_shape(context.data_type(2), dims)])
 }
 
 fn range(context: &Context<'_>) -> Ruled<Vec<Value>> {
@@ -95,7 +95,7 @@ fn range(context: &Context<'_>) -> Ruled<Vec<Value>> {
     });
     Ok(vec![Value {
         literal,
-        ..Value::of(context.data_type(0), vec![count])
+        ..Value::with_shape(context.data_type(0), vec![count])
     }])
 }
 

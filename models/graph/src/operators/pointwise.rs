@@ -74,7 +74,7 @@ const fn pointwise(name: &'static str, since: i64) -> Operator {
 
 /// The shape of the first input.
 fn of_type(context: &Context<'_>, data_type: i32) -> Ruled<Vec<Value>> {
-    Ok(vec![Value::of(data_type, context.dims(0)?.to_vec())])
+    Ok(vec![Value::with_shape(data_type, context.dims(0)?.to_vec())])
 }
 
 fn truth(context: &Context<'_>) -> Ruled<Vec<Value>> {

@@ -111,7 +111,7 @@ fn arg_extreme(context: &Context<'_>) -> Ruled<Vec<Value>> {
     let dims = context.dims(0)?;
     let axis = context.axis(0)?;
     let dims = without(dims, &[axis], keeps_dims(context));
-    Ok(vec![Value::of(data_type::INT64, dims)])
+    Ok(vec![Value::with_shape(data_type::INT64, dims)])
 }
 
 fn extreme_rows(view: &RowView<'_>) -> Option<Samples> {
@@ -132,8 +132,8 @@ fn top_k(context: &Context<'_>) -> Ruled<Vec<Value>> {
         *dim = count;
     }
     Ok(vec![
-        Value::of(context.data_type(0), dims.clone()),
-        Value::of(data_type::INT64, dims),
+        Value::with_shape(context.data_type(0), dims.clone()),
+        Value::with_shape(data_type::INT64, dims),
     ])
 }
 

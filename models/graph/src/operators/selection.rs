@@ -256,7 +256,7 @@ fn split(context: &Context<'_>) -> Ruled<Vec<Value>> {
     }
     Ok(sizes
         .into_iter()
-        .map(|size| Value::of(context.data_type(0), replaced(dims, axis, size)))
+        .map(|size| Value::with_shape(context.data_type(0), replaced(dims, axis, size)))
         .collect())
 }
 

@@ -209,8 +209,8 @@ fn pooled(context: &Context<'_>) -> Ruled<Vec<Value>> {
         dims.push(window(context, axis, spatial.len(), kernel)?.places(size, auto_pad, round_up)?);
     }
     Ok(vec![
-        Value::of(context.data_type(0), dims.clone()),
-        Value::of(data_type::INT64, dims),
+        Value::with_shape(context.data_type(0), dims.clone()),
+        Value::with_shape(data_type::INT64, dims),
     ])
 }
 

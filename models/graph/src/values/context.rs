@@ -86,7 +86,7 @@ impl<'a> Context<'a> {
 
     /// The only output, of the first input's element type.
     pub(crate) fn output(&self, dims: Vec<usize>) -> Ruled<Vec<Value>> {
-        Ok(vec![Value::of(self.data_type(0), dims)])
+        Ok(vec![Value::with_shape(self.data_type(0), dims)])
     }
 
     /// The only output, of the first input's dimensions.

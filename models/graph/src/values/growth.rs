@@ -103,7 +103,7 @@ pub(crate) struct Growth<'a> {
 }
 
 impl<'a> Growth<'a> {
-    pub(crate) fn of(node: &'a NodeProto, probes: &'a Probes) -> Self {
+    pub(crate) fn from_probes(node: &'a NodeProto, probes: &'a Probes) -> Self {
         let (small, large) = probes.contexts(node);
         Self { node, small, large }
     }

@@ -17,7 +17,7 @@ pub(crate) enum Literal {
 
 impl Literal {
     /// The value of a small constant tensor; `None` when it is large or of a type that shapes are never made of.
-    pub(crate) fn of(proto: &TensorProto) -> Option<Self> {
+    pub(crate) fn from_proto(proto: &TensorProto) -> Option<Self> {
         let elements = dims_of(proto)
             .ok()?
             .iter()

@@ -18,7 +18,7 @@ impl Value {
         literal: None,
     };
 
-    pub(crate) fn of(data_type: i32, dims: Vec<usize>) -> Self {
+    pub(crate) fn with_shape(data_type: i32, dims: Vec<usize>) -> Self {
         Self {
             data_type,
             dims: Some(dims),
@@ -30,14 +30,14 @@ impl Value {
     pub(crate) fn known(data_type: i32, dims: Vec<usize>, literal: Literal) -> Self {
         Self {
             literal: Some(literal),
-            ..Self::of(data_type, dims)
+            ..Self::with_shape(data_type, dims)
         }
     }
 
     pub(crate) fn constant(proto: &TensorProto) -> Result<Self, GraphError> {
         Ok(Self {
-            literal: Literal::of(proto),
-            ..Self::of(proto.data_type, crate::tensors::dims_of(proto)?)
+            literal: Literal::from_proto(proto),
+            ..Self::with_shape(proto.data_type, crate::tensors::dims_of(proto)?)
         })
     }
 

@@ -19,7 +19,7 @@ struct Rows {
 }
 
 impl Rows {
-    fn of(call: &Call<'_>) -> Result<Self, TrainingError> {
+    fn from_call(call: &Call<'_>) -> Result<Self, TrainingError> {
         let input = call.value(0)?;
         let axis = call.axis(call.int("axis", -1), input.rank())?;
         let (scale, bias) = (call.optional(1), call.optional(2));
@@ -90,7 +90,7 @@ struct Normalised {
 }
 
 pub(super) fn layer_normalization(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    let rows = Rows::of(call)?;
+    let rows = Rows::from_call(call)?;
     let attributes = || {
         vec![
             build::int("axis", rows.axis as i64),
@@ -134,7 +134,7 @@ pub(super) fn layer_normalization(tape: &mut Tape, call: &Call<'_>) -> Result<Va
 pub(super) fn rms_normalization(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let rows = Rows {
         bias: None,
-        ..Rows::of(call)?
+        ..Rows::from_call(call)?
     };
     let x = tape.standard(&rows.input);
     let scale = tape.standard(&call.value(1)?);

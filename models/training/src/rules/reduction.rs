@@ -32,7 +32,7 @@ fn axes(call: &Call<'_>, input: &Value) -> Result<Option<Vec<usize>>, TrainingEr
 }
 
 /// `shape` with `axes` of length 1.
-fn kept(shape: &[usize], axes: &[usize]) -> Vec<usize> {
+fn kept_dims(shape: &[usize], axes: &[usize]) -> Vec<usize> {
     let lengths = shape.iter().enumerate();
     lengths
         .map(|(axis, length)| if axes.contains(&axis) { 1 } else { *length })
@@ -65,7 +65,7 @@ fn reduce(
     let output = call.output(Form::Standard, result);
     let dims = input.shape().to_vec();
     tape.on_backward_to(input, &output, Form::Standard, move |tape, dy| {
-        let dy = tape.emit.reshape(dy, &kept(&dims, &axes));
+        let dy = tape.emit.reshape(dy, &kept_dims(&dims, &axes));
         let slope = backward(
             &mut tape.emit,
             &Reduced {
@@ -99,7 +99,7 @@ pub(super) fn total(tape: &mut Tape, input: Value, axes: Vec<usize>) -> Value {
     let sum = tape.emit.sum(&x, axes.iter().copied(), false);
     let output = Value::computed(&left, sum, &[&input]);
     tape.on_backward_to(input, &output, Form::Standard, move |tape, dy| {
-        let dy = tape.emit.reshape(dy, &kept(&dims, &axes));
+        let dy = tape.emit.reshape(dy, &kept_dims(&dims, &axes));
         tape.emit.expand(&dy, &dims)
     });
     output
@@ -154,7 +154,7 @@ fn mean(tape: &mut Tape, call: &Call<'_>, input: Value, axes: Vec<usize>) -> Val
     if pools && tape.preferred_form(&[&input]) == Form::Rows {
         return mean_of_rows(tape, call, input);
     }
-    let kept = kept(input.shape(), &axes);
+    let kept = kept_dims(input.shape(), &axes);
     let count = input.elements() / kept.iter().product::<usize>().max(1);
     let x = tape.standard(&input);
     let averaged = tape.emit.mean(&x, axes, true);

@@ -58,7 +58,7 @@ pub(super) fn slice(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingE
     for (((start, end), axis), step) in starts.iter().zip(&ends).zip(&axes).zip(&steps) {
         let axis = call.axis(*axis, input.rank())?;
         let length = input.shape().get(axis).copied().unwrap_or(1);
-        let kept = kept(length as i64, *start, *end, *step);
+        let kept = sliced_positions(length as i64, *start, *end, *step);
         if kept.iter().copied().ne(0..length) {
             places.push(Places { axis, length, kept });
         }
@@ -82,7 +82,7 @@ pub(super) fn slice(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingE
 }
 
 /// The positions along an axis that a slice keeps, in its order.
-fn kept(length: i64, start: i64, end: i64, step: i64) -> Vec<usize> {
+fn sliced_positions(length: i64, start: i64, end: i64, step: i64) -> Vec<usize> {
     let from_end = |place: i64| {
         if place < 0 {
             place.saturating_add(length)

@@ -25,7 +25,7 @@ pub(crate) async fn run(flags: Doctor, json: bool) -> Result<()> {
             None => Finding::skipped("data", "no --data was given"),
         });
     } else {
-        findings.extend(hosts::all(Access::of(&flags.host)?, data.as_deref()).await);
+        findings.extend(hosts::all(Access::from_flags(&flags.host)?, data.as_deref()).await);
     }
     if json {
         print_each(&findings)?;

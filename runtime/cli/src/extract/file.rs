@@ -29,7 +29,7 @@ pub(super) enum Format {
 
 impl Format {
     /// As the file's name says.
-    pub(super) fn of(path: &Path) -> Result<Self> {
+    pub(super) fn from_extension(path: &Path) -> Result<Self> {
         match path.extension().and_then(|ending| ending.to_str()) {
             Some("arrow") => Ok(Self::Arrow),
             Some("parquet") => Ok(Self::Parquet),
@@ -63,7 +63,7 @@ enum Writer {
 
 impl RowFile {
     pub(super) fn create(path: &Path, format: Format, schema: &SchemaRef) -> Result<Self> {
-        let file = Unfinished::begin(path).with_context(|| cannot(path))?;
+        let file = Unfinished::create(path).with_context(|| cannot(path))?;
         let to = BufWriter::new(file.file().try_clone()?);
         let writer = match format {
             Format::Arrow => Writer::Arrow(Box::new(FileWriter::try_new(to, schema)?)),
@@ -147,7 +147,7 @@ mod tests {
 
     fn write(path: &Path, finish: bool) {
         let rows = Rows::new(&[2, 3]).unwrap();
-        let mut file = RowFile::create(path, Format::of(path).unwrap(), rows.schema()).unwrap();
+        let mut file = RowFile::create(path, Format::from_extension(path).unwrap(), rows.schema()).unwrap();
         for count in [2, 1] {
             let (fetched, samples) = fetched(count);
             let labels = HashMap::from([("cat/0.jpg".to_owned(), "cat".to_owned())]);
@@ -175,9 +175,12 @@ mod tests {
 
     #[test]
     fn the_name_says_the_format() {
-        assert_eq!(Format::of(Path::new("a/x.arrow")).unwrap(), Format::Arrow);
+        assert_eq!(
+            Format::from_extension(Path::new("a/x.arrow")).unwrap(),
+            Format::Arrow
+        );
         for name in ["x", "x.csv", "arrow"] {
-            let error = Format::of(Path::new(name)).unwrap_err().to_string();
+            let error = Format::from_extension(Path::new(name)).unwrap_err().to_string();
             assert!(error.contains(".parquet"), "{error}");
         }
         let folder = tempfile::tempdir().unwrap();

@@ -48,7 +48,7 @@ struct Done {
 
 pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> Result<()> {
     let asked = Asked::read(&flags)?;
-    let connection = Connection::open(Access::of(&flags.host)?, &asked.root, &flags.device).await?;
+    let connection = Connection::open(Access::from_flags(&flags.host)?, &asked.root, &flags.device).await?;
     let extracting = extract(&flags, asked, connection.hosts(), json);
     let done = tokio::select! {
         done = extracting => done,
@@ -85,7 +85,7 @@ struct Asked {
 
 impl Asked {
     fn read(flags: &Flags) -> Result<Self> {
-        let format = Format::of(&flags.out)?;
+        let format = Format::from_extension(&flags.out)?;
         file::check(&flags.out)?;
         let model = read_model(&flags.inputs.model)?;
         let cut = match &flags.cut {

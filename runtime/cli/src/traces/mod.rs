@@ -51,7 +51,7 @@ impl Traces {
             .with_batch_exporter(exporter)
             .build();
         let tracer = provider.tracer("frostline");
-        let job = job.map(|name| begin(&tracer, name));
+        let job = job.map(|name| start_job_span(&tracer, name));
         Ok(Some(Self {
             provider,
             tracer,
@@ -96,7 +96,7 @@ fn exported(command: &Command) -> Option<(&'static str, Option<&'static str>)> {
 }
 
 /// Begins a job's span, below the one that the variable `TRACEPARENT` names, if it does.
-fn begin(tracer: &SdkTracer, name: &'static str) -> Span {
+fn start_job_span(tracer: &SdkTracer, name: &'static str) -> Span {
     let starter = std::env::var("TRACEPARENT").ok();
     let starter = starter.and_then(|text| TraceParent::read(&text));
     let span = tracer.build_with_context(SpanBuilder::from_name(name), &context_in(starter));

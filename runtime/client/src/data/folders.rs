@@ -46,7 +46,7 @@ impl Listing {
         let is_sample = samples(&objects, files);
         let sample = |(number, key): &(u32, &str)| {
             let object = self.get(*number)?;
-            if let Some(ShardSample { part, label }) = ShardSample::of(object) {
+            if let Some(ShardSample { part, label }) = ShardSample::from_listed(object) {
                 let class = Some(label);
                 return Some(Placed { object, part, class });
             }
@@ -90,7 +90,7 @@ impl<'a> Folders<'a> {
         let mut folders = Self::default();
         let mut of_shards = BTreeSet::new();
         for (number, key) in objects {
-            if let Some(sample) = listing.get(number).and_then(ShardSample::of) {
+            if let Some(sample) = listing.get(number).and_then(ShardSample::from_listed) {
                 of_shards.insert(sample.part);
                 folders.class(sample.part, sample.label).samples.push(number);
             } else if !is_hidden(key)

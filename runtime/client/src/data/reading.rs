@@ -16,7 +16,7 @@ pub(super) struct Reading<'a> {
 }
 
 impl<'a> Reading<'a> {
-    pub(super) fn begin(name: &str, bytes: &'a [u8], task: Task) -> Result<Self, LabelsError> {
+    pub(super) fn start(name: &str, bytes: &'a [u8], task: Task) -> Result<Self, LabelsError> {
         let mut reader = ReaderBuilder::new().from_reader(bytes);
         let header = reader
             .headers()
@@ -28,7 +28,7 @@ impl<'a> Reading<'a> {
             .map_or_else(Default::default, |(first, rest)| (first.clone(), rest.to_vec()));
         Ok(Self {
             reader,
-            lines: Lines::of(bytes),
+            lines: Lines::new(bytes),
             columns,
             table: LabelTable {
                 name: name.to_owned(),
@@ -177,7 +177,7 @@ struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    fn of(bytes: &'a [u8]) -> Self {
+    fn new(bytes: &'a [u8]) -> Self {
         Self {
             bytes,
             counted: 0,
@@ -218,7 +218,7 @@ fn unreadable(name: &str, bytes: &[u8], error: &csv::Error) -> LabelsError {
         table: name.to_owned(),
         line: error
             .position()
-            .map(|position| Lines::of(bytes).at(position.byte())),
+            .map(|position| Lines::new(bytes).at(position.byte())),
         why,
     }
 }

@@ -19,7 +19,7 @@ pub(crate) struct ShardSample<'a> {
 
 impl<'a> ShardSample<'a> {
     /// None for an object of its own, and for a sample without a class.
-    pub(crate) fn of(object: Listed<'a>) -> Option<Self> {
+    pub(crate) fn from_listed(object: Listed<'a>) -> Option<Self> {
         let (shard, name) = listing_order(object.key);
         let label = object.label.filter(|_| !name.is_empty())?;
         Some(Self {

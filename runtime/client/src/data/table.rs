@@ -45,7 +45,7 @@ impl LabelTable {
                 format!("it is larger than {most} MiB, which is the most; divide the data"),
             ));
         }
-        Reading::begin(name, bytes, task)?.finish()
+        Reading::start(name, bytes, task)?.finish()
     }
 
     /// What it says of each sample.

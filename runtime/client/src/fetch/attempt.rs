@@ -34,7 +34,7 @@ impl From<ClientError> for Failure {
 impl Exchange {
     /// Opens one extraction for what is missing and takes its rows until it ends, well or not.
     pub(super) async fn attempt(&self, ask: &mut Ask, transfer: &mut Transfer) -> Result<(), Failure> {
-        let window = self.memory.windows.of(ask.host.url());
+        let window = self.memory.windows.window_for(ask.host.url());
         let _open = window.open().await;
         if !self.hosts.may_be_asked(&ask.host) {
             return Err(Failure::LeftOut);
@@ -43,7 +43,7 @@ impl Exchange {
         ask.host.catch_up().await?;
         let hosts = self.hosts.metered();
         let client = hosts.client(&ask.host);
-        let mut silence = Silence::of(self, ask);
+        let mut silence = Silence::new(self, ask);
         let mut decoding = JoinSet::new();
         let received = self.receive(&client, ask, &mut silence, &mut decoding);
         let ended = received.await.map(|taken| transfer.add(taken));
@@ -81,7 +81,7 @@ impl Exchange {
     ) -> Result<Transfer, Failure> {
         let opened = Instant::now();
         let request = self.source.request(ask.pending.samples());
-        let weight = Weight::of(ask.pending.samples().map(|(_, sample)| sample));
+        let weight = Weight::sum(ask.pending.samples().map(|(_, sample)| sample));
         let limit = usize::try_from(self.source.answer_bytes(weight)).unwrap_or(usize::MAX);
         let extraction = client.extract(&request, self.source.format(), limit);
         let mut stream = silence.end_with(extraction).await?;
@@ -184,7 +184,7 @@ struct Silence<'a> {
 const COMPARISON: Duration = Duration::from_millis(500);
 
 impl<'a> Silence<'a> {
-    fn of(exchange: &'a Exchange, ask: &Ask) -> Self {
+    fn new(exchange: &'a Exchange, ask: &Ask) -> Self {
         let mut tried = ask.tried.clone();
         tried.insert(ask.host.index);
         Self {

@@ -36,7 +36,7 @@ impl Exchange {
         samples: &Arc<[ObjectInfo]>,
     ) -> Result<(Vec<(usize, OpError)>, Transfer), ClientError> {
         let mut asking = JoinSet::new();
-        for ask in self.begin(samples)? {
+        for ask in self.first_asks(samples)? {
             asking.spawn(Arc::clone(self).ask(ask));
         }
         let (mut bad, mut transfer) = (Vec::new(), Transfer::default());
@@ -53,7 +53,7 @@ impl Exchange {
     }
 
     /// The batch's requests: the samples of each host, so many at a time.
-    fn begin(&self, samples: &Arc<[ObjectInfo]>) -> Result<Vec<Ask>, ClientError> {
+    fn first_asks(&self, samples: &Arc<[ObjectInfo]>) -> Result<Vec<Ask>, ClientError> {
         let all = Pending::new(Arc::clone(samples), 0..samples.len() as u32);
         let placed = self.place(&all, &BTreeSet::new())?;
         let (mut asks, seen) = (Vec::new(), self.hosts.seen());
@@ -115,7 +115,7 @@ impl Exchange {
         }
         let all = self.hosts.members();
         let placement = Placement::among(&candidates, &all);
-        let index = |sample: &ObjectInfo| placement.of(&sample.sample.key).map_or(0, |host| host.index);
+        let index = |sample: &ObjectInfo| placement.host_of(&sample.sample.key).map_or(0, |host| host.index);
         let groups = pending.divide(index).into_iter();
         let host = |index| candidates.iter().find(|host| host.index == index).cloned();
         groups
@@ -146,7 +146,7 @@ impl Exchange {
                 error
             }
             Failure::Host(error) if error.is_busy() => {
-                self.memory.windows.of(&host).was_busy();
+                self.memory.windows.window_for(&host).was_busy();
                 return self.wait(ask, error, arrived).map(Again::SameHost);
             }
             Failure::Host(error) => return self.wait(ask, error, arrived).map(Again::SameHost),
@@ -163,14 +163,14 @@ impl Exchange {
                     "nothing came for {:.1} s, longer than usual",
                     silence.as_secs_f64()
                 );
-                self.tell(ask, &reason, Duration::ZERO, None);
+                self.report_retry(ask, &reason, Duration::ZERO, None);
                 return Ok(Again::AnyHost(Duration::ZERO));
             }
         };
         ask.tried.insert(ask.host.index);
         if !self.hosts.candidates(&ask.tried).is_empty() {
             ask.attempts.moves(arrived);
-            self.tell(ask, &error.to_string(), Duration::ZERO, None);
+            self.report_retry(ask, &error.to_string(), Duration::ZERO, None);
             return Ok(Again::AnyHost(Duration::ZERO));
         }
         ask.tried.clear();
@@ -186,7 +186,7 @@ impl Exchange {
         match ask.attempts.after(&error, arrived, seen) {
             Decision::Again(wait) => {
                 let left = ask.attempts.left(seen.now);
-                self.tell(ask, &error.to_string(), wait, left);
+                self.report_retry(ask, &error.to_string(), wait, left);
                 Ok(wait)
             }
             Decision::GiveUp if ask.attempts.fruitless() > 0 => Err(ClientError::Lost {
@@ -205,8 +205,8 @@ impl Exchange {
         }
     }
 
-    fn tell(&self, ask: &Ask, reason: &str, wait: Duration, left: Option<Duration>) {
-        self.hosts.tell(Notice::Retry {
+    fn report_retry(&self, ask: &Ask, reason: &str, wait: Duration, left: Option<Duration>) {
+        self.hosts.notify(Notice::Retry {
             host: ask.host.url().to_owned(),
             lost: ask.pending.len(),
             attempt: ask.attempts.fruitless(),

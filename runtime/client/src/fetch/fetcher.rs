@@ -70,7 +70,7 @@ impl Fetcher {
     /// From now on at most `requests` are open at once at the host with this address, and no more than ever before; those that are open
     /// stay so.
     pub fn allow(&self, host: &str, requests: usize) {
-        self.0.windows.of(host).allow(requests);
+        self.0.windows.window_for(host).allow(requests);
     }
 
     /// Bytes of answers that did not end as they should.

@@ -44,7 +44,7 @@ impl Inquiry {
     /// [`InquiryError::Wrong`] where there is no such cut, or the guest does not serve it.
     pub async fn source(&self, hosts: &Hosts, split: Split) -> Result<Source, InquiryError> {
         let (rows, shape) = match (&split, &self.guest, &self.model) {
-            (Split::None, None, _) | (Split::None, _, None) => objects(self.told()?),
+            (Split::None, None, _) | (Split::None, _, None) => objects(self.default_pixels()?),
             (_, Some(guest), Some(model)) => self.ask(hosts, &split, guest, model).await?,
             (Split::Input | Split::Cut(_), ..) => {
                 let needed = "needs a model and a guest on the hosts; push them first";
@@ -71,7 +71,7 @@ impl Inquiry {
     }
 
     /// The recipe that the stock guest would be told.
-    fn told(&self) -> Result<PixelSpec, InquiryError> {
+    fn default_pixels(&self) -> Result<PixelSpec, InquiryError> {
         if self.parameters.is_empty() {
             return Ok(PixelSpec::imagenet(224, 224));
         }

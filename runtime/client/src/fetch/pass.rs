@@ -49,7 +49,7 @@ impl Pass {
         batches: VecDeque<Arc<[ObjectInfo]>>,
         ahead: Ahead,
     ) -> Self {
-        let bytes = |batch: &Arc<[ObjectInfo]>| source.batch_bytes(Weight::of(batch.iter()));
+        let bytes = |batch: &Arc<[ObjectInfo]>| source.batch_bytes(Weight::sum(batch.iter()));
         let most = batches.iter().map(bytes).max().unwrap_or(0).max(1);
         let fit = usize::try_from(ahead.bytes / most).unwrap_or(usize::MAX);
         Self {

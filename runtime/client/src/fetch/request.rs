@@ -21,10 +21,10 @@ pub(super) struct Pending {
 impl Pending {
     /// The samples of `batch` at these positions.
     pub(super) fn new(batch: Arc<[ObjectInfo]>, positions: impl Iterator<Item = u32>) -> Self {
-        Self::of(batch, positions.map(|position| (position, 0)).collect())
+        Self::with_attempts(batch, positions.map(|position| (position, 0)).collect())
     }
 
-    fn of(batch: Arc<[ObjectInfo]>, missing: BTreeMap<u32, u32>) -> Self {
+    fn with_attempts(batch: Arc<[ObjectInfo]>, missing: BTreeMap<u32, u32>) -> Self {
         Self {
             batch,
             missing,
@@ -39,7 +39,8 @@ impl Pending {
         let mut groups = BTreeMap::<usize, Self>::new();
         for (position, sample) in self.samples() {
             let group = groups.entry(number(sample));
-            let group = group.or_insert_with(|| Self::of(Arc::clone(&self.batch), BTreeMap::new()));
+            let group =
+                group.or_insert_with(|| Self::with_attempts(Arc::clone(&self.batch), BTreeMap::new()));
             let failures = self.missing.get(&position).copied().unwrap_or(0);
             group.missing.insert(position, failures);
         }

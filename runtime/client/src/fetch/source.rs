@@ -52,7 +52,7 @@ pub struct Weight {
 
 impl Weight {
     /// These together.
-    pub fn of<'a>(samples: impl Iterator<Item = &'a ObjectInfo>) -> Self {
+    pub fn sum<'a>(samples: impl Iterator<Item = &'a ObjectInfo>) -> Self {
         samples.fold(Self::default(), |weight, sample| Self {
             samples: weight.samples + 1,
             objects: weight.objects.saturating_add(sample.size),
@@ -162,7 +162,7 @@ mod tests {
             sample: SampleRef::new("a"),
             size: 100_000,
         };
-        let weight = Weight::of([sample.clone(), sample].iter());
+        let weight = Weight::sum([sample.clone(), sample].iter());
         let spec = PixelSpec::imagenet(4, 4);
         assert!(source(RowKind::Objects(spec)).batch_bytes(weight) > 400_000 + 2 * 48 * 5);
         assert!(source(RowKind::Values).batch_bytes(weight) > 2 * 48 * 8);

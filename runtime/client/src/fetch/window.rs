@@ -28,7 +28,7 @@ impl Windows {
     }
 
     /// The window of the host with this address.
-    pub(super) fn of(&self, host: &str) -> Arc<Window> {
+    pub(super) fn window_for(&self, host: &str) -> Arc<Window> {
         let mut hosts = self.hosts.lock();
         if let Some(window) = hosts.get(host) {
             return Arc::clone(window);

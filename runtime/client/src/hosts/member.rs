@@ -100,7 +100,7 @@ impl Member {
         self.doubt();
         let was_up = self.health.lock().failed(Instant::now());
         if was_up {
-            self.tell(HostState::Down, error.to_string(), None);
+            self.notify(HostState::Down, error.to_string(), None);
         }
     }
 
@@ -121,12 +121,12 @@ impl Member {
         let joined = self.joined.swap(true, Ordering::Relaxed);
         if was_down {
             let reason = if joined { "it answers again" } else { "it joined" };
-            self.tell(HostState::Up, reason.to_owned(), None);
+            self.notify(HostState::Up, reason.to_owned(), None);
         }
     }
 
     /// Tells that it changed, and how much longer hosts are waited for if none answers.
-    pub(super) fn tell(&self, state: HostState, reason: String, left: Option<Duration>) {
+    pub(super) fn notify(&self, state: HostState, reason: String, left: Option<Duration>) {
         (self.notices)(Notice::Host {
             host: self.url().to_owned(),
             state,
@@ -138,7 +138,7 @@ impl Member {
     /// Tells that it is no member any more, unless it was told to be down.
     pub(super) fn left(&self, reason: String) {
         if self.is_up() {
-            self.tell(HostState::Down, reason, None);
+            self.notify(HostState::Down, reason, None);
         }
     }
 

@@ -61,7 +61,7 @@ impl Hosts {
         let known = join_all(known.collect::<Result<Vec<_>, _>>()?.into_iter().map(introduced)).await;
         let mut fleet = Fleet::new(known, None, ByteMeter::default(), unheard(), Waits::default());
         fleet.discovery = Some(Arc::new(discovery));
-        Ok(Self::of(fleet))
+        Ok(Self::from_fleet(fleet))
     }
 
     /// Those of a name that is looked up so.

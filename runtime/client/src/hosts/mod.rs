@@ -56,7 +56,7 @@ impl Hosts {
             return Err(refused(twice.url(), "it is given twice; name each host once"));
         }
         let known = clients.into_iter().map(Known::given).collect();
-        Ok(Self::of(Fleet::new(
+        Ok(Self::from_fleet(Fleet::new(
             known,
             None,
             ByteMeter::default(),
@@ -70,7 +70,7 @@ impl Hosts {
         self.meter.bytes()
     }
 
-    fn of(fleet: Fleet) -> Self {
+    fn from_fleet(fleet: Fleet) -> Self {
         Self {
             meter: fleet.meter.clone(),
             fleet: Arc::new(fleet),
@@ -94,7 +94,7 @@ impl Hosts {
         }
         let mut fleet = Fleet::new(known, trace, self.meter.child(), notices, waits);
         fleet.discovery.clone_from(&self.fleet.discovery);
-        let hosts = Self::of(fleet);
+        let hosts = Self::from_fleet(fleet);
         hosts.fleet.follow();
         hosts
     }
@@ -116,7 +116,7 @@ impl Hosts {
     }
 
     /// Tells whoever hears of the job.
-    pub(crate) fn tell(&self, notice: Notice) {
+    pub(crate) fn notify(&self, notice: Notice) {
         (self.fleet.notices)(notice);
     }
 
@@ -174,7 +174,7 @@ impl Hosts {
         let listing = listing.await?;
         if !listing.no_keys.is_empty() {
             let LeftOut { count, names } = listing.no_keys.clone();
-            self.tell(Notice::NoKeys { count, names });
+            self.notify(Notice::NoKeys { count, names });
         }
         Ok(listing)
     }
@@ -358,7 +358,7 @@ impl From<HostClient> for Hosts {
     fn from(client: HostClient) -> Self {
         let meter = client.meter().clone();
         let known = vec![Known::given(client)];
-        Self::of(Fleet::new(known, None, meter, unheard(), Waits::default()))
+        Self::from_fleet(Fleet::new(known, None, meter, unheard(), Waits::default()))
     }
 }
 

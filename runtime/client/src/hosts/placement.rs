@@ -29,7 +29,7 @@ impl<'a> Placement<'a> {
     }
 
     /// The host that is asked for the object `key`; `None` only without hosts.
-    pub(crate) fn of(&self, key: &str) -> Option<&'a Arc<Member>> {
+    pub(crate) fn host_of(&self, key: &str) -> Option<&'a Arc<Member>> {
         self.hosts.get(place(&self.keys, key)?)
     }
 }

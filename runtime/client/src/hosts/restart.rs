@@ -49,8 +49,8 @@ impl Hosts {
     /// Tells of a host that has no others beside it; of several each tells itself, and the first how much longer all are waited for.
     fn tell_of(&self, state: HostState, reason: String, left: Option<Duration>) {
         match self.fleet.members().as_slice() {
-            [only] => only.tell(state, reason, left),
-            [first, ..] if left.is_some() => first.tell(state, reason, left),
+            [only] => only.notify(state, reason, left),
+            [first, ..] if left.is_some() => first.notify(state, reason, left),
             _ => {}
         }
     }

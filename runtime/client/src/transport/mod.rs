@@ -69,7 +69,7 @@ pub(crate) struct Address<'a> {
 }
 
 impl<'a> Address<'a> {
-    pub(crate) fn of(url: &'a str) -> Self {
+    pub(crate) fn from_url(url: &'a str) -> Self {
         Self {
             url,
             name: None,

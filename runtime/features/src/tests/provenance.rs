@@ -98,7 +98,7 @@ fn rows_lie_as_exactly_as_they_came() {
     };
     let came = |values: &str, split: &str| {
         let encoding: Encoding = values.parse().unwrap();
-        Rounding::of(encoding, &Split::from(split), "freeze")
+        Rounding::for_split(encoding, &Split::from(split), "freeze")
     };
     let eight = |split: &str| came("int8", split);
     let all = [

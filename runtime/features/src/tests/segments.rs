@@ -16,7 +16,7 @@ fn own(numbers: impl IntoIterator<Item = usize>) -> Vec<RowKey> {
     let sample = |number: usize| SampleRef::new(number.to_string());
     numbers
         .into_iter()
-        .map(|number| keys.of(&sample(number)))
+        .map(|number| keys.key_of(&sample(number)))
         .collect()
 }
 

@@ -2,7 +2,7 @@
 
 use super::axis::Axis;
 use super::frame::Frame;
-use super::{begin, end, fill};
+use super::{end, fill, open_svg};
 use crate::markup::{escaped, plain};
 
 const FRAME: Frame = Frame {
@@ -49,7 +49,7 @@ pub(crate) fn columns(chart: &Columns) -> Option<String> {
     let up = Axis::rounded(0.0, most, 4);
     let across = Axis::whole(first, last, 8);
     let wide = (FRAME.edge() - FRAME.left) / joined.len() as f64;
-    let mut out = begin("chart", &FRAME, chart.title);
+    let mut out = open_svg("chart", &FRAME, chart.title);
     for tick in up.ticks() {
         FRAME.level(&mut out, up.share(tick), &(chart.ticked)(tick));
     }

@@ -47,7 +47,7 @@ pub struct Cuts<'a> {
 pub fn cuts(chart: &Cuts) -> String {
     let place = place(chart);
     let frame = &place.frame;
-    let mut out = sheet::begin(frame, chart.title, chart.subtitle, &entries(chart));
+    let mut out = sheet::open_svg(frame, chart.title, chart.subtitle, &entries(chart));
     for tick in place.up.ticks() {
         frame.level(&mut out, place.up.share(tick), &bytes(tick).replace(".0 ", " "));
     }

@@ -3,7 +3,7 @@
 use super::axis::Axis;
 use super::frame::Frame;
 use super::thin::thinned;
-use super::{begin, end, fill, stroke};
+use super::{end, fill, open_svg, stroke};
 use crate::markup::{escaped, plain};
 
 const FRAME: Frame = Frame {
@@ -66,7 +66,7 @@ pub(crate) fn lines(chart: &Lines) -> Option<String> {
         across,
         up: Axis::rounded(low, high, 5).within(chart.limits.0, chart.limits.1),
     };
-    let mut out = begin("chart", &FRAME, chart.title);
+    let mut out = open_svg("chart", &FRAME, chart.title);
     for tick in place.up.ticks() {
         FRAME.level(&mut out, place.up.share(tick), &(chart.shown)(tick));
     }

@@ -34,7 +34,7 @@ pub fn links(chart: &Links) -> String {
     let place = place(chart.points);
     let frame = &place.frame;
     let splits = splits(chart.points);
-    let mut out = sheet::begin(frame, chart.title, chart.subtitle, &entries(&splits));
+    let mut out = sheet::open_svg(frame, chart.title, chart.subtitle, &entries(&splits));
     for tick in place.up.ticks() {
         frame.level(&mut out, place.up.share(tick), &format!("{}x", plain(tick)));
     }

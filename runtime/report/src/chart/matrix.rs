@@ -1,7 +1,7 @@
 //! Counts of pairs as shades.
 
 use super::frame::Frame;
-use super::{begin, end};
+use super::{end, open_svg};
 use crate::markup::{count, escaped, middle_cut, percent};
 
 /// Classes of which all pairs can be shown.
@@ -47,7 +47,7 @@ pub(crate) fn matrix(chart: &Matrix) -> String {
         top: margin,
         bottom: 6.0,
     };
-    let mut out = begin("matrix", &frame, chart.title);
+    let mut out = open_svg("matrix", &frame, chart.title);
     // As large as it is drawn, however wide the page: letters stay readable, and the page around it scrolls.
     out = out.replacen(
         "<svg ",

@@ -76,7 +76,7 @@ pub(crate) fn legend(mark: Mark, entries: &[(usize, &str)]) -> String {
 }
 
 /// A chart's beginning: its size, its title for those who do not see it, and for those who point at it.
-fn begin(class: &str, frame: &Frame, title: &str) -> String {
+fn open_svg(class: &str, frame: &Frame, title: &str) -> String {
     format!(
         r#"<svg class="{class}" viewBox="0 0 {} {}" role="img"><title>{}</title>"#,
         frame.width,

@@ -27,7 +27,7 @@ pub(super) struct LegendEntry {
 }
 
 /// The file's beginning, up to where the chart is drawn.
-pub(super) fn begin(frame: &Frame, title: &str, subtitle: &str, entries: &[LegendEntry]) -> String {
+pub(super) fn open_svg(frame: &Frame, title: &str, subtitle: &str, entries: &[LegendEntry]) -> String {
     let Frame {
         width, height, left, ..
     } = frame;

@@ -47,7 +47,7 @@ impl Timeline {
             computed: vec![0.0; PARTS],
             bytes: vec![0.0; PARTS],
             splits: splits(journal, seconds),
-            kept: kept(journal, seconds),
+            kept: cached_spans(journal, seconds),
             down: down(journal, seconds),
         };
         for step in journal.steps.sampled() {
@@ -102,7 +102,7 @@ fn splits(journal: &Journal, seconds: f64) -> Vec<Span> {
     bounded(spans)
 }
 
-fn kept(journal: &Journal, seconds: f64) -> Vec<Span> {
+fn cached_spans(journal: &Journal, seconds: f64) -> Vec<Span> {
     let any = journal.epochs.iter().any(|epoch| epoch.kept_rows > 0);
     let spans = journal.epochs.iter().filter_map(|epoch| {
         let (kept, fetched) = (epoch.kept_rows, epoch.fetched_rows);

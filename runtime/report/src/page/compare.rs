@@ -18,7 +18,7 @@ const LISTED: usize = 100;
 const SETTINGS: usize = 200;
 
 pub(super) fn page(runs: &[Run]) -> String {
-    let mut out = shell::begin(&format!("{} runs", runs.len()));
+    let mut out = shell::open_page(&format!("{} runs", runs.len()));
     out.push_str(&format!(
         r#"<header><p class="kind">Frostline</p><h1>{} runs compared</h1></header>"#,
         runs.len()
@@ -137,7 +137,7 @@ struct Curves<'a> {
 }
 
 impl Curves<'_> {
-    fn of(&self, points: impl Fn(&Run) -> Vec<(f64, f64)>) -> Vec<Series> {
+    fn series(&self, points: impl Fn(&Run) -> Vec<(f64, f64)>) -> Vec<Series> {
         let of = self.runs.iter().zip(self.names).enumerate();
         of.map(|(place, (run, name))| Series {
             name: name.clone(),
@@ -174,7 +174,7 @@ fn curves(out: &mut String, runs: &[Run], all: usize) {
     let curves = Curves { runs, names };
     if let Some(name) = judged(runs) {
         let (title, share) = (figure::title(name), figure::is_share(name));
-        let by_epoch = curves.of(|run| of_figure(&run.journal, name));
+        let by_epoch = curves.series(|run| of_figure(&run.journal, name));
         draw(
             out,
             &format!("{title} over epochs"),
@@ -182,7 +182,7 @@ fn curves(out: &mut String, runs: &[Run], all: usize) {
             &by_epoch,
             share,
         );
-        let by_time = curves.of(|run| {
+        let by_time = curves.series(|run| {
             let epochs = run.journal.epochs.iter();
             let points =
                 epochs.filter_map(|epoch| Some((epoch.at / 60.0, figure::value(&epoch.figures, name)?)));
@@ -191,7 +191,7 @@ fn curves(out: &mut String, runs: &[Run], all: usize) {
         let minutes = ("minutes since the job started", false);
         draw(out, &format!("{title} over time"), minutes, &by_time, share);
     }
-    let losses = curves.of(|run| epoch_series(&run.journal, |epoch| Some(epoch.loss)));
+    let losses = curves.series(|run| epoch_series(&run.journal, |epoch| Some(epoch.loss)));
     draw(out, "Training loss over epochs", ("epoch", true), &losses, false);
     out.push_str("</div>");
     more(out, runs.len(), all as u64, "runs");

@@ -34,7 +34,7 @@ fn single(run: &Run) -> String {
         .as_ref()
         .filter(|_| run.journal.dataset.task == Task::Classes)
         .map(|predictions| Classes::from_predictions(predictions, &run.journal.dataset));
-    let mut out = shell::begin(&run.name);
+    let mut out = shell::open_page(&run.name);
     headline::section(&mut out, run, classes.as_ref());
     curves::section(&mut out, run);
     if let Some(classes) = &classes {

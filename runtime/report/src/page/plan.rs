@@ -20,7 +20,7 @@ pub(super) fn section(out: &mut String, run: &Run) {
     ));
     out.push_str(&legend(Mark::Box, &[(0, "predicted"), (1, "measured")]));
     let longest = scale(&rows);
-    let shown: Vec<Row> = rows.iter().map(|row| of(row, longest)).collect();
+    let shown: Vec<Row> = rows.iter().map(|row| candidate_row(row, longest)).collect();
     let header = [
         ("Split", false),
         ("An iteration", false),
@@ -86,7 +86,7 @@ fn bar(place: usize, seconds: f64, whole: f64) -> String {
     )
 }
 
-fn of(row: &CandidateComparison, whole: f64) -> Row {
+fn candidate_row(row: &CandidateComparison, whole: f64) -> Row {
     let candidate = row.candidate;
     let mut bars = bar(0, candidate.iteration_seconds, whole);
     let fetched = row.measured.filter(|measured| !measured.kept);

@@ -46,7 +46,7 @@ pub(super) fn section(out: &mut String, journal: &Journal) {
     events(out, journal, &line);
     times(out, line.seconds);
     out.push_str("</div>");
-    told(out, journal);
+    write_moments(out, journal);
     out.push_str("</section>");
 }
 
@@ -183,7 +183,7 @@ fn events(out: &mut String, journal: &Journal, line: &Timeline) {
 }
 
 /// The moments in words, those that are rare first to stay.
-fn told(out: &mut String, journal: &Journal) {
+fn write_moments(out: &mut String, journal: &Journal) {
     let rare = |moment: &&Moment| moment.kind != MomentKind::Retry;
     let mut shown: Vec<&Moment> = journal.moments.iter().filter(rare).take(TOLD).collect();
     let left = TOLD - shown.len();

@@ -116,7 +116,7 @@ fn stage(model: &ModelView, description: &Description, cut: &str) -> Stage {
         from: model.input.clone(),
         to: cut.to_owned(),
         pixels: match &description.pixels {
-            Pixels::Spec(spec) => Some(Normalisation::of(spec)),
+            Pixels::Spec(spec) => Some(Normalisation::from_spec(spec)),
             Pixels::Own => None,
         },
         precision: Precision::Full,

@@ -23,7 +23,7 @@ impl Scorer {
     pub(crate) fn new(forward: Forward, model: &Model, task: Task) -> Self {
         Self {
             forward,
-            ending: Ending::of(model, task),
+            ending: Ending::detect(model, task),
         }
     }
 
@@ -41,7 +41,7 @@ impl Scorer {
 }
 
 impl Ending {
-    fn of(model: &Model, task: Task) -> Self {
+    fn detect(model: &Model, task: Task) -> Self {
         let output = model.outputs().first().map(|output| output.name.as_str());
         let makes = |names: &[String]| names.first().map(String::as_str) == output;
         let last = model.nodes().iter().find(|node| makes(&node.output));

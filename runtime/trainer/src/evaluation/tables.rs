@@ -108,7 +108,7 @@ pub(crate) struct Counts {
 
 impl Counts {
     /// Of one label: outputs, and whether they should be a yes.
-    pub(crate) fn of(label: &[(f32, bool)], is_yes: fn(f32) -> bool) -> Self {
+    pub(crate) fn count(label: &[(f32, bool)], is_yes: fn(f32) -> bool) -> Self {
         let mut counts = Self::default();
         for (output, is) in label {
             counts.add(is_yes(*output), *is);

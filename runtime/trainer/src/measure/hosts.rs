@@ -24,12 +24,12 @@ impl Reach {
         events(Event::Measuring {
             what: Measuring::Link,
         });
-        let all = hosts.each(Self::of).await?.into_iter();
+        let all = hosts.each(Self::probe).await?.into_iter();
         all.reduce(Self::joined)
             .ok_or(TrainerError::Ended { part: "survey" })
     }
 
-    async fn of(client: HostClient) -> Result<Self, ClientError> {
+    async fn probe(client: HostClient) -> Result<Self, ClientError> {
         Ok(Self {
             link: client.probe().await?,
             hosts: 1,

@@ -46,7 +46,7 @@ impl EpochBytes {
         }
     }
 
-    fn of(&self, part: Part) -> &Hosts {
+    fn hosts_of(&self, part: Part) -> &Hosts {
         match part {
             Part::Train => &self.training,
             Part::Validation => &self.validation,
@@ -177,7 +177,7 @@ impl Driver {
             let samples: Arc<[ObjectInfo]> = good.iter().filter_map(|index| all.get(*index)).collect();
             let source = self.plan.viewed(self.steering.next(part), epoch, part);
             let kept = features.map_or(0, |features| features.memory(samples.len()));
-            let bytes = source.batch_bytes(Weight::of(samples.iter())).max(kept);
+            let bytes = source.batch_bytes(Weight::sum(samples.iter())).max(kept);
             // A batch that takes more than there is waits until all of it is free, and no longer.
             let pieces = u32::try_from(bytes.div_ceil(PIECE)).unwrap_or(u32::MAX);
             let pieces = pieces.min(self.pieces);
@@ -235,7 +235,7 @@ impl Fetch {
         }
         let fetched = match missing.as_slice() {
             [] => None,
-            missing => Some(self.fetch(&fetcher, hosts.of(self.part), missing).await?),
+            missing => Some(self.fetch(&fetcher, hosts.hosts_of(self.part), missing).await?),
         };
         let (rows, transfer) = match fetched {
             None => (None, Transfer::default()),

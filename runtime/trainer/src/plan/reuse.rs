@@ -53,13 +53,13 @@ impl Reuse {
     }
 
     /// Share of the rows that are there after the first passes: what fits, and no less than there was.
-    fn kept(&self) -> f64 {
+    fn cached_fraction(&self) -> f64 {
         self.fits.max(self.rows_kept_already).clamp(0.0, 1.0)
     }
 
     /// Bytes of the store after the first passes.
     pub(super) fn store_bytes(&self) -> u64 {
-        (self.bytes as f64 * self.kept()).round() as u64
+        (self.bytes as f64 * self.cached_fraction()).round() as u64
     }
 
     /// The passes of a job of so many iterations that see each row of each draw for the first time, and all others.
@@ -73,7 +73,7 @@ impl Reuse {
             },
             Pass {
                 iterations: iterations - first,
-                fetched: 1.0 - self.kept(),
+                fetched: 1.0 - self.cached_fraction(),
             },
         ]
     }

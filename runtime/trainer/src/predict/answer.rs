@@ -58,7 +58,7 @@ impl Answer {
     ///
     /// # Errors
     /// Says so where the scores are no numbers.
-    pub(super) fn of(row: &[f32], task: Task, names: &[String], most: usize) -> Result<Self, String> {
+    pub(super) fn from_row(row: &[f32], task: Task, names: &[String], most: usize) -> Result<Self, String> {
         if !row.iter().all(|score| score.is_finite()) {
             return Err("the model's outputs are NaN or infinite".to_owned());
         }
@@ -98,8 +98,9 @@ mod tests {
     #[test]
     fn answers_serialise_as_scripts_expect() {
         let names = ["cat", "dog", "owl"].map(str::to_owned);
-        let said =
-            |task, row: &[f32]| serde_json::to_value(Answer::of(row, task, &names, 2).unwrap()).unwrap();
+        let said = |task, row: &[f32]| {
+            serde_json::to_value(Answer::from_row(row, task, &names, 2).unwrap()).unwrap()
+        };
         assert_eq!(
             said(Task::Classes, &[0.0, 0.0, -200.0]),
             json!({"classes": [{"class": "cat", "probability": 0.5}, {"class": "dog", "probability": 0.5}]})
@@ -116,6 +117,6 @@ mod tests {
             json!({"targets": [
                 {"target": "cat", "value": 0.5}, {"target": "dog", "value": 2.0}, {"target": "owl", "value": -1.0}]})
         );
-        assert!(Answer::of(&[f32::NAN, 1.0, 1.0], Task::Classes, &names, 2).is_err());
+        assert!(Answer::from_row(&[f32::NAN, 1.0, 1.0], Task::Classes, &names, 2).is_err());
     }
 }

@@ -103,7 +103,7 @@ impl Predictor {
                         .as_f32()
                         .unwrap_or_default()
                         .chunks_exact(names.len().max(1));
-                    Ok(rows.map(|row| Answer::of(row, task, &names, top)).collect())
+                    Ok(rows.map(|row| Answer::from_row(row, task, &names, top)).collect())
                 };
                 self.network.run(answer).await?
             }

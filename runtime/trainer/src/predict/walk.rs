@@ -43,7 +43,7 @@ impl Walk {
         }
     }
 
-    fn begin(&mut self, path: PathBuf) -> Option<WalkItem> {
+    fn start(&mut self, path: PathBuf) -> Option<WalkItem> {
         self.found = false;
         match fs::metadata(&path) {
             Ok(metadata) if metadata.is_dir() => self.enter(path),
@@ -93,7 +93,7 @@ impl Iterator for Walk {
             let found = match self.within.last_mut() {
                 None => {
                     let path = self.paths.next()?;
-                    self.begin(path)
+                    self.start(path)
                 }
                 Some(folder) => match folder.entries.next() {
                     None => self.leave(),

@@ -66,7 +66,7 @@ impl<'a> Setup<'a> {
                 .collect::<Vec<_>>()
         };
         let mut ways: Vec<(Encoding, Split)> = encodings.iter().flat_map(from).collect();
-        ways.dedup_by_key(|(encoding, split)| Rounding::of(*encoding, split, &job.freeze));
+        ways.dedup_by_key(|(encoding, split)| Rounding::for_split(*encoding, split, &job.freeze));
         ways
     }
 
@@ -127,7 +127,7 @@ impl<'a> Setup<'a> {
             layers: self.layers_hash().await?,
             guest: hex::encode(Sha256::digest(&job.guest.bytes)),
             parameters: network.parameters.clone(),
-            rounding: Rounding::of(encoding, split, &job.freeze),
+            rounding: Rounding::for_split(encoding, split, &job.freeze),
             precision: job.terms().precision,
             fixed_batch: job.terms().fixed_batch,
             library: library_version().unwrap_or_default(),

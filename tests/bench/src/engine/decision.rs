@@ -30,7 +30,7 @@ pub(super) fn run(report: &mut Report) -> Result<()> {
 
 /// Microseconds of each decision.
 fn decisions() -> Result<Vec<f64>> {
-    let mut device = Device::new(DeviceRules::of(LANES));
+    let mut device = Device::new(DeviceRules::for_lanes(LANES));
     let mut held = [64 * MIB; LANES];
     for (lane, held) in held.iter().enumerate() {
         device.started(lane, *held);

@@ -227,7 +227,7 @@ impl Rig {
                 from: view.input.clone(),
                 to: cut.to_owned(),
                 // As they come from images that guests load.
-                pixels: Some(Normalisation::of(&spec)),
+                pixels: Some(Normalisation::from_spec(&spec)),
                 precision: Precision::Full,
             },
             here: Engine::start(LanesPlace::InProcess, device, &prefix)?,

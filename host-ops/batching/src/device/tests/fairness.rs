@@ -11,7 +11,7 @@ const BACKLOG: usize = 64;
 /// Every tenant has always something waiting, of its own stage, until the time is over.
 fn share(lanes: usize, tenants: &[(u32, Truth)], until: Duration) -> (World, Vec<Duration>) {
     let truths: Vec<Truth> = tenants.iter().map(|(_, truth)| *truth).collect();
-    let mut world = World::new(DeviceRules::of(lanes), 1 << 40, truths);
+    let mut world = World::new(DeviceRules::for_lanes(lanes), 1 << 40, truths);
     while world.now < until {
         for (index, (weight, _)) in tenants.iter().enumerate() {
             let name = format!("t{index}");
@@ -54,7 +54,7 @@ fn moments_without_work_lose_no_share() {
     let mut runs = 0;
     for _ in 0..500 {
         let who = *shares.iter().next().unwrap();
-        shares.begin(&who, MILLI * 10);
+        shares.start_turn(&who, MILLI * 10);
         shares.unready(&who);
         shares.end(&who, MILLI * 10, MILLI * 10);
         shares.ready(&who, 0, if who == "a" { 4 } else { 1 });
@@ -92,7 +92,7 @@ fn extractions_of_a_tenant_share_its_time() {
     for _ in 0..300 {
         let who = *shares.iter().next().unwrap();
         let time = if who == "a" { 1 } else { 3 };
-        shares.begin(&who, MILLI);
+        shares.start_turn(&who, MILLI);
         shares.end(&who, MILLI, MILLI * time);
         *used.entry(who).or_default() += time;
     }
@@ -104,7 +104,7 @@ fn ranks_come_first_and_who_wants_nothing_is_forgotten() {
     let mut shares = shares::Shares::default();
     shares.ready(&"low", 0, 1);
     shares.ready(&"high", 1, 1);
-    shares.begin(&"high", MILLI * 100);
+    shares.start_turn(&"high", MILLI * 100);
     assert_eq!(shares.iter().collect::<Vec<_>>(), [&"high", &"low"]);
     shares.unready(&"high");
     shares.unready(&"low");

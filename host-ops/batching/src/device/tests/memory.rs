@@ -22,7 +22,7 @@ fn memory_is_learnt_from_runs_and_predicted_well() {
         },
         ..Truth::default()
     };
-    let mut world = World::new(DeviceRules::of(1), 1024 * MIB, vec![truth]);
+    let mut world = World::new(DeviceRules::for_lanes(1), 1024 * MIB, vec![truth]);
     (0..50).for_each(|_| {
         world.send("a", 1, 0, 100, Terms::default());
         world.step();
@@ -74,7 +74,7 @@ fn lanes_whose_sessions_differ_do_not_lack_memory_in_turns() {
     };
     let rules = DeviceRules {
         keeps: true,
-        ..DeviceRules::of(2)
+        ..DeviceRules::for_lanes(2)
     };
     let mut world = World::new(rules, 327 * MIB, vec![truth]);
     world.send("a", 1, 0, 2, Terms::default());
@@ -95,7 +95,7 @@ fn one_row_with_a_large_fixed_part_refuses_no_batch_that_fits() {
         },
         ..Truth::default()
     };
-    let mut world = World::new(DeviceRules::of(1), 208 * MIB, vec![truth]);
+    let mut world = World::new(DeviceRules::for_lanes(1), 208 * MIB, vec![truth]);
     world.send("a", 1, 0, 1, Terms::default());
     world.finish();
     let fixed_batch = Some(7);
@@ -130,7 +130,7 @@ fn what_sessions_keep_is_predicted_and_not_reserved_again() {
     };
     let rules = DeviceRules {
         keeps: true,
-        ..DeviceRules::of(1)
+        ..DeviceRules::for_lanes(1)
     };
     let mut world = World::new(rules, 600 * MIB, vec![truth(20), truth(30)]);
     for index in 0..60 {
@@ -164,7 +164,7 @@ fn memory_that_grows_faster_than_rows_is_learnt_without_a_miss() {
         },
         ..Truth::default()
     };
-    let mut world = World::new(DeviceRules::of(1), 1024 * MIB, vec![truth]);
+    let mut world = World::new(DeviceRules::for_lanes(1), 1024 * MIB, vec![truth]);
     (0..40).for_each(|_| {
         world.send("a", 1, 0, 64, Terms::default());
         world.step();
@@ -187,7 +187,7 @@ fn a_first_run_at_ten_times_the_guess_is_tried_again() {
         },
         ..Truth::default()
     };
-    let mut world = World::new(DeviceRules::of(1), 2000 * MIB, vec![truth]);
+    let mut world = World::new(DeviceRules::for_lanes(1), 2000 * MIB, vec![truth]);
     world.send("a", 1, 0, 20, Terms::default());
     world.finish();
     world.assert_all_done_once();
@@ -204,7 +204,11 @@ fn what_can_never_fit_is_refused_with_both_numbers_and_the_next_one_at_once() {
         },
         ..Truth::default()
     };
-    let mut world = World::new(DeviceRules::of(2), 200 * MIB, vec![truth, Truth::default()]);
+    let mut world = World::new(
+        DeviceRules::for_lanes(2),
+        200 * MIB,
+        vec![truth, Truth::default()],
+    );
     let first = world.send("a", 1, 0, 4, Terms::default());
     let other = world.send("b", 1, 1, 4, Terms::default());
     world.finish();
@@ -230,7 +234,7 @@ fn what_others_hold_for_the_work_that_waits_is_not_waited_for() {
     };
     // Four times the guess, which is reserved at first, is more than is free and less than there is at most.
     let truths = vec![truth(100, 190), truth(500, 190)];
-    let mut world = World::new(DeviceRules::of(2), 1000 * MIB, truths);
+    let mut world = World::new(DeviceRules::for_lanes(2), 1000 * MIB, truths);
     world.others = 600 * MIB;
     let (fits, lacks) = (
         world.send("a", 1, 0, 3, Terms::default()),
@@ -257,7 +261,7 @@ fn a_large_run_takes_all_there_is_though_sessions_of_its_stage_differ() {
         },
         ..Truth::default()
     };
-    let mut world = World::new(DeviceRules::of(2), 1024 * MIB, vec![truth]);
+    let mut world = World::new(DeviceRules::for_lanes(2), 1024 * MIB, vec![truth]);
     for _ in 0..200 {
         world.send(
             "a",
@@ -299,7 +303,7 @@ fn without_reports_the_guess_stays_and_batches_grow_all_the_same() {
         },
         ..Truth::default()
     };
-    let mut world = World::new(DeviceRules::of(1), 1000 * MIB, vec![truth]);
+    let mut world = World::new(DeviceRules::for_lanes(1), 1000 * MIB, vec![truth]);
     world.sees = false;
     world.send("a", 1, 0, 500, Terms::default());
     world.finish();
@@ -327,7 +331,7 @@ fn who_does_not_fit_is_overtaken_for_one_quantum_at_most() {
         },
         ..Truth::default()
     };
-    let mut world = World::new(DeviceRules::of(4), 1000 * MIB, vec![large, small]);
+    let mut world = World::new(DeviceRules::for_lanes(4), 1000 * MIB, vec![large, small]);
     for index in 0..8 {
         world.send(&format!("small{index}"), 1, 1, 50, Terms::default());
     }

@@ -123,7 +123,7 @@ proptest! {
         budget in 200..2000_u64,
         keeps in any::<bool>(),
     ) {
-        let rules = DeviceRules { keeps, ..DeviceRules::of(lanes) };
+        let rules = DeviceRules { keeps, ..DeviceRules::for_lanes(lanes) };
         let mut world = World::new(rules, budget * MIB, truths);
         play(&mut world, sendings, assert_not_idle);
         for work in world.works.values() {

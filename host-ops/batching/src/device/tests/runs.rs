@@ -11,7 +11,7 @@ fn world() -> World {
         time_per_row: MILLI,
         ..Truth::default()
     };
-    World::new(DeviceRules::of(1), 1 << 30, vec![truth; 3])
+    World::new(DeviceRules::for_lanes(1), 1 << 30, vec![truth; 3])
 }
 
 /// The same, knowing how the first stage behaves.
@@ -66,7 +66,7 @@ fn one_lane_at_a_time_opens_a_stage() {
         time: MILLI * 400,
         ..Truth::default()
     };
-    let mut world = World::new(DeviceRules::of(2), 1 << 30, vec![truth; 2]);
+    let mut world = World::new(DeviceRules::for_lanes(2), 1 << 30, vec![truth; 2]);
     for _ in 0..3 {
         world.send("a", 1, 0, 4, Terms::default());
     }
@@ -197,7 +197,7 @@ fn nine_stages_in_turn_open_nine_sessions() {
         time_per_row: MILLI * 10,
         ..Truth::default()
     };
-    let mut world = World::new(DeviceRules::of(2), 1 << 30, vec![truth; 9]);
+    let mut world = World::new(DeviceRules::for_lanes(2), 1 << 30, vec![truth; 9]);
     for round in 0..60 {
         let stage = round % 9;
         world.send("a", 1, stage, 4, Terms::default());
@@ -217,7 +217,7 @@ fn nine_stages_with_memory_for_one_session_each_do_not_thrash() {
         time_per_row: MILLI * 10,
         ..Truth::default()
     };
-    let mut world = World::new(DeviceRules::of(2), 1000 << 20, vec![truth; 9]);
+    let mut world = World::new(DeviceRules::for_lanes(2), 1000 << 20, vec![truth; 9]);
     for round in 0..60 {
         let stage = round % 9;
         world.send("a", 1, stage, 4, Terms::default());
@@ -234,7 +234,7 @@ fn the_queue_has_room_for_newcomers() {
     let rules = DeviceRules {
         works: 4,
         bytes: 1 << 20,
-        ..DeviceRules::of(1)
+        ..DeviceRules::for_lanes(1)
     };
     let mut world = World::new(rules, 1 << 30, vec![Truth::default()]);
     (0..4).for_each(|_| {

@@ -42,7 +42,7 @@ impl Channel {
             Error::new(ErrorKind::InvalidInput, text)
         })?;
         let frame = [&length.to_le_bytes()[..], body.as_slice()].concat();
-        self.stream.write_all(&frame).map_err(gone)
+        self.stream.write_all(&frame).map_err(as_closed)
     }
 
     /// Waits for the next message.
@@ -82,7 +82,7 @@ impl Channel {
         let count = match self.stream.read(&mut bytes) {
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
             Err(error) if error.kind() == ErrorKind::Interrupted => 0,
-            read => read.map_err(gone)?,
+            read => read.map_err(as_closed)?,
         };
         self.received.extend_from_slice(bytes.get(..count).unwrap_or(&[]));
         Ok(())
@@ -90,7 +90,7 @@ impl Channel {
 }
 
 /// One word for the ways in which the system says that the other end is no more.
-fn gone(error: Error) -> Error {
+fn as_closed(error: Error) -> Error {
     match error.kind() {
         ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => ErrorKind::UnexpectedEof.into(),
         _ => error,

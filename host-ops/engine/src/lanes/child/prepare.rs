@@ -55,7 +55,7 @@ pub(crate) fn prepare(
     let (limit, most) = (config.open_deadline, held(network.len()));
     match process.prepare(network, limit, most, interrupt) {
         Ok(Answer::Prepared) => Ok(()),
-        Ok(Answer::Failed { error, .. } | Answer::OutOfMemory { error, .. }) => Err(told(error)),
+        Ok(Answer::Failed { error, .. } | Answer::OutOfMemory { error, .. }) => Err(message_of(error)),
         Ok(_) => Err("the process that prepares it answered out of turn".to_owned()),
         Err(lost) => Err(format!(
             "the process that prepares it was lost: {}",
@@ -64,6 +64,6 @@ pub(crate) fn prepare(
     }
 }
 
-fn told(error: OpError) -> String {
+fn message_of(error: OpError) -> String {
     error.message
 }

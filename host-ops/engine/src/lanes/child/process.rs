@@ -395,7 +395,7 @@ impl LaneProcess {
         // Of one that is ending already this changes nothing.
         drop(self.child.kill());
         match self.child.wait() {
-            Ok(status) if gone => Loss::of(status),
+            Ok(status) if gone => Loss::from_status(status),
             _ => Loss {
                 how: lost.why.to_string(),
                 by: LossBy::Run,

@@ -103,7 +103,7 @@ impl Predictions {
             (PredictionRows::Classes(choices), Targets::Classes(classes)) => {
                 let width = (values.len() / classes.len().max(1)).max(1);
                 let rows = values.chunks_exact(width).zip(classes);
-                choices.extend(rows.map(|(row, class)| Choice::of(row, *class)));
+                choices.extend(rows.map(|(row, class)| Choice::from_row(row, *class)));
             }
             (
                 PredictionRows::Labels(all) | PredictionRows::Numbers(all),
@@ -234,7 +234,7 @@ impl Predictions {
 
 impl Choice {
     /// A row of NaN has no prediction, and counts as wrong.
-    fn of(row: &[f32], class: i64) -> Self {
+    fn from_row(row: &[f32], class: i64) -> Self {
         let predicted = largest(row);
         let output = predicted.and_then(|place| row.get(place)).copied();
         Self {
@@ -284,7 +284,7 @@ impl Values {
                 .map(|(output, is)| (*output, *is > 0.5))
                 .collect();
             Label {
-                counts: Counts::of(&label, is_yes),
+                counts: Counts::count(&label, is_yes),
                 average_precision: average_precision(label),
             }
         })

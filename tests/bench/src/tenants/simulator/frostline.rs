@@ -37,7 +37,7 @@ impl<'a> Lanes<'a> {
         let rules = DeviceRules {
             works: usize::MAX,
             bytes: usize::MAX,
-            ..DeviceRules::of(scenario.lanes)
+            ..DeviceRules::for_lanes(scenario.lanes)
         };
         let mut device = Device::new(rules);
         (0..scenario.lanes).for_each(|lane| device.started(lane, 0));
