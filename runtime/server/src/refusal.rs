@@ -185,7 +185,7 @@ impl From<SandboxError> for Refusal {
                 retry_after: after.clamp(Duration::from_secs(1), Duration::from_secs(10)),
             },
             SandboxError::Host { .. } => Self::Host { message },
-            SandboxError::HostLacked { error } => Self::of_host(&error, message),
+            SandboxError::HostOperation { error } => Self::of_host(&error, message),
             _ => Self::Guest { message },
         }
     }
@@ -257,7 +257,7 @@ mod tests {
     /// What a guest's call is refused with that the host failed by an error of this code.
     fn refused(code: OpErrorCode) -> Refusal {
         let error = OpError::of_host(code, "no room");
-        Refusal::extraction(SandboxError::HostLacked { error }, "acme")
+        Refusal::extraction(SandboxError::HostOperation { error }, "acme")
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::refusal::Refusal;
 use crate::scheduling::Scheduling;
 use crate::service::Service;
 use crate::tenants::{Pass, Tenant};
-use frostline_sandbox::OnLine;
+use frostline_sandbox::OnLogLine;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -97,7 +97,7 @@ impl Caller {
     }
 
     /// What keeps the lines that `guest` logs in the extraction `id`, for the tenant to read.
-    pub(crate) fn on_line(&self, guest: &str, id: &str) -> OnLine {
+    pub(crate) fn on_log_line(&self, guest: &str, id: &str) -> OnLogLine {
         let lines = Arc::clone(&self.service.operations.lines);
         let source = Source {
             owner: self.owner().clone(),

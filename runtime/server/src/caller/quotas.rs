@@ -97,7 +97,7 @@ impl Caller {
     pub(crate) fn allowance_of(&self, tensors: &Arc<Tensors>) -> Arc<Allowance> {
         let (metrics, tenant) = (Arc::clone(self.metrics()), self.tenant().name.clone());
         let limits = self.tenant().allowed.limits();
-        Allowance::borrowing(limits, Arc::clone(tensors) as _, move |usage| {
+        Allowance::with_memory(limits, Arc::clone(tensors) as _, move |usage| {
             metrics.used(&tenant, &usage);
         })
     }

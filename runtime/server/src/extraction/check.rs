@@ -263,7 +263,7 @@ fn context(
             .map(|view| loader(caller, Arc::clone(&store), Some(view))),
         objects: Arc::new(LoaderSource::new(caller, store)),
         allowance,
-        on_line: Some(caller.on_line(&guest, &id)),
+        on_log_line: Some(caller.on_log_line(&guest, &id)),
         labels: Labels {
             tenant: caller.tenant().name.clone(),
             guest,

@@ -2,7 +2,7 @@
 
 use super::room::Room;
 use frostline_batching::Reserved;
-use frostline_sandbox::Lender;
+use frostline_sandbox::MemorySource;
 use frostline_tensor::OpError;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -61,8 +61,8 @@ impl Tensors {
     }
 }
 
-impl Lender for Tensors {
-    fn lend(&self, bytes: u64) -> Result<(), OpError> {
+impl MemorySource for Tensors {
+    fn reserve(&self, bytes: u64) -> Result<(), OpError> {
         let mut state = self.state.lock();
         let before = state.used;
         state.used = before.saturating_add(bytes);
@@ -73,7 +73,7 @@ impl Lender for Tensors {
         settled
     }
 
-    fn give_back(&self, bytes: u64) {
+    fn release(&self, bytes: u64) {
         let mut state = self.state.lock();
         state.used = state.used.saturating_sub(bytes);
         self.settle(&mut state).ok();
@@ -107,22 +107,22 @@ mod tests {
         let tensors = Tensors::new(Room::new(&memory, "a", Kind::Grant));
         let grant = memory.try_reserve("a", Kind::Grant, 60).unwrap();
         let cover = tensors.cover(60);
-        tensors.lend(50).unwrap();
+        tensors.reserve(50).unwrap();
         assert_eq!(held(&memory), 60);
-        tensors.lend(30).unwrap();
+        tensors.reserve(30).unwrap();
         assert_eq!(held(&memory), 80);
-        let busy = tensors.lend(30).unwrap_err();
+        let busy = tensors.reserve(30).unwrap_err();
         assert!(busy.host_caused, "others may give some back: {busy}");
-        let never = tensors.lend(1000).unwrap_err();
+        let never = tensors.reserve(1000).unwrap_err();
         assert!(
             !never.host_caused && never.message.contains("memory_budget"),
             "{never}"
         );
-        tensors.give_back(50);
+        tensors.release(50);
         assert_eq!(held(&memory), 60);
         drop((grant, cover));
         assert_eq!(held(&memory), 30);
-        tensors.give_back(30);
+        tensors.release(30);
         assert_eq!(held(&memory), 0);
     }
 }
