@@ -47,7 +47,7 @@ impl StageSource for ModelStages {
         let blob = self.runtime.block_on(self.models.bytes_of(&stage.model));
         let bytes = blob.map_err(|error| match &error {
             StateError::Gone { .. } => OpError::new(OpErrorCode::NotFound, error.to_string()),
-            _ => OpError::runtime(format!("model {}: {}", stage.model, error.told())),
+            _ => OpError::runtime(format!("model {}: {}", stage.model, error.tenant_message())),
         })?;
         // What lies in the state may be from a host that admits more, or from whoever else writes there.
         let part = Model::admit(bytes, &self.limits)

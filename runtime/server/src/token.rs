@@ -17,7 +17,7 @@ const SHORTEST: usize = 32;
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
     /// It could not be read or created.
-    #[error("token file {}: {source}", path.display())]
+    #[error("cannot use the token file {}: {source}", path.display())]
     File {
         /// The file.
         path: PathBuf,
@@ -25,7 +25,7 @@ pub enum TokenError {
         source: std::io::Error,
     },
     /// Its content is no token.
-    #[error("token file {}: {reason}; delete it and a fresh token is made at the next start", path.display())]
+    #[error("invalid token file {}: {reason}; delete it, and the next start creates a new token", path.display())]
     Content {
         /// The file.
         path: PathBuf,
@@ -33,7 +33,7 @@ pub enum TokenError {
         reason: &'static str,
     },
     /// The system gave no random bytes.
-    #[error("no random bytes for a token: {detail}")]
+    #[error("cannot generate a token: {detail}")]
     Random {
         /// The system's text.
         #[source]
@@ -66,11 +66,11 @@ impl TokenHash {
             reason,
         };
         if token.len() < SHORTEST {
-            return Err(content("it is shorter than 32 characters"));
+            return Err(content("the token is shorter than 32 characters"));
         }
         if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(content(
-                "it has more than one line, spaces or characters beyond ASCII",
+                "the token must be one line of printable ASCII without spaces",
             ));
         }
         Ok(Self::of(token))

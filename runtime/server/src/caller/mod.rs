@@ -68,7 +68,7 @@ impl Caller {
             let stays = self.service.tenants.stays(&self.pass, frostline_profile::now());
             let runs = || guest.map_or(Ok(()), |guest| self.may_run(guest));
             if let Err(refusal) = stays.map_err(Refusal::from).and_then(|()| runs()) {
-                tracing::info!(%refusal, "what ran was ended");
+                tracing::info!(%refusal, "request cancelled: access was revoked");
                 return refusal;
             }
         }

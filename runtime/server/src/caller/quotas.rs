@@ -81,7 +81,7 @@ impl Caller {
             Root::parse(root).map_err(|why| Refusal::request(format!("data root {root:?}: {why}")))?;
         let granted = self.tenant().data.granting(&parsed).ok_or_else(|| {
             Refusal::not_found(format!(
-                "this host grants no data at {root:?}; whoever runs it grants data roots, by 'data' in its configuration or by frostline admin"
+                "data root {root:?} is not granted to your tenant; the operator grants it by 'data' in the host's configuration or frostline admin tenant set"
             ))
         })?;
         let store = self.library().store(&self.tenant().name, granted, &parsed)?;

@@ -117,11 +117,11 @@ fn pinned<F: Facts>(found: Found<F>, what: &str, pin: &Pin) -> Result<Arc<Stored
     match found {
         Found::Version(stored) => Ok(stored),
         Found::Nothing => Err(Refusal::not_found(format!(
-            "this host has no {what} {name:?}; upload it with PUT /v1/{what}s/{name}"
+            "unknown {what} {name:?}; upload it with PUT /v1/{what}s/{name}"
         ))),
         Found::Other(newest) => Err(Refusal::OtherVersion {
             message: format!(
-                "the {what} {name:?} on this host has the SHA-256 {}, not {sha256}; upload yours again, or ask for that one",
+                "the {what} {name:?} on this host has the SHA-256 {}, not {sha256}; upload yours again, or use that version",
                 newest.sha256
             ),
         }),

@@ -145,7 +145,7 @@ fn within<T: PartialOrd + std::fmt::Display>(
     Err(ConfigError::Value {
         key,
         value: value.to_string(),
-        rule: format!("it must lie between {low} and {high}"),
+        rule: format!("expected {low} to {high}"),
     })
 }
 
@@ -170,7 +170,7 @@ fn checked_name(written: Option<String>) -> Result<String, ConfigError> {
     Err(ConfigError::Value {
         key: "name",
         value: format!("{name:?}"),
-        rule: "it must be 1 to 253 letters, digits, '.', '-' and '_'".to_owned(),
+        rule: "expected 1 to 253 letters, digits, '.', '-' and '_'".to_owned(),
     })
 }
 
@@ -178,7 +178,7 @@ fn checked_address(key: &'static str, text: &str) -> Result<SocketAddr, ConfigEr
     text.parse().map_err(|_| ConfigError::Value {
         key,
         value: format!("{text:?}"),
-        rule: "it must be an address and a port, such as 127.0.0.1:7433".to_owned(),
+        rule: "expected an address and a port, such as 127.0.0.1:7433".to_owned(),
     })
 }
 
@@ -196,7 +196,7 @@ fn checked_device(text: &str) -> Result<Device, ConfigError> {
     Device::from_str(text).map_err(|_| ConfigError::Value {
         key: "engine.device",
         value: format!("{text:?}"),
-        rule: "it must be cpu or cuda:<number>".to_owned(),
+        rule: "expected cpu or cuda:<number>".to_owned(),
     })
 }
 
@@ -208,7 +208,7 @@ fn checked_device_budget(written: Option<u64>, device: Device) -> Result<Option<
         (Some(bytes), Device::Cpu) => Err(ConfigError::Value {
             key: KEY,
             value: bytes.to_string(),
-            rule: "and engine.device is cpu, whose memory is memory_budget; leave it out, or write the GPU"
+            rule: "engine.device is cpu, whose memory is memory_budget; remove the key, or set engine.device to a GPU"
                 .to_owned(),
         }),
         (written, _) => written
@@ -244,7 +244,7 @@ mod tests {
         let refused = budget("device_memory_budget = 4294967296")
             .unwrap_err()
             .to_string();
-        assert!(refused.contains("leave it out"), "{refused}");
+        assert!(refused.contains("remove the key"), "{refused}");
     }
 
     #[test]
@@ -272,11 +272,11 @@ mod tests {
         assert!(refused("listne = \"127.0.0.1:1\"").contains("listne"));
         assert!(refused("[extractions]\ngrant = 0").contains("extractions.grant"));
         assert!(refused("listen = \"here\"").contains("listen"));
-        assert!(refused("name = \"a b\"").contains("name is \"a b\""));
+        assert!(refused("name = \"a b\"").contains("invalid name \"a b\""));
         assert!(refused("[engine]\ndevice = \"tpu\"").contains("engine.device"));
         assert!(refused("data = [\"s3://b?x=1\"]").contains("s3://b?x=1"));
         assert!(refused("[limits]\nupload_bytes = 1").contains("limits.upload_bytes"));
-        assert!(refused("[quota]\nweight = 101").contains("weight is 101; it must be 1 to 100"));
+        assert!(refused("[quota]\nweight = 101").contains("invalid weight 101: expected 1 to 100"));
         assert!(refused("drain = 100000").contains("drain"));
     }
 

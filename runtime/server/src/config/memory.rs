@@ -37,13 +37,13 @@ fn budget_within(written: Option<u64>, there: u64) -> Result<u64, ConfigError> {
     };
     if budget > there {
         return Err(wrong(format!(
-            "and this machine, or the memory cgroup the host runs in, has {there} bytes ({} MiB); write less, or leave it out for 80 % of that",
+            "the machine or its memory cgroup has {there} bytes ({} MiB); lower it, or remove the key for 80 % of that",
             there / MIB
         )));
     }
     if budget < LEAST {
         return Err(wrong(format!(
-            "and a host needs at least {LEAST} bytes ({} MiB): for itself, one lane, one image being decoded and one grant; give it more \
+            "a host needs at least {LEAST} bytes ({} MiB): for itself, one lane, one image being decoded and one grant; give it more \
              memory",
             LEAST / MIB
         )));
@@ -103,14 +103,10 @@ impl Limits {
                 *limit = most;
             }
         };
-        lower("bytes of an object", &mut self.object_bytes, budget / 16);
-        lower(
-            "bytes that decoding an image takes",
-            &mut self.decode.max_bytes,
-            budget / 6,
-        );
-        lower("bytes of a model", &mut self.model_bytes, budget / 5);
-        lower("bytes of a guest", &mut self.guest_bytes, budget / 16);
+        lower("object bytes", &mut self.object_bytes, budget / 16);
+        lower("image decoding bytes", &mut self.decode.max_bytes, budget / 6);
+        lower("model bytes", &mut self.model_bytes, budget / 5);
+        lower("guest bytes", &mut self.guest_bytes, budget / 16);
         self.window = self.window_of(budget / WINDOWS);
         (self, lowered)
     }

@@ -17,7 +17,7 @@ impl Networks {
             network(text).ok_or_else(|| ConfigError::Value {
                 key: "proxy_protocol_from",
                 value: format!("{text:?}"),
-                rule: "it must be an address or a network, such as 10.0.0.1 or 10.0.0.0/8".to_owned(),
+                rule: "expected an address or a network, such as 10.0.0.1 or 10.0.0.0/8".to_owned(),
             })
         });
         parsed.collect::<Result<_, _>>().map(Self)

@@ -65,7 +65,7 @@ pub(super) fn calls(caller: Caller, checked: Checked, kind: SplitKind) -> Calls 
         let task = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&shared).call().in_current_span()));
         let task = async move {
             task.await
-                .unwrap_or_else(|lost| Err(Refusal::host(format!("a call was lost: {lost}"))))
+                .unwrap_or_else(|error| Err(Refusal::host(format!("a guest call failed: {error}"))))
         };
         Some((task, shared))
     });

@@ -127,10 +127,10 @@ fn stage(model: &ModelView, description: &Description, cut: &str) -> Stage {
 fn check_encoding(encoding: Encoding, split: &Split) -> Result<(), Refusal> {
     match split {
         Split::None if encoding != Encoding::F32 => Err(Refusal::request(format!(
-            "the encoding {encoding} cannot be had for the split none, where objects travel as they are; ask for f32"
+            "encoding {encoding} is not supported for the split none, which sends objects unchanged; use f32"
         ))),
         Split::Cut(_) if encoding.values == Values::U8 => Err(Refusal::request(format!(
-            "the encoding u8 is for the split input, not {split}"
+            "encoding u8 is supported for the split input only, not for {split}"
         ))),
         _ => Ok(()),
     }
@@ -145,7 +145,7 @@ pub(crate) fn check_view(view: Option<&View>, split: &Split) -> Result<(), Refus
     view.augmentation.check().map_err(unfit)?;
     match split {
         Split::None => Err(Refusal::request(
-            "a view cannot be had for the split none, where objects travel as they are; leave it out, and augment what you decode",
+            "a view is not supported for the split none, which sends objects unchanged; omit it and augment after decoding",
         )),
         Split::Input | Split::Cut(_) => Ok(()),
     }
@@ -154,8 +154,8 @@ pub(crate) fn check_view(view: Option<&View>, split: &Split) -> Result<(), Refus
 /// A guest that makes its own pixels, or was built before there was anything to ask for.
 fn cannot_augment(description: &Description) -> Refusal {
     Refusal::request(format!(
-        "guest {} {} cannot augment: it does not call images.load-augmented, which came with frostline:pushdown 0.1.1; build it with that, or leave \
-         augmentation out",
+        "guest {} {} does not support augmentation: it does not import images.load-augmented of frostline:pushdown 0.1.1; rebuild it with that \
+         version, or disable augmentation",
         description.name, description.version
     ))
 }
@@ -164,19 +164,19 @@ pub(crate) fn check_samples(samples: &[RequestedSample], limits: &Limits) -> Res
     if samples.is_empty() || samples.len() > limits.samples {
         let (count, limit) = (samples.len(), limits.samples);
         return Err(Refusal::request(format!(
-            "{count} samples; a request takes 1 to {limit}, ask in parts"
+            "the request has {count} samples, allowed are 1 to {limit}; split it into several requests"
         )));
     }
     let mut positions = HashSet::with_capacity(samples.len());
     for RequestedSample { position, sample } in samples {
         if !positions.insert(position) {
-            return Err(Refusal::request(format!("position {position} is there twice")));
+            return Err(Refusal::request(format!("duplicate position {position}")));
         }
         let etag = sample.etag.as_deref().unwrap_or_default();
         if sample.key.is_empty() || sample.key.len() > limits.key_bytes || etag.len() > limits.key_bytes {
             let limit = limits.key_bytes;
             return Err(Refusal::request(format!(
-                "the key or etag of position {position} is empty or over {limit} bytes"
+                "the key or etag at position {position} is empty or exceeds {limit} bytes"
             )));
         }
     }
@@ -184,7 +184,11 @@ pub(crate) fn check_samples(samples: &[RequestedSample], limits: &Limits) -> Res
 }
 
 fn given<'a>(pin: Option<&'a Pin>, what: &str, split: &Split) -> Result<&'a Pin, Refusal> {
-    pin.ok_or_else(|| Refusal::request(format!("the split {split} needs a {what}: its name and SHA-256")))
+    pin.ok_or_else(|| {
+        Refusal::request(format!(
+            "the split {split} requires a {what}: its name and SHA-256"
+        ))
+    })
 }
 
 /// The guest and model of a request, and what the one does for the other.
@@ -212,7 +216,7 @@ fn pixels(
 ) -> Result<(Work, RowFormat, Vec<usize>), Refusal> {
     let Pixels::Spec(spec) = description.pixels else {
         return Err(Refusal::request(format!(
-            "guest {} makes its own input, so the split input does not exist with it; take one of its cuts",
+            "guest {} computes its own input, so the split input is not available; use one of its cuts",
             description.name
         )));
     };

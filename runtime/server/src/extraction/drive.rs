@@ -61,7 +61,7 @@ impl Extraction {
         memory: Reserved,
         deadline: Instant,
     ) -> Result<Self, Refusal> {
-        let nameless = |error| Refusal::host(format!("no random bytes to name an extraction: {error}"));
+        let nameless = |error| Refusal::host(format!("cannot generate an extraction id: {error}"));
         let id = unique().map_err(nameless)?;
         tracing::Span::current().record("extraction", &id);
         let request = &asked.request;
@@ -117,7 +117,7 @@ impl Extraction {
                 Ok(Ok(())) => Outcome::Done,
                 Ok(Err(_)) if pieces.is_closed() => Outcome::ClientGone,
                 Ok(Err(error)) => {
-                    tracing::error!(%error, "an extraction failed after its answer had begun");
+                    tracing::error!(%error, "extraction failed after its answer had started");
                     Outcome::Failed
                 }
                 Err(_) => Outcome::Deadline,
@@ -169,7 +169,7 @@ async fn send(
     mut calls: Calls,
     mut encoder: Encoder,
 ) -> Result<(), Refusal> {
-    let gone = |_| Refusal::host("the client is gone");
+    let gone = |_| Refusal::host("the client disconnected");
     if let Some(rows) = first {
         pieces.send(Piece::Rows(rows)).await.map_err(gone)?;
     }

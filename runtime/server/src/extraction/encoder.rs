@@ -66,7 +66,7 @@ impl Encoder {
         };
         let encode = move || rows.encode(&mut self.writer).map(|pieces| (pieces, self));
         let encoded = threads.run(encode).await;
-        Ok(encoded.map_err(|lost| Refusal::host(format!("rows could not be encoded: {lost}")))??)
+        Ok(encoded.map_err(|error| Refusal::host(format!("cannot encode rows: {error}")))??)
     }
 
     /// The end of the answer.

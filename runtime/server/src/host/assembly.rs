@@ -163,7 +163,7 @@ fn device_memory(config: &HostConfig) -> Option<Memory> {
     let free = || free_device_memory(config.device).map(|free| free / 10 * 9);
     let bytes = config.device_memory_budget.or_else(free).unwrap_or_else(|| {
         let device = config.device;
-        tracing::warn!(%device, "nobody tells how much memory there is, so nothing is promised of it; write engine.device_memory_budget");
+        tracing::warn!(%device, "cannot determine the free GPU memory, so it is not limited; set engine.device_memory_budget");
         u64::MAX
     });
     Some(Memory::new(Budget {

@@ -93,10 +93,7 @@ impl Host {
         tracing::info!(%address, encrypted, %device, memory_budget, "serving");
         if !config.lowered.is_empty() {
             let lowered = config.lowered.join(", ");
-            tracing::info!(
-                lowered,
-                "limits are lower than written, for this memory_budget holds no more"
-            );
+            tracing::info!(lowered, "limits were lowered to fit memory_budget");
         }
         Ok(host)
     }
@@ -128,7 +125,7 @@ async fn check_data(config: &HostConfig) -> Result<(), StartError> {
     for path in config.data.folders() {
         let reason = match tokio::fs::metadata(&path).await {
             Ok(found) if found.is_dir() => continue,
-            Ok(_) => "it is no folder".to_owned(),
+            Ok(_) => "not a folder".to_owned(),
             Err(error) => error.to_string(),
         };
         return Err(StartError::Data { path, reason });
@@ -236,7 +233,7 @@ impl RunningHost {
             .await
             .is_ok();
         if !finished || !closed {
-            tracing::warn!("some work did not finish before the deadline and was ended");
+            tracing::warn!("some work did not finish before the drain deadline and was cancelled");
         }
         self.service.scheduling.end.cancel();
         self.connections.wait().await;
@@ -245,7 +242,7 @@ impl RunningHost {
             .await
             .is_err()
         {
-            tracing::warn!("some work did not end when it was told to");
+            tracing::warn!("some work did not stop after cancellation");
         }
         let lanes = Arc::clone(&self.service.machine.lanes);
         if spawn_blocking(move || lanes.shutdown(LAST_WORDS)).await.is_err() {
@@ -254,7 +251,7 @@ impl RunningHost {
         let service = Arc::clone(&self.service);
         let flush = spawn_blocking(move || service.operations.audit.flush());
         if !matches!(flush.await, Ok(Ok(()))) {
-            tracing::error!("not all of the audit could be written");
+            tracing::error!("cannot write the whole audit log");
         }
     }
 }

@@ -25,7 +25,7 @@ const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Aborted {
     /// The request failed after its answer had begun.
-    #[error("the extraction failed after its answer had begun")]
+    #[error("the extraction failed after its answer had started")]
     Failed,
     /// Over HTTP/2 the stream is reset with `ENHANCE_YOUR_CALM`, by which clients know.
     #[error("the client reads too slowly")]
@@ -71,8 +71,8 @@ impl AnswerBody {
     /// Gives up what is there, for a client that does not read it in time.
     fn give_up(&mut self) -> Aborted {
         tracing::info!(
-            left = self.pieces.iter().map(Bytes::len).sum::<usize>(),
-            "an answer was ended: its client read too slowly to hold memory for it any longer"
+            unread = self.pieces.iter().map(Bytes::len).sum::<usize>(),
+            "answer aborted: the client reads too slowly while others wait for memory"
         );
         self.pieces.clear();
         self.coming.close();

@@ -106,7 +106,7 @@ impl Gate {
     fn enter(&self, stream: TcpStream, address: IpAddr, connections: &TaskTracker) {
         let Some(permit) = self.permits.take(address) else {
             self.service.operations.metrics.connections_refused.inc();
-            tracing::debug!(%address, "a connection was closed: its network has all that one may have");
+            tracing::debug!(%address, "connection refused: its network is at its connection limit");
             return;
         };
         let visit = Visit {
@@ -130,7 +130,7 @@ impl Gate {
         };
         match told {
             Ok(client) => self.enter(stream, client.unwrap_or(proxy), connections),
-            Err(error) => tracing::debug!(%proxy, %error, "a proxy's connection was closed"),
+            Err(error) => tracing::debug!(%proxy, %error, "proxy connection closed"),
         }
     }
 }
@@ -161,8 +161,7 @@ pub(crate) async fn serve_admin(
         if let Some(process) = peer.pid().filter(|process| is_own_child(*process)) {
             tracing::error!(
                 process,
-                "a process that this host started asked for the admin's socket and was refused: one of its lanes or compilers may have been \
-                 taken over"
+                "refused a child process of this host at the admin socket: a lane or compiler may be compromised"
             );
             continue;
         }
@@ -180,10 +179,10 @@ pub(crate) async fn serve_admin(
             tokio::select! {
                 outcome = serving => {
                     if let Err(error) = outcome {
-                        tracing::debug!(%error, "an admin's connection ended early");
+                        tracing::debug!(%error, "admin connection ended early");
                     }
                 }
-                () = let_go_by(&traffic, limits.stall) => tracing::debug!("an admin's connection was closed: nothing came"),
+                () = let_go_by(&traffic, limits.stall) => tracing::debug!("admin connection closed: idle timeout"),
                 () = stop.cancelled() => {}
             }
             drop(permit);
@@ -214,7 +213,7 @@ async fn accept(listener: &TcpListener) -> Option<(TcpStream, IpAddr)> {
     match listener.accept().await {
         Ok((stream, from)) => Some((stream, from.ip())),
         Err(error) => {
-            tracing::warn!(%error, "no connection could be accepted");
+            tracing::warn!(%error, "cannot accept a connection");
             tokio::time::sleep(ACCEPT_PAUSE).await;
             None
         }
@@ -233,7 +232,7 @@ impl Visit {
     /// Serves a connection, encrypted where there is a certificate; who does not shake hands in time is gone.
     async fn greet(self, stream: TcpStream, tls: Option<TlsAcceptor>) {
         if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "a connection was gone at once");
+            tracing::debug!(%error, "connection closed immediately");
             return;
         }
         let Some(tls) = tls else {
@@ -247,8 +246,8 @@ impl Visit {
         };
         match shaken {
             Ok(Ok(stream)) => self.serve(stream).await,
-            Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
-            Err(_) => tracing::debug!("a TLS handshake took too long"),
+            Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
+            Err(_) => tracing::debug!("TLS handshake timed out"),
         }
     }
 
@@ -282,7 +281,7 @@ impl Visit {
             let due = self.due(waits, &closing);
             if due.is_some_and(|due| due <= now) {
                 if closing.since.is_some() || !matches!(waits, Waits::Idle(_)) {
-                    tracing::debug!(?waits, "a connection was closed: its client let its turn go by");
+                    tracing::debug!(?waits, "connection closed: idle timeout");
                     return;
                 }
                 closing.since = Some(now);
@@ -291,7 +290,7 @@ impl Visit {
             tokio::select! {
                 outcome = serving.as_mut() => {
                     if let Err(error) = outcome {
-                        tracing::debug!(error = %error, "a connection ended early");
+                        tracing::debug!(error = %error, "connection ended early");
                     }
                     return;
                 }

@@ -73,7 +73,7 @@ impl FromRequestParts<Arc<Service>> for Caller {
 pub(super) fn slowed_down(service: &Service, from: IpAddr) -> Result<(), Refusal> {
     let (now, bouncer, from) = (Instant::now(), &service.bouncer, Network::of(from).customer);
     if let Some(wait) = bouncer.wait(from, now) {
-        let message = format!("too many bad tokens came from {from}; come back later, or with a good one");
+        let message = format!("too many invalid tokens from {from}; retry later, or with a valid token");
         return Err(Refusal::busy(message, wait));
     }
     bouncer.bad(from, now);

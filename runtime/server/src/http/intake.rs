@@ -81,7 +81,7 @@ pub(super) fn digest(headers: &HeaderMap) -> Result<Option<String>, Refusal> {
     let sha256 = value.to_str().ok().and_then(digest_of);
     sha256.map(Some).ok_or_else(|| {
         Refusal::request(format!(
-            "{REPR_DIGEST} must name the SHA-256 of the whole upload, as in sha-256=:<base64>:"
+            "invalid {REPR_DIGEST}: expected the SHA-256 of the whole upload, as in sha-256=:<base64>:"
         ))
     })
 }
@@ -92,7 +92,7 @@ fn offset(headers: &HeaderMap) -> Result<u64, Refusal> {
         return Ok(0);
     };
     let offset = value.to_str().ok().and_then(|text| text.parse().ok());
-    offset.ok_or_else(|| Refusal::request(format!("{UPLOAD_OFFSET} must be a number of bytes")))
+    offset.ok_or_else(|| Refusal::request(format!("invalid {UPLOAD_OFFSET}: expected a number of bytes")))
 }
 
 /// Reads an upload of at most `limit` bytes to its end and hashes it. Room for it is reserved before a byte is read.
@@ -118,7 +118,7 @@ pub(super) async fn receive(
     let (digest, offset) = (digest(request.headers())?, offset(request.headers())?);
     if digest.is_none() && offset > 0 {
         return Err(Refusal::request(format!(
-            "an upload that goes on at {offset} must say by {REPR_DIGEST} which one it is"
+            "resuming an upload at {offset} requires {REPR_DIGEST}"
         )));
     }
     let whole = whole(&request, what, offset, limit)?;
@@ -214,7 +214,9 @@ impl Arrival {
             };
             let Some(frame) = frame else { return Ok(()) };
             let what = self.what;
-            let frame = frame.map_err(|error| Refusal::request(format!("{what} broke off: {error}")))?;
+            let frame = frame.map_err(|error| {
+                Refusal::request(format!("the upload of {what} was interrupted: {error}"))
+            })?;
             if let Ok(piece) = frame.into_data() {
                 self.take(&piece).await?;
             }
@@ -244,7 +246,7 @@ impl Arrival {
     /// Lets others go on from what came, as far as the host keeps that.
     async fn break_off(self, refusal: &Refusal) {
         let Some(claim) = self.claim else { return };
-        tracing::info!(sha256 = claim.sha256(), bytes = self.bytes, %refusal, "an upload broke off");
+        tracing::info!(sha256 = claim.sha256(), bytes = self.bytes, %refusal, "upload interrupted");
         if matches!(refusal, Refusal::TooLarge { .. }) {
             claim.discard();
         } else {
@@ -273,7 +275,7 @@ impl Arrival {
         };
         let Some(wanted) = other else { return Ok(upload) };
         let refusal = Refusal::request(format!(
-            "the bytes received have the SHA-256 {}, not {wanted}; nothing was stored or kept, send them from the start",
+            "the received bytes have the SHA-256 {}, not {wanted}; nothing was stored, upload again from the start",
             upload.sha256
         ));
         upload.end(Err(refusal))

@@ -81,7 +81,7 @@ fn first<const N: usize>(body: &[u8]) -> io::Result<[u8; N]> {
 fn invalid() -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidData,
-        "it sent no header of the PROXY protocol; let the proxy send one, or take it out of proxy_protocol_from",
+        "missing or invalid PROXY protocol header; enable it in the proxy, or remove its address from proxy_protocol_from",
     )
 }
 

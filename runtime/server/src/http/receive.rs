@@ -91,7 +91,7 @@ pub(crate) async fn json<T: DeserializeOwned>(
     let room = Room::new(&service.scheduling.memory, tenant, Kind::Request);
     let (bytes, mut memory) = collect(request.into_body(), length, limits, &room).await?;
     let parsed = serde_json::from_slice(&bytes)
-        .map_err(|error| Refusal::request(format!("the request cannot be read: {error}")))?;
+        .map_err(|error| Refusal::request(format!("invalid request: {error}")))?;
     // Less is never refused.
     memory.resize(bytes.len() as u64 * (TAKES - 1)).ok();
     Ok((parsed, memory))
@@ -101,7 +101,7 @@ pub(crate) async fn json<T: DeserializeOwned>(
 async fn body_permit(caller: &Caller) -> Result<SemaphorePermit<'_>, Refusal> {
     let permit = timeout(WAIT, caller.tenant().bodies.acquire()).await;
     let full = |_| {
-        let message = "as many requests of this tenant are being received as may be; send fewer at once";
+        let message = "too many concurrent requests of this tenant; send fewer at once";
         Refusal::busy(message, WAIT)
     };
     permit.map_err(full)?.map_err(|_| Refusal::Stopping)
@@ -141,7 +141,8 @@ async fn collect(
         let Some(frame) = pace.frame(&mut body).await? else {
             return Ok((bytes.freeze(), memory));
         };
-        let frame = frame.map_err(|error| Refusal::request(format!("the request broke off: {error}")))?;
+        let frame =
+            frame.map_err(|error| Refusal::request(format!("the request was interrupted: {error}")))?;
         let Ok(piece) = frame.into_data() else { continue };
         let total = bytes.len() as u64 + piece.len() as u64;
         if total > limit {

@@ -177,7 +177,7 @@ pub(super) async fn delete_model(caller: Caller, Path(name): Path<String>) -> Re
     let deleted = caller.models().withdraw(&name).await?;
     if !deleted && let Found::Version(_) = caller.shared_models().find(&name, None) {
         return Err(Refusal::not_found(format!(
-            "{name:?} is none of your models but one that all tenants use; only whoever runs this host can remove it"
+            "{name:?} is a shared model; only the operator can remove it"
         )));
     }
     gone(&caller, deleted, "model", &name)
@@ -189,7 +189,7 @@ pub(super) async fn list_objects(caller: Caller, uri: Uri) -> Result<Response, R
     let limit = listing.limit.unwrap_or(PAGE);
     if limit == 0 || limit > most {
         return Err(Refusal::request(format!(
-            "limit is {limit}, it must lie between 1 and {most}"
+            "invalid limit {limit}: expected 1 to {most}"
         )));
     }
     let store = caller.store(&listing.root, Kind::Read)?;
@@ -282,6 +282,6 @@ fn gone(caller: &Caller, was_there: bool, what: &str, name: &str) -> Result<Stat
         caller.note(&format!("{what} removed"), name);
         Ok(StatusCode::NO_CONTENT)
     } else {
-        Err(Refusal::not_found(format!("this host has no {what} {name:?}")))
+        Err(Refusal::not_found(format!("unknown {what} {name:?}")))
     }
 }

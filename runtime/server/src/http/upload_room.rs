@@ -34,8 +34,8 @@ impl TenantsShare {
         let permit = Arc::clone(&tenant.uploads).try_acquire_owned();
         let full = |_| {
             let message = format!(
-                "{name} is sending {} uploads, which is all it may at once here; come back when one is done, or ask whoever runs this \
-                 host for more (frostline admin quota set {name} uploads=<number>)",
+                "{name} has {} concurrent uploads, its limit; retry later, or ask the operator to raise the quota (frostline admin quota \
+                 set {name} uploads=<number>)",
                 tenant.allowed.get(QuotaKey::Uploads),
                 name = tenant.name
             );
@@ -73,7 +73,7 @@ impl Reserved {
 
 async fn part(room: &Arc<Semaphore>, bytes: u64, longest: Duration) -> Result<OwnedSemaphorePermit, Refusal> {
     let reserve = Arc::clone(room).acquire_many_owned(upload_units(bytes));
-    let full = |_| Refusal::busy("other uploads fill the room this host sets aside for them", LATER);
+    let full = |_| Refusal::busy("the host's space for uploads is full; retry later", LATER);
     let reserved = timeout(longest, reserve).await.map_err(full)?;
     reserved.map_err(|_| Refusal::Stopping)
 }

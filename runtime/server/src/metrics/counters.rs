@@ -116,7 +116,7 @@ impl Metrics {
         self.queue_waits.register(registry);
         registry.register(
             "extractions",
-            "Admitted extractions by how they ended",
+            "Admitted extractions by outcome",
             self.extractions.clone(),
         );
         registry.register("samples", "Samples answered", self.samples.clone());
@@ -133,16 +133,16 @@ impl Metrics {
             registry.register_with_unit(name, help, Unit::Bytes, counter.clone());
         }
         let seconds = [
-            ("call", "Calls for one grant", &self.call_seconds),
-            ("extraction", "Extractions", &self.extraction_seconds),
+            ("call", "Duration of the calls for one grant", &self.call_seconds),
+            ("extraction", "Duration of extractions", &self.extraction_seconds),
             (
                 "read",
-                "Objects read, from asking to having all of it, waits for memory included",
+                "Duration of object reads, waits for memory included",
                 &self.read_seconds,
             ),
             (
                 "decode",
-                "Images decoded, each on its thread",
+                "Duration of image decoding on one thread",
                 &self.decode_seconds,
             ),
         ];
@@ -159,7 +159,7 @@ impl Metrics {
         registry.register("connections", "Open connections", self.connections.clone());
         registry.register(
             "connections_refused",
-            "Connections closed at once, since their network had all that one may have",
+            "Connections refused at the connection limit of their network",
             self.connections_refused.clone(),
         );
     }

@@ -56,7 +56,7 @@ impl Exposition {
         let mut process = Registry::default();
         process.register_collector(Box::new(Process));
         let [mut host, mut tenants] = [(); 2].map(|()| Registry::with_prefix("frostline"));
-        host.register("build", "What this host is", Info::new(build));
+        host.register("build", "Build and device of this host", Info::new(build));
         metrics.register(&mut host);
         let present = Arc::new(present);
         host.register_collector(Box::new(Now(Arc::clone(&present))));
@@ -112,8 +112,7 @@ impl<F: Fn() -> Present + Send + Sync + 'static> Collector for Now<F> {
         for (name, help, value) in gauges(&present).into_iter().chain(of_device) {
             show(name, help, &ConstGauge::new(value))?;
         }
-        let help =
-            "What 95 % of predictions of a run's memory were off by at most, as a part of what it took.";
+        let help = "95th percentile of the relative error of predicted run memory.";
         if let Some(error) = lanes.memory_error {
             show("lane_memory_error_p95", help, &ConstGauge::new(error))?;
         }
@@ -122,19 +121,19 @@ impl<F: Fn() -> Present + Send + Sync + 'static> Collector for Now<F> {
         }
         show(
             "memory_waiting",
-            "Who waits for memory.",
+            "Requests waiting for memory.",
             &ConstGauge::new(present.memory.waiting),
         )?;
         let busy: f64 = lanes.busy.iter().map(Duration::as_secs_f64).sum();
-        let help = "Time that lanes have worked, all together, with what they run now";
+        let help = "Busy time of all lanes together, current runs included";
         let seconds = Some(&Unit::Seconds);
         let whole = encoder.encode_descriptor("lane_busy", help, seconds, MetricType::Counter)?;
         ConstCounter::new(busy).encode(whole)?;
-        let help = "Time since the state that hosts share was last read to its end";
+        let help = "Age of this host's copy of the shared state";
         let whole = encoder.encode_descriptor("state_age", help, seconds, MetricType::Gauge)?;
         ConstGauge::new(present.state_age.as_secs_f64()).encode(whole)?;
         if let Some(ends) = present.certificate_ends {
-            let help = "When the certificate that the host shows ends, in Unix time";
+            let help = "Expiry of the host's certificate, in Unix time";
             let name = "certificate_expiry_timestamp";
             let whole = encoder.encode_descriptor(name, help, seconds, MetricType::Gauge)?;
             ConstGauge::new(ends).encode(whole)?;
@@ -148,7 +147,7 @@ impl<F: Fn() -> Present + Send + Sync + 'static> Collector for Now<F> {
         bytes_by(
             &mut encoder,
             "memory_held",
-            "Memory that is reserved, and the base that is not",
+            "Reserved memory by kind, and the unreserved base",
             all,
         )
     }
@@ -163,21 +162,21 @@ impl<F> fmt::Debug for OfTenants<F> {
 impl<F: Fn() -> Present + Send + Sync + 'static> Collector for OfTenants<F> {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let Present { lanes, memory, .. } = (self.0)();
-        let help = "Time of lanes that tenants used, of those that used any lately";
+        let help = "Lane time used, by recently active tenant";
         let seconds = Some(&Unit::Seconds);
         let mut family = encoder.encode_descriptor("tenant_device", help, seconds, MetricType::Counter)?;
         for (name, time) in &lanes.used {
             let label = [("tenant", name.as_str())];
             ConstCounter::new(time.as_secs_f64()).encode(family.encode_family(&label)?)?;
         }
-        let help = "The longest that work waited for a lane in the last minute or two, by tenant";
+        let help = "Longest wait for a lane in the last minute or two, by tenant";
         let mut family =
             encoder.encode_descriptor("tenant_longest_wait", help, seconds, MetricType::Gauge)?;
         for (name, waited) in &lanes.waited {
             let label = [("tenant", name.as_str())];
             ConstGauge::new(waited.as_secs_f64()).encode(family.encode_family(&label)?)?;
         }
-        let help = "Rows of tenants that wait for a lane, of those that have any";
+        let help = "Rows waiting for a lane, by tenant";
         let mut family = encoder.encode_descriptor("tenant_lane_rows", help, None, MetricType::Gauge)?;
         for (name, rows) in &lanes.waiting {
             let label = [("tenant", name.as_str())];
@@ -188,7 +187,7 @@ impl<F: Fn() -> Present + Send + Sync + 'static> Collector for OfTenants<F> {
         bytes_by(
             &mut encoder,
             "tenant_memory",
-            "Memory that is reserved, by tenant",
+            "Reserved memory, by tenant",
             tenants,
         )
     }

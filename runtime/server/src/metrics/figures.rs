@@ -11,12 +11,12 @@ pub(super) fn device_gauges(lanes: &LaneStats) -> Option<[Shown; 2]> {
     Some([
         (
             "device_memory_budget_bytes",
-            "Memory of the GPU that lanes may hold.",
+            "GPU memory that lanes may hold.",
             lanes.device_budget?,
         ),
         (
             "device_memory_held_bytes",
-            "Memory of the GPU that is reserved for lanes and their runs.",
+            "GPU memory reserved for lanes and their runs.",
             lanes.memory_reserved,
         ),
     ])
@@ -35,7 +35,7 @@ pub(super) fn gauges(present: &Present) -> [Shown; 7] {
             "Extractions running.",
             present.running as u64,
         ),
-        ("lanes", "Lanes of the engine.", present.lanes.busy.len() as u64),
+        ("lanes", "Engine lanes.", present.lanes.busy.len() as u64),
         (
             "decode_threads",
             "Threads that decode images.",
@@ -62,8 +62,8 @@ pub(super) fn counters(lanes: &LaneStats) -> [Shown; 10] {
             "Samples computed by the lanes.",
             lanes.samples_done,
         ),
-        ("lane_runs", "Runs of the lanes that ended well.", lanes.runs),
-        ("lane_rows", "Rows in those runs.", lanes.rows),
+        ("lane_runs", "Successful engine runs.", lanes.runs),
+        ("lane_rows", "Rows in successful engine runs.", lanes.rows),
         (
             "lane_runs_joined",
             "Runs with rows of several batches.",
@@ -71,7 +71,7 @@ pub(super) fn counters(lanes: &LaneStats) -> [Shown; 10] {
         ),
         (
             "lane_out_of_memory",
-            "Runs tried again with fewer rows.",
+            "Runs retried with fewer rows after running out of memory.",
             lanes.out_of_memory,
         ),
         (
@@ -82,17 +82,17 @@ pub(super) fn counters(lanes: &LaneStats) -> [Shown; 10] {
         ("lane_sessions_opened", "Sessions opened.", lanes.sessions_opened),
         (
             "lane_sessions_closed",
-            "Sessions closed for others.",
+            "Sessions evicted for others.",
             lanes.sessions_closed,
         ),
         (
             "lane_crashes",
-            "Processes of lanes lost during a run.",
+            "Lane processes that crashed during a run.",
             lanes.crashes,
         ),
         (
             "lane_quarantines",
-            "Models not run any more as they crashed processes.",
+            "Stages quarantined after crashing lane processes.",
             lanes.quarantines,
         ),
     ]

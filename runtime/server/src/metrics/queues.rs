@@ -49,7 +49,7 @@ impl QueueWaits {
     }
 
     pub(super) fn register(&self, registry: &mut Registry) {
-        let help = "How long extractions waited for a place, grants for memory, batches for a lane";
+        let help = "Waits of extractions for a permit, of grants for memory, of batches for a lane";
         registry.register_with_unit("queue_wait", help, Unit::Seconds, self.0.clone());
     }
 }

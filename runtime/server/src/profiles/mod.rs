@@ -20,7 +20,7 @@ const MEASURING: Duration = Duration::from_secs(120);
 /// The newest profile of the newest model of that name.
 pub(crate) async fn newest(caller: &Caller, name: &str) -> Result<Profile, Refusal> {
     let (Found::Version(model), _) = caller.find_model(name, None) else {
-        return Err(Refusal::not_found(format!("this host has no model {name:?}")));
+        return Err(Refusal::not_found(format!("unknown model {name:?}")));
     };
     let folder = caller.machine().profiles.clone();
     let subject = task::subject(caller, &model.sha256);
@@ -28,7 +28,7 @@ pub(crate) async fn newest(caller: &Caller, name: &str) -> Result<Profile, Refus
     let here = stored.filter(|profile| profile.platform == caller.machine().platform());
     here.ok_or_else(|| {
         Refusal::not_found(format!(
-            "the model {name:?} was not measured on this host in the last 30 days; measure it with POST /v1/profiles, or with frostline profile"
+            "no profile of the model {name:?} from the last 30 days; create one with POST /v1/profiles, or with frostline profile"
         ))
     })
 }

@@ -69,7 +69,7 @@ pub(super) async fn samples(reader: Reader<'_>, samples: &[RequestedSample]) -> 
         }
     }
     if crops.is_empty() {
-        let nothing = || Refusal::request("a profile needs at least one sample");
+        let nothing = || Refusal::request("a profile requires at least one sample");
         return Err(refusal.unwrap_or_else(nothing));
     }
     let shape = Shape::new(spec.sample_shape()).batched(decodes.len());
@@ -83,7 +83,7 @@ pub(super) async fn samples(reader: Reader<'_>, samples: &[RequestedSample]) -> 
 }
 
 fn lost(error: impl std::fmt::Display) -> Refusal {
-    Refusal::host(format!("decoding for a profile: {error}"))
+    Refusal::host(format!("cannot decode a sample for the profile: {error}"))
 }
 
 /// The mean, without the first where there are more: it pays for connections and cold caches.

@@ -75,14 +75,14 @@ impl Task {
         check_cuts(&request.cuts, &view, &description)?;
         let Pixels::Spec(spec) = description.pixels else {
             return Err(Refusal::request(format!(
-                "the guest {} makes its own input, and a profile needs one that describes it by a recipe (spec); without a profile, \
-                 name the split yourself",
+                "guest {} computes its own input, but a profile requires a guest with a pixel recipe (spec); without a profile, \
+                 set the split yourself",
                 description.name
             )));
         };
         if spec.sample_shape().as_slice() != view.input_shape.as_slice() {
             return Err(Refusal::request(format!(
-                "the guest's recipe makes {:?} a sample, but the model's input takes {:?}",
+                "the guest's recipe yields {:?} per sample, but the model's input is {:?}",
                 spec.sample_shape(),
                 view.input_shape
             )));
@@ -115,7 +115,7 @@ impl Task {
         );
         let (key, profile) = (self.key(&profile.platform)?, profile.clone());
         let kept = spawn_blocking(move || folder.put(&subject, &key, &profile)).await?;
-        kept.inspect_err(|error| tracing::warn!(%error, "a profile was not kept"))
+        kept.inspect_err(|error| tracing::warn!(%error, "cannot store the profile"))
             .ok();
         Ok(())
     }
@@ -232,7 +232,7 @@ impl Task {
                 let dtype = network.cut(name)?.dtype;
                 if dtype != DType::F32 {
                     return Err(Refusal::request(format!(
-                        "activations at '{name}' are {dtype}, and only f32 travels; leave this cut out"
+                        "activations at '{name}' are {dtype}, but only f32 is supported; omit this cut"
                     )));
                 }
             }
@@ -247,7 +247,7 @@ impl Task {
 fn check_cuts(cuts: &[String], model: &ModelView, description: &Description) -> Result<(), Refusal> {
     if cuts.is_empty() || cuts.len() > CUTS {
         return Err(Refusal::request(format!(
-            "{} cuts; a profile takes 1 to {CUTS}",
+            "the request has {} cuts, allowed are 1 to {CUTS}",
             cuts.len()
         )));
     }
@@ -259,14 +259,14 @@ fn check_cuts(cuts: &[String], model: &ModelView, description: &Description) -> 
         }
         if position <= before {
             return Err(Refusal::request(format!(
-                "the cut '{name}' is not in the order of execution, or there twice"
+                "the cut '{name}' is out of execution order or a duplicate"
             )));
         }
         before = position;
         let served = description.cuts.iter().find(|served| served.name == *name);
         if served.is_none_or(|served| served.activation != Activation::Faithful) {
             return Err(Refusal::request(format!(
-                "the guest {} does not serve the model's own activations at the cut '{name}'; leave it out",
+                "guest {} does not serve the model's own activations at the cut '{name}'; omit it",
                 description.name
             )));
         }

@@ -63,7 +63,7 @@ impl Measuring {
     /// What is said to who would not wait longer.
     pub(super) fn too_late(&self, tenant: &str, waited: Duration) -> Refusal {
         let message = format!(
-            "this host was busy for {} s and has not begun to measure; come back later, or begin without a profile",
+            "the host was busy for {} s and could not start measuring; retry later, or continue without a profile",
             waited.as_secs()
         );
         Refusal::busy(message, self.lines.retry(tenant))

@@ -110,14 +110,13 @@ impl Room {
                 budget,
             };
             return OpError::too_large(format!(
-                "{never}; ask for less at once, or ask whoever runs this host for a larger memory_budget"
+                "{never}; request less at once, or ask the operator to raise memory_budget"
             ));
         }
         OpError::of_host(
             OpErrorCode::TooLarge,
             format!(
-                "{bytes} bytes of memory are needed, and {room} of this host's memory_budget of {budget} are free; try again when others are \
-                 done"
+                "the host is out of memory: {bytes} bytes requested, {room} free of a memory_budget of {budget}; retry later"
             ),
         )
     }

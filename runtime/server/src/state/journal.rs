@@ -329,5 +329,5 @@ fn fill(kinds: &[Arc<dyn Kind>], documents: Vec<Document>) -> Result<(), String>
 }
 
 fn unknown(kind: &str) -> String {
-    format!("this version knows no {kind}; run the newest version on all hosts of the state")
+    format!("unknown kind {kind:?}; run the newest version on all hosts of this state")
 }

@@ -24,21 +24,19 @@ const GIVING_WAY: Duration = Duration::from_secs(5);
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unclaimed {
     /// The host has another number of bytes than the client goes on from.
-    #[error("this host has {has} bytes of that upload; go on there")]
+    #[error("the host has {has} bytes of this upload; resume at that offset")]
     Offset {
         /// Where to go on.
         has: u64,
     },
     /// The same bytes are being received from somebody else.
-    #[error(
-        "the same bytes are being uploaded by another client; wait for that, or come back when it has broken off"
-    )]
+    #[error("another client is uploading the same bytes; retry later")]
     Taken,
     /// It was silent, and another upload of the same bytes came.
-    #[error("another upload of the same bytes took this one's place")]
+    #[error("superseded by another upload of the same bytes")]
     GaveWay,
     /// The disk failed.
-    #[error("the host's folder for uploads: {0}")]
+    #[error("cannot use the host's folder for uploads: {0}")]
     Disk(#[from] io::Error),
 }
 
@@ -154,7 +152,7 @@ impl Partials {
     pub(crate) async fn sweep(&self) {
         let shared = Arc::clone(&self.0);
         if let Err(error) = blocking(move || shared.sweep()).await {
-            tracing::warn!(%error, "leftovers of uploads could not be removed");
+            tracing::warn!(%error, "cannot remove interrupted uploads");
         }
     }
 
@@ -163,7 +161,7 @@ impl Partials {
         let shared = Arc::clone(&self.0);
         let tenant = tenant.to_owned();
         if let Err(error) = blocking(move || shared.forget(&tenant)).await {
-            tracing::warn!(%error, "what a removed tenant was uploading could not be removed");
+            tracing::warn!(%error, "cannot remove the uploads of a removed tenant");
         }
     }
 
@@ -220,7 +218,7 @@ impl Shared {
         for name in surplus(files, &self.limits) {
             let held = self.held.lock();
             if !held.contains_key(&name) {
-                tracing::info!(file = name, "an upload that broke off is given up");
+                tracing::info!(file = name, "discarding an interrupted upload");
                 remove(&self.path(&name));
             }
         }
@@ -307,7 +305,7 @@ fn remove(path: &Path) {
     if let Err(error) = std::fs::remove_file(path)
         && error.kind() != io::ErrorKind::NotFound
     {
-        tracing::warn!(path = %path.display(), %error, "an upload's leftover could not be removed");
+        tracing::warn!(path = %path.display(), %error, "cannot remove an interrupted upload");
     }
 }
 

@@ -18,7 +18,7 @@ pub(crate) async fn probe(store: &Store) -> Result<(), StateError> {
     if let Err(error) = store.delete(&key).await
         && !error.is_not_found()
     {
-        tracing::warn!(key, %error, "what the state's store was tried with could not be removed");
+        tracing::warn!(key, %error, "cannot remove the probe object from the state store");
     }
     probed
 }

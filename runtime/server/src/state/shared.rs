@@ -36,7 +36,7 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> SharedState<T> {
         tracing::info!(
             documents = journal.count(),
             seconds = started.elapsed().as_secs_f64(),
-            "read the host's state"
+            "loaded the host's state"
         );
         let (names, versions) = (limits.names, limits.versions);
         let guests = Documents::new(guests, Arc::clone(&journal));

@@ -180,7 +180,7 @@ impl Tenants {
         }
         // Roots were checked when they were given; of one that can no longer be understood nothing may be read.
         let data = DataRoots::new(&record.data).unwrap_or_else(|error| {
-            tracing::error!(tenant = name, %error, "the tenant's data cannot be understood");
+            tracing::error!(tenant = name, %error, "invalid data roots in the tenant's record; it can read nothing");
             DataRoots::none()
         });
         let allowed = Allowed::of_added(&record.quota, &self.config);

@@ -47,7 +47,7 @@ pub(super) async fn audit(
     let entries = spawn_blocking(read).await?;
     entries
         .map(Json)
-        .map_err(|error| Refusal::host(format!("the audit cannot be read: {error}")))
+        .map_err(|error| Refusal::host(format!("cannot read the audit log: {error}")))
 }
 
 /// The host at work.

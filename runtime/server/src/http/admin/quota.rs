@@ -28,7 +28,7 @@ pub(super) async fn change(
     let (change, _memory) = json::<QuotaChange>(request, &service, None).await?;
     if name == CONFIGURED {
         return Err(Refusal::request(format!(
-            "{CONFIGURED} is the tenant of the host's configuration; write its quota there, under [quota]"
+            "{CONFIGURED} is the tenant of the host's configuration; set its quota there, under [quota]"
         )));
     }
     for (key, value) in &change {

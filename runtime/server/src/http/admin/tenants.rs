@@ -36,16 +36,13 @@ pub(super) async fn add(
     checked_name(&new.name)?;
     if new.name == CONFIGURED {
         return Err(Refusal::request(format!(
-            "{CONFIGURED} is the tenant of the host's configuration; take another name"
+            "{CONFIGURED} is the tenant of the host's configuration; use another name"
         )));
     }
     let data = readable(&new.data)?;
     let fresh = fresh(&new.name, new.token_seconds)?;
     let record = service.tenants.records.update(&new.name, |now| match now {
-        Some(_) => Err(Refusal::request(format!(
-            "there is a tenant {:?} already",
-            new.name
-        ))),
+        Some(_) => Err(Refusal::request(format!("tenant {:?} already exists", new.name))),
         None => Ok(Some(TenantRecord::new(data.clone(), fresh.kept.clone()))),
     });
     let record = record.await?.ok_or_else(|| unknown(&new.name))?;
@@ -88,7 +85,7 @@ pub(super) async fn rotate(
         }
         if record.tokens.len() > MOST_TOKENS {
             return Err(Refusal::request(format!(
-                "the tenant {name:?} has {MOST_TOKENS} tokens, the most there may be; revoke one first"
+                "tenant {name:?} has {MOST_TOKENS} tokens, the limit; revoke one first"
             )));
         }
         Ok(())
@@ -106,7 +103,7 @@ pub(super) async fn revoke(
     change_record(&service, &name, |record| {
         if !record.revoke(&id) {
             return Err(Refusal::not_found(format!(
-                "the tenant {name:?} has no token {id:?}; frostline admin tenant show lists those it has"
+                "unknown token {id:?} of tenant {name:?}; list its tokens with frostline admin tenant show"
             )));
         }
         Ok(())
@@ -167,7 +164,7 @@ fn fresh(tenant: &str, seconds: Option<u64>) -> Result<Fresh, Refusal> {
     let now = now();
     let expires_at = seconds.map(|seconds| now.saturating_add(seconds));
     Fresh::make(tenant, now, expires_at)
-        .map_err(|error| Refusal::host(format!("no random bytes for a token: {error}")))
+        .map_err(|error| Refusal::host(format!("cannot generate a token: {error}")))
 }
 
 fn given(name: &str, record: &TenantRecord, fresh: Fresh) -> GivenToken {
@@ -194,6 +191,6 @@ fn info(name: &str, record: &TenantRecord) -> TenantInfo {
 
 pub(super) fn unknown(name: &str) -> Refusal {
     Refusal::not_found(format!(
-        "there is no tenant {name:?}; frostline admin tenant list shows those there are"
+        "unknown tenant {name:?}; list tenants with frostline admin tenant list"
     ))
 }

@@ -184,12 +184,10 @@ fn info<F>(named: Named<F>) -> UploadInfo {
 
 fn none<K: Kind>(owner: &str, name: &str) -> Refusal {
     let word = K::WORD;
-    let whose = if owner == SHARED {
-        format!("there is no shared {word} {name:?}")
+    let what = if owner == SHARED {
+        format!("unknown shared {word} {name:?}")
     } else {
-        format!("the tenant {owner:?} has no {word} {name:?}")
+        format!("unknown {word} {name:?} of tenant {owner:?}")
     };
-    Refusal::not_found(format!(
-        "{whose}; frostline admin {word} list shows those there are"
-    ))
+    Refusal::not_found(format!("{what}; list them with frostline admin {word} list"))
 }

@@ -146,7 +146,7 @@ impl<F: Facts> Shelf<F> {
         if let Err(error) = self.store.delete(key).await
             && !error.is_not_found()
         {
-            tracing::warn!(key, %error, "an old version could not be removed");
+            tracing::warn!(key, %error, "cannot remove an old version");
         }
     }
 }
