@@ -59,13 +59,13 @@ pub(crate) enum Refusal {
     Memory { message: String },
     /// A quota is exceeded.
     #[error(
-        "quota {key} exceeded: {wanted} of {limit} for {tenant}; the operator can raise it (frostline admin quota set \
+        "quota {key} exceeded: {requested} of {limit} for {tenant}; the operator can raise it (frostline admin quota set \
          {tenant} {key}=<number>)"
     )]
     Quota {
         tenant: String,
         key: QuotaKey,
-        wanted: u64,
+        requested: u64,
         limit: u64,
     },
     /// A body that stalled.

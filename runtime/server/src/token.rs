@@ -73,16 +73,16 @@ impl TokenHash {
                 "the token must be one line of printable ASCII without spaces",
             ));
         }
-        Ok(Self::of(token))
+        Ok(Self::hash(token))
     }
 
-    fn of(token: &str) -> Self {
+    fn hash(token: &str) -> Self {
         Self(Sha256::digest(token.as_bytes()).into())
     }
 
     /// Whether `token` is the one, in time that does not depend on it.
     pub(crate) fn matches(&self, token: &str) -> bool {
-        Self::of(token).0.ct_eq(&self.0).into()
+        Self::hash(token).0.ct_eq(&self.0).into()
     }
 }
 
@@ -115,7 +115,7 @@ impl TokenFile {
     }
 
     /// Whether the token that was admitted is still the one.
-    pub(crate) fn stays(&self, admitted: &TokenHash) -> bool {
+    pub(crate) fn is_current(&self, admitted: &TokenHash) -> bool {
         *self.current.read() == *admitted
     }
 
@@ -173,10 +173,10 @@ mod tests {
         std::fs::write(&path, "short").unwrap();
         assert!(token.refresh().is_err());
         let admitted = token.admit(old.trim()).unwrap();
-        assert!(token.stays(&admitted));
+        assert!(token.is_current(&admitted));
         std::fs::remove_file(&path).unwrap();
         assert!(token.refresh().unwrap());
-        assert!(token.admit(old.trim()).is_none() && !token.stays(&admitted));
+        assert!(token.admit(old.trim()).is_none() && !token.is_current(&admitted));
         assert!(
             token
                 .admit(std::fs::read_to_string(&path).unwrap().trim())

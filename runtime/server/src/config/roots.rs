@@ -59,7 +59,7 @@ impl DataRoots {
     }
 
     /// The one that `root` is or lies below; of several the widest.
-    pub(crate) fn granting(&self, root: &Root) -> Option<&Root> {
+    pub(crate) fn find_grant(&self, root: &Root) -> Option<&Root> {
         let around = |own: &&Root| own.store == root.store && root.path.starts_with(&own.path);
         self.0.iter().filter(around).min_by_key(|own| own.path.len())
     }
@@ -96,12 +96,12 @@ impl Root {
             .flatten()
             .filter(|segment| !segment.is_empty());
         let path = segments.map(decoded).collect::<Result<Vec<String>, String>>()?;
-        let url = spelled(&store, &path)?;
+        let url = to_url(&store, &path)?;
         Ok(Self { store, path, url })
     }
 
     /// The folder that it is below `granted`; `None` where it is the same.
-    pub(crate) fn below(&self, granted: &Self) -> Option<String> {
+    pub(crate) fn relative_to(&self, granted: &Self) -> Option<String> {
         let rest = self.path.strip_prefix(granted.path.as_slice())?;
         (!rest.is_empty()).then(|| rest.join("/"))
     }
@@ -128,7 +128,7 @@ fn decoded(segment: &str) -> Result<String, String> {
     }
 }
 
-fn spelled(store: &str, path: &[String]) -> Result<String, String> {
+fn to_url(store: &str, path: &[String]) -> Result<String, String> {
     let mut url = Url::parse(&format!("{store}/")).map_err(|error| error.to_string())?;
     url.path_segments_mut()
         .map_err(|()| "the URL has no path".to_owned())?
@@ -152,7 +152,7 @@ mod tests {
     }
 
     fn allows(text: &str) -> bool {
-        Root::parse(text).is_ok_and(|root| roots().granting(&root).is_some())
+        Root::parse(text).is_ok_and(|root| roots().find_grant(&root).is_some())
     }
 
     #[test]
@@ -198,9 +198,9 @@ mod tests {
     fn a_whole_bucket_can_be_a_root() {
         let roots = DataRoots::new(&["s3://bucket".to_owned()]).unwrap();
         for root in ["s3://bucket", "s3://bucket/", "s3://bucket/sets"] {
-            assert!(roots.granting(&Root::parse(root).unwrap()).is_some(), "{root}");
+            assert!(roots.find_grant(&Root::parse(root).unwrap()).is_some(), "{root}");
         }
-        assert!(roots.granting(&Root::parse("s3://bucket2").unwrap()).is_none());
+        assert!(roots.find_grant(&Root::parse("s3://bucket2").unwrap()).is_none());
         assert!(Root::parse("mailto:someone").is_err());
     }
 

@@ -5,7 +5,7 @@ use super::work::{LoaderSource, Work};
 use crate::caller::Caller;
 use crate::config::Limits;
 use crate::refusal::Refusal;
-use crate::scheduling::Tensors;
+use crate::scheduling::TensorMemory;
 use frostline_batching::Kind;
 use frostline_images::{BatchLoader, LoaderOptions};
 use frostline_objects::Store;
@@ -20,13 +20,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Bytes that a guest takes to describe itself: its linear memory.
-const ASKED: u64 = 2 << 20;
+const DESCRIBE_MEMORY: u64 = 2 << 20;
 
 /// How long it waits for that.
-const WAIT: Duration = Duration::from_secs(60);
+const MEMORY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A request that can be carried out.
-pub(super) struct Checked {
+pub(super) struct CheckedExtraction {
     pub(super) work: Work,
     pub(super) rows: RowFormat,
     pub(super) encoding: Encoding,
@@ -34,7 +34,7 @@ pub(super) struct Checked {
     /// What its calls ask for; objects are read into memory of their own.
     pub(super) size: Option<GrantSize>,
     /// What these cover of what its guest makes the host hold.
-    pub(super) tensors: Arc<Tensors>,
+    pub(super) tensors: Arc<TensorMemory>,
 }
 
 /// Holds a request against what this host has, grants and allows, as far as no guest needs to be asked for that.
@@ -42,12 +42,12 @@ pub(super) fn precheck(caller: &Caller, request: &ExtractionRequest) -> Result<(
     check_samples(&request.samples, &caller.config().limits)?;
     caller.store(&request.root, Kind::Read)?;
     check_encoding(request.encoding, &request.split)?;
-    let unfit = |terms: TermsError| Refusal::request(terms.to_string());
-    request.terms.check().map_err(unfit)?;
+    let refuse = |terms: TermsError| Refusal::request(terms.to_string());
+    request.terms.check().map_err(refuse)?;
     check_view(request.view.as_ref(), &request.split)?;
     if request.split != Split::None {
-        caller.model(given(request.model.as_ref(), "model", &request.split)?)?;
-        caller.may_use(given(request.guest.as_ref(), "guest", &request.split)?)?;
+        caller.model(require_pin(request.model.as_ref(), "model", &request.split)?)?;
+        caller.find_guest(require_pin(request.guest.as_ref(), "guest", &request.split)?)?;
     }
     Ok(())
 }
@@ -57,9 +57,9 @@ pub(super) async fn check(
     caller: &Caller,
     id: String,
     request: ExtractionRequest,
-) -> Result<Checked, Refusal> {
-    let tensors = Tensors::new(caller.room(Kind::Grant));
-    let allowance = caller.allowance_of(&tensors);
+) -> Result<CheckedExtraction, Refusal> {
+    let tensors = TensorMemory::new(caller.memory(Kind::Grant));
+    let allowance = caller.allowance_with(&tensors);
     // What is sent as it was read lives until it is sent, and is shared fairly like all that waits for a client.
     let kind = match &request.split {
         Split::None => Kind::Grant,
@@ -76,13 +76,13 @@ pub(super) async fn check(
             (Work::Objects(source), RowFormat::Object, None)
         }
         Split::Input => {
-            let (_, _, description) = described(caller, &request, &allowance, &tensors).await?;
+            let (_, _, description) = describe_guest(caller, &request, &allowance, &tensors).await?;
             let loader = loader(caller, store, request.view);
             let (work, rows, shape) = pixels(loader, &description, request.encoding)?;
             (work, rows, sized(None, 0, &shape))
         }
         Split::Cut(cut) => {
-            let (guest, model, description) = described(caller, &request, &allowance, &tensors).await?;
+            let (guest, model, description) = describe_guest(caller, &request, &allowance, &tensors).await?;
             if request.view.is_some() && !description.augments {
                 return Err(cannot_augment(&description));
             }
@@ -99,7 +99,7 @@ pub(super) async fn check(
             (Work::Activations { guest, call, context }, rows, size)
         }
     };
-    Ok(Checked {
+    Ok(CheckedExtraction {
         work,
         rows,
         encoding: request.encoding,
@@ -141,8 +141,8 @@ pub(crate) fn check_view(view: Option<&View>, split: &Split) -> Result<(), Refus
     let Some(view) = view else {
         return Ok(());
     };
-    let unfit = |error: AugmentationError| Refusal::request(error.to_string());
-    view.augmentation.check().map_err(unfit)?;
+    let refuse = |error: AugmentationError| Refusal::request(error.to_string());
+    view.augmentation.check().map_err(refuse)?;
     match split {
         Split::None => Err(Refusal::request(
             "a view is not supported for the split none, which sends objects unchanged; omit it and augment after decoding",
@@ -183,7 +183,7 @@ pub(crate) fn check_samples(samples: &[RequestedSample], limits: &Limits) -> Res
     Ok(())
 }
 
-fn given<'a>(pin: Option<&'a Pin>, what: &str, split: &Split) -> Result<&'a Pin, Refusal> {
+fn require_pin<'a>(pin: Option<&'a Pin>, what: &str, split: &Split) -> Result<&'a Pin, Refusal> {
     pin.ok_or_else(|| {
         Refusal::request(format!(
             "the split {split} requires a {what}: its name and SHA-256"
@@ -192,17 +192,17 @@ fn given<'a>(pin: Option<&'a Pin>, what: &str, split: &Split) -> Result<&'a Pin,
 }
 
 /// The guest and model of a request, and what the one does for the other.
-async fn described(
+async fn describe_guest(
     caller: &Caller,
     request: &ExtractionRequest,
     allowance: &Arc<Allowance>,
-    tensors: &Arc<Tensors>,
+    tensors: &Arc<TensorMemory>,
 ) -> Result<(Guest, Arc<ModelView>, Arc<Description>), Refusal> {
-    let model = caller.model(given(request.model.as_ref(), "model", &request.split)?)?;
-    let guest = given(request.guest.as_ref(), "guest", &request.split)?;
+    let model = caller.model(require_pin(request.model.as_ref(), "model", &request.split)?)?;
+    let guest = require_pin(request.guest.as_ref(), "guest", &request.split)?;
     let guest = caller.guest(guest, allowance).await?;
     // Waited for like a grant, that who asks for the first time gets its share too.
-    let memory = caller.room(Kind::Grant).wait(ASKED, WAIT).await?;
+    let memory = caller.memory(Kind::Grant).reserve(DESCRIBE_MEMORY, MEMORY_TIMEOUT).await?;
     let _cover = tensors.cover(memory.bytes());
     let description = caller.describe(&guest, &model, &request.parameters, allowance);
     let description = description.await?;
@@ -238,7 +238,7 @@ fn loader(caller: &Caller, store: Arc<Store>, view: Option<View>) -> Arc<dyn Sam
         caller.machine().decoders.for_tenant(&caller.tenant().name),
         LoaderOptions {
             decode: caller.config().limits.decode,
-            room: Some(Arc::new(caller.room(Kind::Decode))),
+            room: Some(Arc::new(caller.memory(Kind::Decode))),
             view,
             on_decoded: Some(caller.metrics().on_decoded()),
             ..LoaderOptions::default()

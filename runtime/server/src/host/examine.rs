@@ -17,7 +17,7 @@ const DAY: i64 = 86_400;
 
 /// One thing that a host needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Examined {
+pub struct ProbeResult {
     /// `state`, `data`, `tls` or `token`.
     pub what: &'static str,
     /// What it is like, or what is wrong with it.
@@ -26,26 +26,26 @@ pub struct Examined {
 
 /// Tries what a host with this configuration needs: its state, its data, its certificate and its token. Nothing is left behind, and
 /// nothing made that is not there yet.
-pub async fn examine(config: &HostConfig) -> Vec<Examined> {
-    let mut all = vec![Examined {
+pub async fn probe_config(config: &HostConfig) -> Vec<ProbeResult> {
+    let mut all = vec![ProbeResult {
         what: "state",
         outcome: in_time(state(&config.state)).await,
     }];
     for root in config.data.urls() {
-        all.push(Examined {
+        all.push(ProbeResult {
             what: "data",
             outcome: in_time(data(root)).await,
         });
     }
     if let Some(files) = config.tls.clone() {
-        all.push(Examined {
+        all.push(ProbeResult {
             what: "tls",
             outcome: Certificate::read(files)
                 .map_err(|error| error.to_string())
                 .and_then(|certificate| until(&certificate)),
         });
     }
-    all.push(Examined {
+    all.push(ProbeResult {
         what: "token",
         outcome: token(config),
     });

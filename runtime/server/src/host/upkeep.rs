@@ -1,6 +1,6 @@
 //! What is looked after while a host runs.
 
-use crate::guest_lines::{GuestLines, since_1970};
+use crate::guest_logs::{GuestLogs, since_1970};
 use crate::state::Partials;
 use crate::tls::Certificate;
 use crate::token::TokenFile;
@@ -57,7 +57,7 @@ pub(super) async fn refresh(refreshed: Refreshed, stop: CancellationToken) {
 }
 
 /// Removes leftovers of uploads and forgets old lines of guests from time to time, until `stop`.
-pub(super) async fn sweep(partials: Partials, lines: Arc<GuestLines>, stop: CancellationToken) {
+pub(super) async fn sweep(partials: Partials, lines: Arc<GuestLogs>, stop: CancellationToken) {
     while tokio::time::timeout(SWEEP, stop.cancelled()).await.is_err() {
         partials.sweep().await;
         lines.sweep(since_1970());

@@ -92,7 +92,7 @@ pub(crate) fn routes(service: Arc<Service>) -> Router {
 }
 
 async fn ready(State(service): State<Arc<Service>>) -> (StatusCode, &'static str) {
-    if service.scheduling.stopped() {
+    if service.scheduling.is_draining() {
         (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n")
     } else {
         (StatusCode::OK, "ready\n")

@@ -1,7 +1,7 @@
 //! What addresses and queries name.
 
 use crate::refusal::Refusal;
-use crate::state::{Facts, Found, Stored};
+use crate::state::{Facts, FindResult, StoredVersion};
 use axum::extract::Query;
 use http::Uri;
 use serde::Deserialize;
@@ -73,13 +73,13 @@ pub(super) fn sha256(uri: &Uri) -> Result<Option<String>, Refusal> {
 }
 
 /// What was found, if it is what was asked for.
-pub(super) fn version<F: Facts>(found: Found<F>, what: &str, name: &str) -> Result<Arc<Stored<F>>, Refusal> {
+pub(super) fn version<F: Facts>(found: FindResult<F>, what: &str, name: &str) -> Result<Arc<StoredVersion<F>>, Refusal> {
     match found {
-        Found::Version(stored) => Ok(stored),
-        Found::Other(_) => Err(Refusal::not_found(format!(
+        FindResult::Version(stored) => Ok(stored),
+        FindResult::OtherVersion(_) => Err(Refusal::not_found(format!(
             "unknown version of the {what} {name:?}"
         ))),
-        Found::Nothing => Err(Refusal::not_found(format!("unknown {what} {name:?}"))),
+        FindResult::Missing => Err(Refusal::not_found(format!("unknown {what} {name:?}"))),
     }
 }
 

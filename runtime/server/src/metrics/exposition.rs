@@ -2,7 +2,7 @@
 
 use super::counters::Metrics;
 use super::figures::{counters, device_gauges, gauges};
-use super::memory::MemoryNow;
+use super::memory::MemorySnapshot;
 use super::process::Process;
 use frostline_engine::LaneStats;
 use prometheus_client::collector::Collector;
@@ -17,11 +17,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// What is so now, and counted elsewhere.
-pub(crate) struct Present {
+pub(crate) struct HostSnapshot {
     pub(crate) queued: usize,
     pub(crate) running: usize,
     pub(crate) lanes: LaneStats,
-    pub(crate) memory: MemoryNow,
+    pub(crate) memory: MemorySnapshot,
     pub(crate) decode_threads: usize,
     /// Since the state that hosts share was last read to its end.
     pub(crate) state_age: Duration,
@@ -47,21 +47,21 @@ pub(crate) struct Exposition {
 }
 
 impl Exposition {
-    /// Shows `metrics` and what `present` says.
+    /// Shows `metrics` and what `snapshot` says.
     pub(crate) fn new(
         metrics: &Metrics,
         build: Build,
-        present: impl Fn() -> Present + Send + Sync + 'static,
+        snapshot: impl Fn() -> HostSnapshot + Send + Sync + 'static,
     ) -> Self {
         let mut process = Registry::default();
         process.register_collector(Box::new(Process));
         let [mut host, mut tenants] = [(); 2].map(|()| Registry::with_prefix("frostline"));
         host.register("build", "Build and device of this host", Info::new(build));
         metrics.register(&mut host);
-        let present = Arc::new(present);
-        host.register_collector(Box::new(Now(Arc::clone(&present))));
+        let snapshot = Arc::new(snapshot);
+        host.register_collector(Box::new(HostCollector(Arc::clone(&snapshot))));
         metrics.tenants.register(&mut tenants);
-        tenants.register_collector(Box::new(OfTenants(present)));
+        tenants.register_collector(Box::new(TenantCollector(snapshot)));
         Self {
             process,
             host,
@@ -90,26 +90,26 @@ fn encoded(registries: &[&Registry]) -> Result<String, fmt::Error> {
 }
 
 /// Asks what is so at every scrape.
-struct Now<F>(Arc<F>);
+struct HostCollector<F>(Arc<F>);
 
 /// The same of what each tenant has.
-struct OfTenants<F>(Arc<F>);
+struct TenantCollector<F>(Arc<F>);
 
-impl<F> fmt::Debug for Now<F> {
+impl<F> fmt::Debug for HostCollector<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Now")
+        f.write_str("HostCollector")
     }
 }
 
-impl<F: Fn() -> Present + Send + Sync + 'static> Collector for Now<F> {
+impl<F: Fn() -> HostSnapshot + Send + Sync + 'static> Collector for HostCollector<F> {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let present = (self.0)();
+        let snapshot = (self.0)();
         let mut show = |name, help, metric: &dyn EncodeMetric| {
             metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)
         };
-        let lanes = &present.lanes;
+        let lanes = &snapshot.lanes;
         let of_device = device_gauges(lanes).into_iter().flatten();
-        for (name, help, value) in gauges(&present).into_iter().chain(of_device) {
+        for (name, help, value) in gauges(&snapshot).into_iter().chain(of_device) {
             show(name, help, &ConstGauge::new(value))?;
         }
         let help = "95th percentile of the relative error of predicted run memory.";
@@ -122,7 +122,7 @@ impl<F: Fn() -> Present + Send + Sync + 'static> Collector for Now<F> {
         show(
             "memory_waiting",
             "Requests waiting for memory.",
-            &ConstGauge::new(present.memory.waiting),
+            &ConstGauge::new(snapshot.memory.waiting),
         )?;
         let busy: f64 = lanes.busy.iter().map(Duration::as_secs_f64).sum();
         let help = "Busy time of all lanes together, current runs included";
@@ -131,14 +131,14 @@ impl<F: Fn() -> Present + Send + Sync + 'static> Collector for Now<F> {
         ConstCounter::new(busy).encode(whole)?;
         let help = "Age of this host's copy of the shared state";
         let whole = encoder.encode_descriptor("state_age", help, seconds, MetricType::Gauge)?;
-        ConstGauge::new(present.state_age.as_secs_f64()).encode(whole)?;
-        if let Some(ends) = present.certificate_ends {
+        ConstGauge::new(snapshot.state_age.as_secs_f64()).encode(whole)?;
+        if let Some(ends) = snapshot.certificate_ends {
             let help = "Expiry of the host's certificate, in Unix time";
             let name = "certificate_expiry_timestamp";
             let whole = encoder.encode_descriptor(name, help, seconds, MetricType::Gauge)?;
             ConstGauge::new(ends).encode(whole)?;
         }
-        let MemoryNow { budget, held, .. } = &present.memory;
+        let MemorySnapshot { budget, held, .. } = &snapshot.memory;
         let help = "Memory that host and lanes may hold";
         let whole =
             encoder.encode_descriptor("memory_budget", help, Some(&Unit::Bytes), MetricType::Gauge)?;
@@ -153,15 +153,15 @@ impl<F: Fn() -> Present + Send + Sync + 'static> Collector for Now<F> {
     }
 }
 
-impl<F> fmt::Debug for OfTenants<F> {
+impl<F> fmt::Debug for TenantCollector<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("OfTenants")
+        f.write_str("TenantCollector")
     }
 }
 
-impl<F: Fn() -> Present + Send + Sync + 'static> Collector for OfTenants<F> {
+impl<F: Fn() -> HostSnapshot + Send + Sync + 'static> Collector for TenantCollector<F> {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let Present { lanes, memory, .. } = (self.0)();
+        let HostSnapshot { lanes, memory, .. } = (self.0)();
         let help = "Lane time used, by recently active tenant";
         let seconds = Some(&Unit::Seconds);
         let mut family = encoder.encode_descriptor("tenant_device", help, seconds, MetricType::Counter)?;
@@ -213,8 +213,8 @@ mod tests {
     use crate::metrics::{Outcome, Queue, SplitKind};
     use frostline_sandbox::Usage;
 
-    fn present() -> Present {
-        Present {
+    fn snapshot() -> HostSnapshot {
+        HostSnapshot {
             queued: 2,
             running: 1,
             lanes: LaneStats {
@@ -228,7 +228,7 @@ mod tests {
                 busy: vec![Duration::from_millis(500); 2],
                 ..LaneStats::default()
             },
-            memory: MemoryNow {
+            memory: MemorySnapshot {
                 budget: 100,
                 held: vec![("base", 10), ("grant", 30)],
                 waiting: 1,
@@ -243,17 +243,17 @@ mod tests {
     /// Something of everything.
     fn busy() -> Exposition {
         let metrics = Metrics::default();
-        metrics.answered("acme", SplitKind::Cut, 7, 0);
-        metrics.ended("acme", SplitKind::Input, Outcome::ClientGone);
+        metrics.count_samples("acme", SplitKind::Cut, 7, 0);
+        metrics.count_extraction("acme", SplitKind::Input, Outcome::ClientGone);
         let usage = Usage {
             cpu: Duration::from_millis(1500),
             compiling: Duration::from_millis(250),
             ..Usage::default()
         };
-        metrics.used("acme", &usage);
-        metrics.tenants.busy("acme");
+        metrics.count_usage("acme", &usage);
+        metrics.tenants.count_busy("acme");
         metrics.busy_answers.inc();
-        metrics.read(Duration::from_millis(10), 2000);
+        metrics.count_read(Duration::from_millis(10), 2000);
         metrics.on_decoded()(Duration::from_millis(3));
         metrics.queue_waits.observe(Queue::Lane, Duration::from_secs(3));
         let build = Build {
@@ -261,7 +261,7 @@ mod tests {
             device: "cpu".to_owned(),
             library: "onnxruntime 1".to_owned(),
         };
-        Exposition::new(&metrics, build, present)
+        Exposition::new(&metrics, build, snapshot)
     }
 
     #[test]

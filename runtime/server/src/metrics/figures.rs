@@ -1,13 +1,13 @@
 //! Plain numbers of what is so now.
 
-use super::exposition::Present;
+use super::exposition::HostSnapshot;
 use frostline_engine::LaneStats;
 
 /// A name, what it is, and how much.
-pub(super) type Shown = (&'static str, &'static str, u64);
+pub(super) type Figure = (&'static str, &'static str, u64);
 
 /// Only of lanes whose device has memory of its own.
-pub(super) fn device_gauges(lanes: &LaneStats) -> Option<[Shown; 2]> {
+pub(super) fn device_gauges(lanes: &LaneStats) -> Option<[Figure; 2]> {
     Some([
         (
             "device_memory_budget_bytes",
@@ -22,24 +22,24 @@ pub(super) fn device_gauges(lanes: &LaneStats) -> Option<[Shown; 2]> {
     ])
 }
 
-pub(super) fn gauges(present: &Present) -> [Shown; 7] {
-    let lanes = &present.lanes;
+pub(super) fn gauges(snapshot: &HostSnapshot) -> [Figure; 7] {
+    let lanes = &snapshot.lanes;
     [
         (
             "extractions_queued",
             "Extractions waiting.",
-            present.queued as u64,
+            snapshot.queued as u64,
         ),
         (
             "extractions_running",
             "Extractions running.",
-            present.running as u64,
+            snapshot.running as u64,
         ),
-        ("lanes", "Engine lanes.", present.lanes.busy.len() as u64),
+        ("lanes", "Engine lanes.", snapshot.lanes.busy.len() as u64),
         (
             "decode_threads",
             "Threads that decode images.",
-            present.decode_threads as u64,
+            snapshot.decode_threads as u64,
         ),
         ("lane_queue", "Batches waiting for a lane.", lanes.queued as u64),
         (
@@ -55,7 +55,7 @@ pub(super) fn gauges(present: &Present) -> [Shown; 7] {
     ]
 }
 
-pub(super) fn counters(lanes: &LaneStats) -> [Shown; 10] {
+pub(super) fn counters(lanes: &LaneStats) -> [Figure; 10] {
     [
         (
             "lane_samples",

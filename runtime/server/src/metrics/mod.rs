@@ -11,8 +11,8 @@ mod queues;
 mod tally;
 
 pub(crate) use counters::Metrics;
-pub(crate) use exposition::{Build, Exposition, Present};
+pub(crate) use exposition::{Build, Exposition, HostSnapshot};
 pub(crate) use labels::{Outcome, RequestLabels, SplitKind};
-pub(crate) use memory::MemoryNow;
+pub(crate) use memory::MemorySnapshot;
 pub(crate) use process::resident_bytes;
 pub(crate) use queues::Queue;

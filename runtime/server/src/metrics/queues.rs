@@ -33,19 +33,19 @@ impl Default for QueueWaits {
     fn default() -> Self {
         let family = Family::new_with_constructor(histogram as fn() -> Histogram);
         let waits = Self(family);
-        Queue::iter().for_each(|queue| drop(waits.of(queue)));
+        Queue::iter().for_each(|queue| drop(waits.histogram(queue)));
         waits
     }
 }
 
 impl QueueWaits {
-    fn of(&self, queue: Queue) -> Histogram {
+    fn histogram(&self, queue: Queue) -> Histogram {
         let labels = Labels { queue: queue.into() };
         self.0.get_or_create(&labels).clone()
     }
 
     pub(crate) fn observe(&self, queue: Queue, waited: Duration) {
-        self.of(queue).observe(waited.as_secs_f64());
+        self.histogram(queue).observe(waited.as_secs_f64());
     }
 
     pub(super) fn register(&self, registry: &mut Registry) {

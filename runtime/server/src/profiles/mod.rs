@@ -6,7 +6,7 @@ mod task;
 
 use crate::caller::Caller;
 use crate::refusal::Refusal;
-use crate::state::Found;
+use crate::state::FindResult;
 use crate::tenants::Tenant;
 use frostline_wire::{Profile, ProfileRequest};
 use std::time::Duration;
@@ -19,7 +19,7 @@ const MEASURING: Duration = Duration::from_secs(120);
 
 /// The newest profile of the newest model of that name.
 pub(crate) async fn newest(caller: &Caller, name: &str) -> Result<Profile, Refusal> {
-    let (Found::Version(model), _) = caller.find_model(name, None) else {
+    let (FindResult::Version(model), _) = caller.find_model(name, None) else {
         return Err(Refusal::not_found(format!("unknown model {name:?}")));
     };
     let folder = caller.machine().profiles.clone();
@@ -41,7 +41,7 @@ pub(crate) async fn profile(caller: &Caller, request: ProfileRequest) -> Result<
         return Ok(stored);
     }
     let Tenant { name, allowed, .. } = caller.tenant();
-    let turn = caller.scheduling().measure(name, allowed.permits(), wait).await?;
+    let turn = caller.scheduling().measurement_turn(name, allowed.permits(), wait).await?;
     // Whoever was before us may have asked the same.
     if let Some(stored) = task.stored(caller).await? {
         return Ok(stored);

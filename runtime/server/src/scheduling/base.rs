@@ -17,14 +17,14 @@ const CACHE_FRACTION: u64 = 4;
 const EVICTION_INTERVAL: Duration = Duration::from_secs(10);
 
 /// See the module.
-pub(crate) struct Base {
+pub(crate) struct BaseMemory {
     memory: Memory,
     /// The base before the first reservation.
     idle: u64,
     base: u64,
 }
 
-impl Base {
+impl BaseMemory {
     /// Measures the base before anything is reserved.
     pub(crate) fn new(memory: Memory) -> Self {
         let idle = anonymous_bytes().unwrap_or(0);
@@ -95,12 +95,12 @@ mod tests {
             bytes: 6400,
             ..Budget::default()
         });
-        let mut base = Base {
+        let mut base = BaseMemory {
             memory: memory.clone(),
             idle: 500,
             base: 500,
         };
-        let updated = |base: &mut Base, measured| {
+        let updated = |base: &mut BaseMemory, measured| {
             base.update(measured);
             memory.read(frostline_batching::Ledger::base)
         };

@@ -96,24 +96,24 @@ pub enum StateError {
         name: String,
     },
     /// The tenant's storage quota is exceeded.
-    #[error("storage quota of {tenant} exceeded: {wanted} of {limit} bytes")]
+    #[error("storage quota of {tenant} exceeded: {requested} of {limit} bytes")]
     Full {
         /// The tenant.
         tenant: String,
         /// Bytes requested.
-        wanted: u64,
+        requested: u64,
         /// The limit.
         limit: u64,
     },
     /// The tenant's limit of model metadata is exceeded.
     #[error(
-        "metadata limit exceeded: names and shapes of {tenant}'s cuts would take {wanted} of {limit} bytes; delete a model first"
+        "metadata limit exceeded: names and shapes of {tenant}'s cuts would take {requested} of {limit} bytes; delete a model first"
     )]
     Facts {
         /// Whose they are.
         tenant: String,
         /// Bytes requested.
-        wanted: u64,
+        requested: u64,
         /// The limit.
         limit: u64,
     },
@@ -161,12 +161,12 @@ impl From<StateError> for Refusal {
             StateError::TooMany { .. } | StateError::Facts { .. } => Self::request(error.to_string()),
             StateError::Full {
                 tenant,
-                wanted,
+                requested,
                 limit,
             } => Self::Quota {
                 tenant,
                 key: QuotaKey::StoredBytes,
-                wanted,
+                requested,
                 limit,
             },
             StateError::Gone { .. } => Self::not_found(error.to_string()),

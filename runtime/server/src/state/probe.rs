@@ -4,7 +4,7 @@
 //! one is told that it was first; `docs/state.md` and the stores' page say which stores promise that.
 
 use super::error::StateError;
-use crate::unique::unique;
+use crate::unique::unique_id;
 use bytes::Bytes;
 use frostline_objects::{ObjectError, Store};
 
@@ -13,7 +13,7 @@ use frostline_objects::{ObjectError, Store};
 /// # Errors
 /// [`StateError::Replaces`], [`StateError::CreatesNothing`], and the store's failures.
 pub(crate) async fn probe(store: &Store) -> Result<(), StateError> {
-    let key = format!("probes/{}", unique()?);
+    let key = format!("probes/{}", unique_id()?);
     let probed = create_twice(store, &key).await;
     if let Err(error) = store.delete(&key).await
         && !error.is_not_found()

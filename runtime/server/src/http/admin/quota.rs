@@ -1,7 +1,7 @@
 //! What tenants may use.
 
 use super::identity::Admin;
-use super::tenants::{change_record, unknown};
+use super::tenants::{change_record, unknown_tenant};
 use crate::http::receive::json;
 use crate::refusal::Refusal;
 use crate::service::Service;
@@ -15,7 +15,7 @@ pub(super) async fn show(
     State(service): State<Arc<Service>>,
     Path(name): Path<String>,
 ) -> Result<Json<Vec<QuotaInfo>>, Refusal> {
-    let allowed = service.tenants.allowed(&name).ok_or_else(|| unknown(&name))?;
+    let allowed = service.tenants.allowed(&name).ok_or_else(|| unknown_tenant(&name))?;
     Ok(Json(allowed.info()))
 }
 
@@ -50,6 +50,6 @@ pub(super) async fn change(
         .iter()
         .map(|(key, value)| format!("{key}={}", word(*value)))
         .collect();
-    admin.note(&service, "quota set", &name, words.join(" "));
+    admin.audit(&service, "quota set", &name, words.join(" "));
     show(State(service), Path(name)).await
 }

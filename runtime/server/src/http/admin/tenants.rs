@@ -6,7 +6,7 @@ use crate::http::receive::json;
 use crate::http::references::checked_name;
 use crate::refusal::Refusal;
 use crate::service::Service;
-use crate::tenants::{CONFIGURED, Fresh, MOST_TOKENS, TenantRecord};
+use crate::tenants::{CONFIGURED, IssuedToken, MOST_TOKENS, TenantRecord};
 use axum::Json;
 use axum::extract::{Path, Request, State};
 use frostline_profile::now;
@@ -23,7 +23,7 @@ pub(super) async fn show(
     State(service): State<Arc<Service>>,
     Path(name): Path<String>,
 ) -> Result<Json<TenantInfo>, Refusal> {
-    let record = service.tenants.records.get(&name).ok_or_else(|| unknown(&name))?;
+    let record = service.tenants.records.get(&name).ok_or_else(|| unknown_tenant(&name))?;
     Ok(Json(info(&name, &record)))
 }
 
@@ -39,15 +39,15 @@ pub(super) async fn add(
             "{CONFIGURED} is the tenant of the host's configuration; use another name"
         )));
     }
-    let data = readable(&new.data)?;
-    let fresh = fresh(&new.name, new.token_seconds)?;
+    let data = checked_roots(&new.data)?;
+    let issued = issue_token(&new.name, new.token_seconds)?;
     let record = service.tenants.records.update(&new.name, |now| match now {
         Some(_) => Err(Refusal::request(format!("tenant {:?} already exists", new.name))),
-        None => Ok(Some(TenantRecord::new(data.clone(), fresh.kept.clone()))),
+        None => Ok(Some(TenantRecord::new(data.clone(), issued.stored.clone()))),
     });
-    let record = record.await?.ok_or_else(|| unknown(&new.name))?;
-    admin.note(&service, "tenant added", &new.name, new.data.join(" "));
-    Ok((StatusCode::CREATED, Json(given(&new.name, &record, fresh))))
+    let record = record.await?.ok_or_else(|| unknown_tenant(&new.name))?;
+    admin.audit(&service, "tenant added", &new.name, new.data.join(" "));
+    Ok((StatusCode::CREATED, Json(with_token(&new.name, &record, issued))))
 }
 
 pub(super) async fn change(
@@ -57,7 +57,7 @@ pub(super) async fn change(
     request: Request,
 ) -> Result<Json<TenantInfo>, Refusal> {
     let (change, _memory) = json::<TenantChange>(request, &service, None).await?;
-    let data = change.data.as_deref().map(readable).transpose()?;
+    let data = change.data.as_deref().map(checked_roots).transpose()?;
     let record = change_record(&service, &name, |record| {
         record.data = data.clone().unwrap_or_else(|| std::mem::take(&mut record.data));
         record.disabled = change.disabled.unwrap_or(record.disabled);
@@ -65,7 +65,7 @@ pub(super) async fn change(
     });
     let record = record.await?;
     let detail = format!("disabled: {}, data: {}", record.disabled, record.data.join(" "));
-    admin.note(&service, "tenant changed", &name, detail);
+    admin.audit(&service, "tenant changed", &name, detail);
     Ok(Json(info(&name, &record)))
 }
 
@@ -76,12 +76,12 @@ pub(super) async fn rotate(
     request: Request,
 ) -> Result<(StatusCode, Json<GivenToken>), Refusal> {
     let (new, _memory) = json::<NewToken>(request, &service, None).await?;
-    let fresh = fresh(&name, new.token_seconds)?;
+    let issued = issue_token(&name, new.token_seconds)?;
     let until = new.others_seconds.map(|seconds| now().saturating_add(seconds));
     let record = change_record(&service, &name, |record| {
         // Done once, however often it is tried.
-        if record.tokens.iter().all(|token| token.id != fresh.kept.id) {
-            record.rotate(fresh.kept.clone(), until, now());
+        if record.tokens.iter().all(|token| token.id != issued.stored.id) {
+            record.rotate(issued.stored.clone(), until, now());
         }
         if record.tokens.len() > MOST_TOKENS {
             return Err(Refusal::request(format!(
@@ -91,8 +91,8 @@ pub(super) async fn rotate(
         Ok(())
     });
     let record = record.await?;
-    admin.note(&service, "token made", &name, fresh.kept.id.clone());
-    Ok((StatusCode::CREATED, Json(given(&name, &record, fresh))))
+    admin.audit(&service, "token made", &name, issued.stored.id.clone());
+    Ok((StatusCode::CREATED, Json(with_token(&name, &record, issued))))
 }
 
 pub(super) async fn revoke(
@@ -109,7 +109,7 @@ pub(super) async fn revoke(
         Ok(())
     })
     .await?;
-    admin.note(&service, "token revoked", &name, id);
+    admin.audit(&service, "token revoked", &name, id);
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -124,18 +124,18 @@ pub(super) async fn remove(
         Ok(())
     })
     .await?;
-    let (guests, models) = (service.library.guests.of(&name), service.library.models.of(&name));
+    let (guests, models) = (service.library.guests.owned_by(&name), service.library.models.owned_by(&name));
     for (guest, _) in guests.list() {
         guests.delete(&guest).await?;
     }
     for (model, _) in models.list() {
         models.delete(&model).await?;
     }
-    service.library.partials.forget(&name).await;
+    service.library.partials.remove_tenant(&name).await;
     service.operations.lines.forget(&name);
     let gone = |_: Option<&TenantRecord>| Ok::<_, Refusal>(None);
     service.tenants.records.update(&name, gone).await?;
-    admin.note(&service, "tenant removed", &name, "");
+    admin.audit(&service, "tenant removed", &name, "");
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -146,36 +146,36 @@ pub(super) async fn change_record(
     mut change: impl FnMut(&mut TenantRecord) -> Result<(), Refusal>,
 ) -> Result<Arc<TenantRecord>, Refusal> {
     let change = |now: Option<&TenantRecord>| {
-        let mut record = now.cloned().ok_or_else(|| unknown(name))?;
+        let mut record = now.cloned().ok_or_else(|| unknown_tenant(name))?;
         change(&mut record)?;
         Ok::<_, Refusal>(Some(record))
     };
     let record = service.tenants.records.update(name, change).await?;
-    record.ok_or_else(|| unknown(name))
+    record.ok_or_else(|| unknown_tenant(name))
 }
 
 /// Roots as they are kept, if they can be read from.
-fn readable(roots: &[String]) -> Result<Vec<String>, Refusal> {
+fn checked_roots(roots: &[String]) -> Result<Vec<String>, Refusal> {
     DataRoots::new(roots).map_err(|error| Refusal::request(error.to_string()))?;
     Ok(roots.to_vec())
 }
 
-fn fresh(tenant: &str, seconds: Option<u64>) -> Result<Fresh, Refusal> {
+fn issue_token(tenant: &str, seconds: Option<u64>) -> Result<IssuedToken, Refusal> {
     let now = now();
     let expires_at = seconds.map(|seconds| now.saturating_add(seconds));
-    Fresh::make(tenant, now, expires_at)
+    IssuedToken::issue(tenant, now, expires_at)
         .map_err(|error| Refusal::host(format!("cannot generate a token: {error}")))
 }
 
-fn given(name: &str, record: &TenantRecord, fresh: Fresh) -> GivenToken {
+fn with_token(name: &str, record: &TenantRecord, issued: IssuedToken) -> GivenToken {
     GivenToken {
         tenant: info(name, record),
-        token: fresh.text,
+        token: issued.text,
     }
 }
 
 fn info(name: &str, record: &TenantRecord) -> TenantInfo {
-    let token = |token: &crate::tenants::KeptToken| TokenInfo {
+    let token = |token: &crate::tenants::StoredToken| TokenInfo {
         id: token.id.clone(),
         created_at: token.created_at,
         expires_at: token.expires_at,
@@ -189,7 +189,7 @@ fn info(name: &str, record: &TenantRecord) -> TenantInfo {
     }
 }
 
-pub(super) fn unknown(name: &str) -> Refusal {
+pub(super) fn unknown_tenant(name: &str) -> Refusal {
     Refusal::not_found(format!(
         "unknown tenant {name:?}; list tenants with frostline admin tenant list"
     ))
