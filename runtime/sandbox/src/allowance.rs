@@ -1,17 +1,17 @@
 use crate::breach::{Breach, Resource};
 use crate::config::Limits;
-use crate::lender::{Lender, Loan};
+use crate::memory::{MemoryReservation, MemorySource};
 use crate::usage::Usage;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What one extraction, or another request of a tenant, has used of its [`Limits`]; shared by its calls, which run at once.
+/// Tracks what one extraction, or another request of a tenant, uses of its [`Limits`]. Its concurrent calls share it.
 #[derive(Debug)]
 pub struct Allowance {
     limits: Limits,
-    ended: Ended,
-    lender: Option<Borrowed>,
+    on_end: OnEnd,
+    memory_source: Option<Source>,
     tensor_bytes: Arc<Counter>,
     object_reads: Counter,
     object_bytes: Counter,
@@ -23,26 +23,26 @@ pub struct Allowance {
     memory_peak: AtomicU64,
 }
 
-/// Whom to tell.
-struct Ended(Option<Box<dyn FnOnce(Usage) + Send + Sync>>);
+/// Called with the usage when the allowance is dropped.
+struct OnEnd(Option<Box<dyn FnOnce(Usage) + Send + Sync>>);
 
-impl std::fmt::Debug for Ended {
+impl std::fmt::Debug for OnEnd {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Ended").field(&self.0.is_some()).finish()
+        f.debug_tuple("OnEnd").field(&self.0.is_some()).finish()
     }
 }
 
-/// Where the memory comes from.
+/// Wrapped for `Debug`.
 #[derive(Clone)]
-struct Borrowed(Arc<dyn Lender>);
+struct Source(Arc<dyn MemorySource>);
 
-impl std::fmt::Debug for Borrowed {
+impl std::fmt::Debug for Source {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Borrowed")
+        f.write_str("Source")
     }
 }
 
-/// A sum that never passes its limit.
+/// A sum that never exceeds its limit.
 #[derive(Debug)]
 struct Counter {
     resource: Resource,
@@ -51,40 +51,40 @@ struct Counter {
     peak: AtomicU64,
 }
 
-/// Tensor bytes taken from an allowance, given back on drop.
+/// Tensor bytes charged to an allowance, released on drop.
 #[derive(Debug)]
 pub(crate) struct Charge {
     counter: Arc<Counter>,
     bytes: u64,
-    loan: Loan,
+    reservation: MemoryReservation,
 }
 
 impl Allowance {
-    /// An untouched allowance: make one for each extraction and pass it to all of its calls.
+    /// A fresh allowance: make one for each extraction and pass it to all of its calls.
     pub fn new(limits: Limits) -> Arc<Self> {
-        Self::with(limits, Ended(None), None)
+        Self::build(limits, OnEnd(None), None)
     }
 
-    /// One that tells `ended` what was used once the last call is over, also of those whose end nobody waited for.
-    pub fn reporting(limits: Limits, ended: impl FnOnce(Usage) + Send + Sync + 'static) -> Arc<Self> {
-        Self::with(limits, Ended(Some(Box::new(ended))), None)
+    /// Like [`Self::new`], and calls `on_end` with the usage once the last call has ended, including abandoned calls.
+    pub fn reporting(limits: Limits, on_end: impl FnOnce(Usage) + Send + Sync + 'static) -> Arc<Self> {
+        Self::build(limits, OnEnd(Some(Box::new(on_end))), None)
     }
 
-    /// The same, whose tensors and guests' memory `lender` lends.
-    pub fn borrowing(
+    /// Like [`Self::reporting`], with memory for tensors and guests reserved from `memory_source`.
+    pub fn with_memory(
         limits: Limits,
-        lender: Arc<dyn Lender>,
-        ended: impl FnOnce(Usage) + Send + Sync + 'static,
+        memory_source: Arc<dyn MemorySource>,
+        on_end: impl FnOnce(Usage) + Send + Sync + 'static,
     ) -> Arc<Self> {
-        Self::with(limits, Ended(Some(Box::new(ended))), Some(Borrowed(lender)))
+        Self::build(limits, OnEnd(Some(Box::new(on_end))), Some(Source(memory_source)))
     }
 
-    fn with(limits: Limits, ended: Ended, lender: Option<Borrowed>) -> Arc<Self> {
+    fn build(limits: Limits, on_end: OnEnd, memory_source: Option<Source>) -> Arc<Self> {
         let tensors = limits.tensor_bytes as u64;
         Arc::new(Self {
             limits,
-            ended,
-            lender,
+            on_end,
+            memory_source,
             tensor_bytes: Arc::new(Counter::new(Resource::TensorBytes, tensors)),
             object_reads: Counter::new(Resource::ObjectReads, limits.object_reads),
             object_bytes: Counter::new(Resource::ObjectBytes, limits.object_bytes),
@@ -107,7 +107,7 @@ impl Allowance {
         self.tensor_bytes.used.load(Ordering::Relaxed)
     }
 
-    /// What has been used so far, over all its calls; those that still run count with what they have used.
+    /// Usage so far over all calls, running ones included.
     pub fn usage(&self) -> Usage {
         Usage {
             calls: self.calls.load(Ordering::Relaxed),
@@ -122,17 +122,17 @@ impl Allowance {
         }
     }
 
-    /// A call of the guest begins.
+    /// Counts a call of the guest.
     pub(crate) fn count_call(&self) {
         self.calls.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Guest code has run for `cpu`.
+    /// Counts CPU time of guest code.
     pub(crate) fn count_cpu(&self, cpu: Duration) {
         add(&self.cpu_nanos, cpu);
     }
 
-    /// The compiler has worked for `time`.
+    /// Counts time of the compiler.
     pub(crate) fn count_compiling(&self, time: Duration) {
         add(&self.compile_nanos, time);
     }
@@ -141,58 +141,58 @@ impl Allowance {
         Duration::from_nanos(self.cpu_nanos.load(Ordering::Relaxed))
     }
 
-    /// An instance's linear memory is this large now.
-    pub(crate) fn note_memory(&self, bytes: usize) {
+    /// Records the size of an instance's linear memory.
+    pub(crate) fn record_memory(&self, bytes: usize) {
         let bytes = bytes as u64;
         self.memory_peak.fetch_max(bytes, Ordering::Relaxed);
     }
 
     pub(crate) fn count_output(&self, bytes: usize) -> Result<(), Breach> {
-        self.output_bytes.take(bytes as u64)
+        self.output_bytes.acquire(bytes as u64)
     }
 
     pub(crate) fn charge_tensor(&self, bytes: usize) -> Result<Charge, Breach> {
         let bytes = bytes as u64;
-        self.tensor_bytes.take(bytes)?;
+        self.tensor_bytes.acquire(bytes)?;
         let mut charge = Charge {
             counter: Arc::clone(&self.tensor_bytes),
             bytes,
-            loan: self.loan(),
+            reservation: self.reservation(),
         };
-        charge.loan.resize(bytes).map_err(Breach::Lacked)?;
+        charge.reservation.resize(bytes).map_err(Breach::NoMemory)?;
         Ok(charge)
     }
 
-    /// Nothing yet, of whoever lends memory.
-    pub(crate) fn loan(&self) -> Loan {
-        Loan::of(self.lender.as_ref().map(|lender| Arc::clone(&lender.0)))
+    /// An empty reservation from the memory source.
+    pub(crate) fn reservation(&self) -> MemoryReservation {
+        MemoryReservation::empty(self.memory_source.as_ref().map(|source| Arc::clone(&source.0)))
     }
 
     pub(crate) fn count_reads(&self, reads: usize) -> Result<(), Breach> {
-        self.object_reads.take(reads as u64)
+        self.object_reads.acquire(reads as u64)
     }
 
     pub(crate) fn count_object_bytes(&self, bytes: usize) -> Result<(), Breach> {
-        self.object_bytes.take(bytes as u64)
+        self.object_bytes.acquire(bytes as u64)
     }
 
     /// Object bytes that may still be read.
-    pub(crate) fn object_bytes_left(&self) -> u64 {
+    pub(crate) fn object_bytes_remaining(&self) -> u64 {
         self.object_bytes
             .limit
             .saturating_sub(self.object_bytes.used.load(Ordering::Relaxed))
     }
 
-    /// Whether a log line of `bytes` still fits.
-    pub(crate) fn admits_log(&self, bytes: usize) -> bool {
-        self.log_bytes.take(bytes as u64).is_ok()
+    /// Counts a log line of `bytes`; `false` where it exceeds the limit.
+    pub(crate) fn count_log(&self, bytes: usize) -> bool {
+        self.log_bytes.acquire(bytes as u64).is_ok()
     }
 }
 
 impl Drop for Allowance {
     fn drop(&mut self) {
-        if let Some(ended) = self.ended.0.take() {
-            ended(self.usage());
+        if let Some(on_end) = self.on_end.0.take() {
+            on_end(self.usage());
         }
     }
 }
@@ -203,19 +203,19 @@ fn add(nanos: &AtomicU64, time: Duration) {
 }
 
 impl Charge {
-    /// Gives back what goes beyond `bytes`.
+    /// Releases what exceeds `bytes`.
     pub(crate) fn shrink_to(&mut self, bytes: usize) {
         let bytes = (bytes as u64).min(self.bytes);
-        self.counter.give_back(self.bytes - bytes);
+        self.counter.release(self.bytes - bytes);
         self.bytes = bytes;
-        // Less is never refused.
-        self.loan.resize(bytes).ok();
+        // Shrinking cannot fail.
+        self.reservation.resize(bytes).ok();
     }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        self.counter.give_back(self.bytes);
+        self.counter.release(self.bytes);
     }
 }
 
@@ -229,7 +229,7 @@ impl Counter {
         }
     }
 
-    fn take(&self, amount: u64) -> Result<(), Breach> {
+    fn acquire(&self, amount: u64) -> Result<(), Breach> {
         let add = |used: u64| used.checked_add(amount).filter(|&sum| sum <= self.limit);
         match self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add) {
             Ok(used) => {
@@ -245,7 +245,7 @@ impl Counter {
         }
     }
 
-    fn give_back(&self, amount: u64) {
+    fn release(&self, amount: u64) {
         self.used.fetch_sub(amount, Ordering::Relaxed);
     }
 }
@@ -279,15 +279,15 @@ mod tests {
 
     #[test]
     fn what_was_used_is_told_when_the_last_call_is_over() {
-        let (tell, told) = std::sync::mpsc::channel();
-        let allowance = Allowance::reporting(Limits::default(), move |usage| tell.send(usage).unwrap());
+        let (sender, reported) = std::sync::mpsc::channel();
+        let allowance = Allowance::reporting(Limits::default(), move |usage| sender.send(usage).unwrap());
         let call = Arc::clone(&allowance);
         drop(allowance);
-        assert!(told.try_recv().is_err());
+        assert!(reported.try_recv().is_err());
         call.count_cpu(Duration::from_secs(2));
         call.count_compiling(Duration::from_secs(3));
         drop(call);
-        let usage = told.try_recv().unwrap();
+        let usage = reported.try_recv().unwrap();
         assert_eq!((usage.cpu.as_secs(), usage.compiling.as_secs()), (2, 3));
     }
 

@@ -1,4 +1,4 @@
-//! Checks of what a guest answers, before anything else of the host sees it.
+//! Validates what a guest returns before the host uses it.
 
 use crate::bindings;
 use crate::call::{Call, Extracted, ModelView};
@@ -39,7 +39,7 @@ pub(crate) fn description(
         version: one_line(&answer.version, NAME),
         pixels,
         cuts,
-        // Its imports say.
+        // Set from its imports.
         augments: false,
     })
 }
@@ -58,7 +58,7 @@ fn served_cut(cut: bindings::ServedCut) -> Result<ServedCut, SandboxError> {
 fn own_shape(cut: &str, dims: &[u32]) -> Result<Vec<usize>, SandboxError> {
     let wrong = || {
         SandboxError::bad_answer(format!(
-            "activations of shape {dims:?} at {:?}",
+            "invalid activation shape {dims:?} at {:?}",
             one_line(cut, NAME)
         ))
     };
@@ -83,21 +83,18 @@ fn check_cuts(cuts: &[ServedCut], model: &ModelView) -> Result<(), SandboxError>
     for cut in cuts {
         if model.cut(&cut.name).is_none() {
             return Err(SandboxError::bad_answer(format!(
-                "it serves {:?}, which is no cut of the model",
+                "{:?} is not a cut of the model",
                 one_line(&cut.name, MESSAGE)
             )));
         }
         if !seen.insert(&cut.name) {
-            return Err(SandboxError::bad_answer(format!(
-                "it names the cut {:?} twice",
-                cut.name
-            )));
+            return Err(SandboxError::bad_answer(format!("duplicate cut {:?}", cut.name)));
         }
     }
     Ok(())
 }
 
-/// What the guest itself says went wrong.
+/// The error that the guest returned.
 pub(crate) fn failure(failure: bindings::Failure) -> SandboxError {
     SandboxError::Failed(OpError::new(
         code_from_guest(failure.code),
@@ -105,24 +102,24 @@ pub(crate) fn failure(failure: bindings::Failure) -> SandboxError {
     ))
 }
 
-/// Activations where every one of `asked` samples has a row or a failure, of the shape the call promises.
+/// Activations where every one of `sample_count` samples has a row or a failure, of the shape the call promises.
 pub(crate) fn extracted(
     activations: Tensor,
     failed: Vec<bindings::FailedSample>,
-    asked: usize,
+    sample_count: usize,
     call: &Call,
 ) -> Result<Extracted, SandboxError> {
-    let failed = failures(failed, asked)?;
+    let failed = failures(failed, sample_count)?;
     let rows = activations.rows().unwrap_or(0);
-    if rows + failed.len() != asked {
+    if rows + failed.len() != sample_count {
         return Err(SandboxError::bad_answer(format!(
-            "{rows} rows and {} failed samples for {asked} samples",
+            "{rows} rows and {} failed samples for {sample_count} samples",
             failed.len()
         )));
     }
     if activations.dtype() != DType::F32 || activations.shape() != &call.row.batched(rows) {
         return Err(SandboxError::bad_answer(format!(
-            "activations are {}, the split {:?} has f32{} per sample",
+            "the activations are {}, expected f32{2} per sample at the split {1:?}",
             activations.describe(),
             call.split,
             call.row
@@ -131,14 +128,17 @@ pub(crate) fn extracted(
     Ok(Extracted { activations, failed })
 }
 
-fn failures(failed: Vec<bindings::FailedSample>, asked: usize) -> Result<Vec<SampleFailure>, SandboxError> {
+fn failures(
+    failed: Vec<bindings::FailedSample>,
+    sample_count: usize,
+) -> Result<Vec<SampleFailure>, SandboxError> {
     let mut failures = Vec::new();
     let mut next = 0;
     for sample in failed {
         let index = usize::try_from(sample.index).unwrap_or(usize::MAX);
-        if index >= asked || index < next {
+        if index >= sample_count || index < next {
             return Err(SandboxError::bad_answer(format!(
-                "it calls sample {index} of {asked} failed; failed samples come by ascending index, each once"
+                "failed sample {index} of {sample_count}: indices must be ascending and below the number of samples"
             )));
         }
         next = index + 1;

@@ -1,4 +1,4 @@
-//! The one place with `unsafe`: machine code becomes a component.
+//! The only `unsafe` code: machine code becomes a component.
 //!
 //! Contract: [`Component::deserialize`] runs whatever its bytes say, so they must be what the engine of this very host
 //! serialized. [`Compiled`] stands for that. It is made in three ways: by the engine of this process; by a child process
@@ -15,12 +15,12 @@ pub(crate) struct Compiled(Vec<u8>);
 
 impl Compiled {
     /// Compiles a component.
-    pub(crate) fn by(engine: &Engine, component: &[u8]) -> wasmtime::Result<Self> {
+    pub(crate) fn compile(engine: &Engine, component: &[u8]) -> wasmtime::Result<Self> {
         engine.precompile_component(component).map(Self)
     }
 
-    /// What a child process of this host answered, which runs [`Self::by`].
-    pub(crate) fn by_child(code: Vec<u8>) -> Self {
+    /// The answer of a child process of this host, which runs [`Self::compile`].
+    pub(crate) fn from_child(code: Vec<u8>) -> Self {
         Self(code)
     }
 

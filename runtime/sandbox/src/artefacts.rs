@@ -1,7 +1,7 @@
-//! Compiled guests on disk, so that a host that starts again does not compile again.
+//! A cache of compiled guests on disk, so that a restarted host does not recompile.
 //!
 //! A file is named by the SHA-256 of the guest's bytes and of the tenant's name, and by the engine that compiled them, and is loaded only
-//! when its keyed hash is right. A tenant finds what it had compiled itself: how long an upload takes tells nothing of others' guests. Whatever is wrong with a file, the guest is compiled anew.
+//! when its keyed hash is right. Tenants share no entries, so the duration of an upload reveals nothing about others' guests. A guest with an invalid file is recompiled.
 
 use crate::artefact_load::Compiled;
 use crate::error::SandboxError;
@@ -17,32 +17,32 @@ use wasmtime::component::Component;
 
 pub(crate) struct Artefacts {
     folder: Folder,
-    /// Tells engines of other versions or settings apart.
+    /// Distinguishes engine versions and settings.
     engine: String,
-    most_bytes: u64,
+    max_bytes: u64,
 }
 
 impl Artefacts {
-    /// Opens the directory, or makes it with a fresh key; nobody but this user may read it.
-    pub(crate) fn open(directory: &Path, engine: &Engine, most_bytes: u64) -> Result<Self, SandboxError> {
-        let trouble = |error: io::Error| {
-            let text = format!("cannot keep compiled guests in {}", directory.display());
+    /// Opens the directory, or creates it with a fresh key, readable by this user only.
+    pub(crate) fn open(directory: &Path, engine: &Engine, max_bytes: u64) -> Result<Self, SandboxError> {
+        let failed = |error: io::Error| {
+            let text = format!("cannot cache compiled guests in {}", directory.display());
             SandboxError::host(Cause::explained(text, error))
         };
         Ok(Self {
-            folder: Folder::open(directory).map_err(trouble)?,
+            folder: Folder::open(directory).map_err(failed)?,
             engine: engine_hash(engine),
-            most_bytes,
+            max_bytes,
         })
     }
 
-    /// The compiled guest of this tenant and SHA-256, if it lies here and is what this host put there.
+    /// The compiled guest of this tenant and SHA-256, if it is cached and its hash is valid.
     pub(crate) fn load(&self, engine: &Engine, tenant: &str, sha256: &str) -> Option<Component> {
         let name = self.name(tenant, sha256);
         let path = self.folder.path().join(&name);
         let sealed = fs::read(&path).ok()?;
         let Some(compiled) = Compiled::unseal(sealed, &self.folder, &name) else {
-            tracing::warn!(artefact = %path.display(), "a compiled guest is not what this host wrote; compiling again");
+            tracing::warn!(artefact = %path.display(), "a cached guest is corrupt or from another host; recompiling");
             return None;
         };
         match compiled.load(engine) {
@@ -51,16 +51,16 @@ impl Artefacts {
                 Some(component)
             }
             Err(error) => {
-                tracing::warn!(artefact = %path.display(), %error, "a compiled guest cannot be loaded; compiling again");
+                tracing::warn!(artefact = %path.display(), %error, "cannot load a cached guest; recompiling");
                 None
             }
         }
     }
 
-    /// Keeps a compiled guest; when that fails the next start compiles again.
+    /// Caches a compiled guest. A failure is logged.
     pub(crate) fn store(&self, tenant: &str, sha256: &str, compiled: &Compiled) {
         if let Err(error) = self.try_store(tenant, sha256, compiled) {
-            tracing::warn!(directory = %self.folder.path().display(), %error, "cannot keep a compiled guest");
+            tracing::warn!(directory = %self.folder.path().display(), %error, "cannot cache a compiled guest");
         }
     }
 
@@ -68,25 +68,25 @@ impl Artefacts {
         let name = self.name(tenant, sha256);
         let sealed = compiled
             .seal(&self.folder, &name)
-            .ok_or_else(|| io::Error::other("it cannot be sealed"))?;
+            .ok_or_else(|| io::Error::other("cannot seal it"))?;
         whole_file::write(&self.folder.path().join(name), |file| file.write_all(&sealed))?;
-        self.make_room()
+        self.evict()
     }
 
-    /// Removes the artefacts used longest ago until the rest fits.
-    fn make_room(&self) -> io::Result<()> {
-        let mut kept = Vec::new();
+    /// Removes the least recently used artefacts until the rest fits.
+    fn evict(&self) -> io::Result<()> {
+        let mut cached = Vec::new();
         for entry in fs::read_dir(self.folder.path())? {
             let entry = entry?;
             if entry.file_name().to_string_lossy().ends_with(".cwasm") {
                 let metadata = entry.metadata()?;
-                kept.push((metadata.modified()?, metadata.len(), entry.path()));
+                cached.push((metadata.modified()?, metadata.len(), entry.path()));
             }
         }
-        kept.sort();
-        let mut bytes: u64 = kept.iter().map(|(_, bytes, _)| bytes).sum();
-        for (_, size, path) in kept {
-            if bytes <= self.most_bytes {
+        cached.sort();
+        let mut bytes: u64 = cached.iter().map(|(_, bytes, _)| bytes).sum();
+        for (_, size, path) in cached {
+            if bytes <= self.max_bytes {
                 break;
             }
             fs::remove_file(path)?;
@@ -101,10 +101,10 @@ impl Artefacts {
     }
 }
 
-/// Marks an artefact as used now, for [`Artefacts::make_room`].
+/// Marks an artefact as used now, for [`Artefacts::evict`].
 fn touch(path: &Path) {
     if let Err(error) = frostline_sealed::touch(path) {
-        tracing::debug!(artefact = %path.display(), %error, "cannot mark a compiled guest as used");
+        tracing::debug!(artefact = %path.display(), %error, "cannot update the access time of a cached guest");
     }
 }
 

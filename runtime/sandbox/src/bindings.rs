@@ -14,7 +14,7 @@ wasmtime::component::bindgen!({
     },
     exports: { default: async },
     with: {
-        "wasi:nn/tensor.tensor": crate::state::HeldTensor,
+        "wasi:nn/tensor.tensor": crate::state::GuestTensor,
         "wasi:nn/graph.graph": crate::state::Graph,
         "wasi:nn/inference.graph-execution-context": crate::state::Graph,
         "wasi:nn/errors.error": frostline_tensor::OpError,

@@ -1,19 +1,19 @@
-/// Something of which a guest may have only so much; counted over all its modules and components together.
+/// A bounded part of a guest, counted over all its modules and components together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, strum::Display)]
 pub enum GuestPart {
     /// Modules and components inside the component.
     #[strum(serialize = "modules and components")]
     Modules,
-    /// Components, or types of components, inside one another.
-    #[strum(serialize = "components inside one another")]
+    /// Nesting of components, or of component types.
+    #[strum(serialize = "levels of nested components")]
     Nesting,
-    /// Types, with those inside types of interfaces.
+    /// Types, those nested in interface types included.
     #[strum(serialize = "types")]
     Types,
-    /// Bytes of all descriptions of types.
+    /// Bytes of all type sections.
     #[strum(serialize = "bytes of types")]
     TypeBytes,
-    /// Things imported, by every module and component.
+    /// Imports of every module and component.
     #[strum(serialize = "imports")]
     Imports,
     /// Functions: of modules, and those that join modules to components.
@@ -34,28 +34,28 @@ pub enum GuestPart {
     /// Data segments.
     #[strum(serialize = "data segments")]
     DataSegments,
-    /// Element segments: what tables begin with.
+    /// Element segments, which initialise tables.
     #[strum(serialize = "element segments")]
     ElementSegments,
-    /// Things exported, by every module and component.
+    /// Exports of every module and component.
     #[strum(serialize = "exports")]
     Exports,
-    /// Instances of modules and components, and aliases of what they have.
+    /// Instances of modules and components, and aliases.
     #[strum(serialize = "instances and aliases")]
     Instances,
     /// Bytes of custom sections: names, debugging information.
     #[strum(serialize = "bytes of custom sections (strip debugging information)")]
     CustomBytes,
-    /// Bytes that memories begin with.
-    #[strum(serialize = "bytes of memory to begin with")]
+    /// Initial bytes of memories.
+    #[strum(serialize = "bytes of initial memory")]
     MemoryBytes,
-    /// Entries that tables begin with.
-    #[strum(serialize = "table entries to begin with")]
+    /// Initial entries of tables.
+    #[strum(serialize = "initial table entries")]
     TableElements,
 }
 
-/// How much of each [`GuestPart`] a guest may have. Checked before anything else looks at its bytes, so that what is
-/// refused costs milliseconds; what passes is compiled in bounded time and memory.
+/// The bound of each [`GuestPart`]. Checked before anything else reads the bytes, so that a refusal costs milliseconds and
+/// compilation takes bounded time and memory.
 ///
 /// The stock guest has 180 functions, one memory, one table and 1,600 bytes of types. The defaults leave room for one that
 /// brings a language's interpreter along.

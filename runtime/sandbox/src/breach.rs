@@ -1,67 +1,86 @@
-//! The seam between the two worlds of errors. An operation that fails is *told* to the guest, which may go on. A limit
-//! that is passed, or a call that makes no sense, *ends* the guest's call and is told to the host.
+//! The seam between two kinds of error. A failed operation is returned to the guest, which may continue. An exceeded limit,
+//! or a call against the interface, traps the guest and is reported to the host.
 
 use frostline_tensor::OpError;
 use wasmtime::component::ResourceTableError;
 
-/// What a guest may use only so much of.
+/// A resource of which a guest may use a limited amount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]
 pub enum Resource {
     /// Bytes of an instance's linear memory.
-    #[strum(serialize = "bytes of guest memory")]
+    #[strum(serialize = "guest memory")]
     Memory,
     /// Entries of a table.
-    #[strum(serialize = "table entries")]
+    #[strum(serialize = "table entry")]
     TableElements,
     /// Host-side handles held at once.
-    #[strum(serialize = "handles held at once")]
+    #[strum(serialize = "handle")]
     Handles,
     /// Bytes of host-side tensors alive at once.
-    #[strum(serialize = "bytes of tensors held on the host at once")]
+    #[strum(serialize = "tensor memory")]
     TensorBytes,
     /// Objects read.
-    #[strum(serialize = "object reads")]
+    #[strum(serialize = "object read")]
     ObjectReads,
     /// Bytes read from objects.
-    #[strum(serialize = "bytes read from objects")]
+    #[strum(serialize = "object read size")]
     ObjectBytes,
     /// Bytes of the activations returned.
-    #[strum(serialize = "bytes of activations")]
+    #[strum(serialize = "output size")]
     OutputBytes,
     /// Bytes of log lines.
-    #[strum(serialize = "bytes of log lines")]
+    #[strum(serialize = "log size")]
     LogBytes,
     /// Milliseconds of CPU time of guest code.
-    #[strum(serialize = "milliseconds of CPU time")]
+    #[strum(serialize = "CPU time")]
     CpuMillis,
     /// Milliseconds of CPU time of guest code between two of its calls to the host.
-    #[strum(serialize = "milliseconds of CPU time without asking the host for anything")]
+    #[strum(serialize = "CPU time between host calls")]
     SliceMillis,
+}
+
+impl Resource {
+    /// An amount for messages, in units that people read; `used` is rounded up and a limit down, so that they differ.
+    pub(crate) fn amount(self, value: u64, used: bool) -> String {
+        match self {
+            Self::Memory | Self::TensorBytes | Self::ObjectBytes | Self::OutputBytes | Self::LogBytes => {
+                let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+                let Some((shift, unit)) = units.into_iter().find(|(shift, _)| value >> shift > 0) else {
+                    return format!("{value} B");
+                };
+                let tenths = value as f64 * 10.0 / (1_u64 << shift) as f64;
+                let tenths = if used { tenths.ceil() } else { tenths.floor() };
+                format!("{} {unit}", tenths / 10.0)
+            }
+            Self::CpuMillis | Self::SliceMillis => format!("{} s", value as f64 / 1000.0),
+            Self::TableElements | Self::Handles | Self::ObjectReads => value.to_string(),
+        }
+    }
 }
 
 /// Why the host ends a guest's call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Breach {
-    /// The guest wanted more than it may have.
-    #[error("{wanted} {resource}, {allowed} are allowed")]
+    /// The guest exceeded a limit.
+    #[error("{resource} limit exceeded: {} of {}", resource.amount(*wanted, true), resource.amount(*allowed, false))]
     Limit {
-        /// Of what.
+        /// The resource.
         resource: Resource,
-        /// What it would have come to.
+        /// The amount it would have used.
         wanted: u64,
-        /// What is allowed.
+        /// The limit.
         allowed: u64,
     },
-    /// The guest called the host in a way the interface has no answer for.
+    /// A call that the interface cannot answer with an error.
     #[error("{0}")]
     Misuse(String),
-    /// The host has no memory for what the guest wants.
+    /// The host is out of memory.
     #[error("{0}")]
-    Lacked(OpError),
+    NoMemory(OpError),
 }
 
-/// Holds what a guest wants of something against what it may have.
-pub(crate) fn within(resource: Resource, wanted: u64, allowed: u64) -> Result<(), Breach> {
+/// Checks a requested amount against its limit.
+pub(crate) fn check_limit(resource: Resource, wanted: u64, allowed: u64) -> Result<(), Breach> {
     if wanted <= allowed {
         return Ok(());
     }
@@ -72,39 +91,39 @@ pub(crate) fn within(resource: Resource, wanted: u64, allowed: u64) -> Result<()
     })
 }
 
-/// How a host function that a guest called fails.
+/// How a host function fails.
 #[allow(unreachable_pub, reason = "the generated bindings re-export it")]
 #[derive(Debug)]
 pub enum ImportError {
-    /// The guest is told and goes on.
-    Told(OpError),
-    /// The guest's call ends.
-    Ended(wasmtime::Error),
+    /// Returned to the guest, which may continue.
+    Guest(OpError),
+    /// Ends the guest's call.
+    Trap(wasmtime::Error),
 }
 
 impl From<OpError> for ImportError {
     fn from(error: OpError) -> Self {
-        Self::Told(error)
+        Self::Guest(error)
     }
 }
 
 impl From<Breach> for ImportError {
     fn from(breach: Breach) -> Self {
         match breach {
-            Breach::Lacked(error) => Self::Told(error),
-            breach => Self::Ended(wasmtime::Error::new(breach)),
+            Breach::NoMemory(error) => Self::Guest(error),
+            breach => Self::Trap(wasmtime::Error::new(breach)),
         }
     }
 }
 
 impl From<wasmtime::Error> for ImportError {
     fn from(error: wasmtime::Error) -> Self {
-        Self::Ended(error)
+        Self::Trap(error)
     }
 }
 
 impl From<ResourceTableError> for ImportError {
     fn from(error: ResourceTableError) -> Self {
-        Self::Ended(wasmtime::Error::new(error))
+        Self::Trap(wasmtime::Error::new(error))
     }
 }

@@ -4,7 +4,7 @@ use frostline_tensor::{GraphExecutor, ObjectReader, SampleFailure, SampleLoader,
 use frostline_wire::{Activation, Description, ServedCut};
 use std::sync::Arc;
 
-/// What a guest may know of a model, and what its extraction may reach.
+/// What a guest sees of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelView {
     /// SHA-256 of the model's bytes, lower-case hex; names it in every [`Stage`](frostline_tensor::Stage).
@@ -41,8 +41,7 @@ impl ModelView {
     }
 }
 
-/// What a guest is asked to do with samples: checked against its description once, then used for every call of an
-/// extraction.
+/// The parameters of an extraction's guest calls, checked once against the guest's description.
 #[derive(Debug, Clone)]
 pub struct Call {
     pub(crate) model: Arc<ModelView>,
@@ -100,19 +99,19 @@ fn why_not_served(model: &ModelView, description: &Description, split: &str) -> 
     }
     let served: Vec<&str> = description.cuts.iter().map(|cut| cut.name.as_str()).collect();
     match served.as_slice() {
-        [] => "it serves none of this model's cuts".to_owned(),
+        [] => "it serves no cut of this model".to_owned(),
         served => format!("it serves {}", served.join(", ")),
     }
 }
 
-/// What a call may use: the host's operations, bound to one tenant's data root, and the extraction's allowance.
+/// What a call may use: host operations bound to one tenant's data root, and the extraction's allowance.
 #[derive(Clone)]
 pub struct CallContext {
     /// Runs the stages of the extraction's model.
     pub executor: Arc<dyn GraphExecutor>,
     /// Reads, decodes and preprocesses samples.
     pub loader: Arc<dyn SampleLoader>,
-    /// The same, augmented as the extraction asks; where there is none, it asks for nothing.
+    /// Loads augmented samples; `None` where the extraction requests no augmentation.
     pub augmented: Option<Arc<dyn SampleLoader>>,
     /// Reads objects.
     pub objects: Arc<dyn ObjectReader>,
@@ -120,39 +119,38 @@ pub struct CallContext {
     pub allowance: Arc<Allowance>,
     /// For log lines.
     pub labels: Labels,
-    /// Gets those lines too, if anything is to: a level in lower case, and at most 1,024 bytes without control characters.
-    pub on_line: Option<OnLine>,
+    /// Also called with each line: the level in lower case, and at most 1,024 bytes without control characters.
+    pub on_log_line: Option<OnLogLine>,
 }
 
-/// What is told the lines that a guest logs.
-pub type OnLine = Arc<dyn Fn(&'static str, &str) + Send + Sync>;
+/// Callback for the lines that a guest logs: level and text.
+pub type OnLogLine = Arc<dyn Fn(&'static str, &str) + Send + Sync>;
 
-/// Whose call it is; stands beside every line the guest logs.
+/// Labels of every line the guest logs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Labels {
     /// The tenant's name.
     pub tenant: String,
     /// The guest's name on this host.
     pub guest: String,
-    /// Which of the host's extractions it is.
+    /// The extraction's id on this host.
     pub extraction: String,
 }
 
-/// What a call of `extract` came to, checked: every sample has a row or a failure.
+/// The checked result of an `extract` call: every sample has a row or a failure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Extracted {
-    /// `f32`, one row per sample that worked, in the order asked for.
+    /// `f32`, one row per successful sample, in request order.
     pub activations: Tensor,
-    /// The others, by ascending index.
+    /// The failed samples, by ascending index.
     pub failed: Vec<SampleFailure>,
 }
 
 impl Extracted {
-    /// The same, where the samples that failed did so for want of something of the host's if `lacked`: which of them is the guest's
-    /// word alone.
-    pub(crate) fn of_host(mut self, lacked: bool) -> Self {
+    /// Marks all failed samples as host-caused if `host_failed`, since only the guest knows which of them were.
+    pub(crate) fn mark_host_caused(mut self, host_failed: bool) -> Self {
         for failure in &mut self.failed {
-            failure.error.host_caused |= lacked;
+            failure.error.host_caused |= host_failed;
         }
         self
     }

@@ -17,27 +17,27 @@ pub struct ChildCompiler {
     pub memory_bytes: u64,
     /// The most CPU time it may take, in seconds.
     pub cpu_seconds: u64,
-    /// As in [`SandboxConfig::memory_reservation`]; compiled code depends on it.
+    /// As [`SandboxConfig::memory_reservation`]; compiled code depends on it.
     pub memory_reservation: u64,
-    /// Whether it must not compile without one of its walls (`frostline-walls`).
+    /// Whether to refuse to compile where a wall (`frostline-walls`) is missing.
     pub require_walls: bool,
 }
 
 /// First byte of the child's answer: machine code follows.
-pub(super) const DONE: u8 = 0;
-/// First byte of the child's answer: why there is none follows.
+pub(super) const COMPILED: u8 = 0;
+/// First byte of the child's answer: the reason of the refusal follows.
 pub(super) const REFUSED: u8 = 1;
 
-/// How far lanes and guests that run go before a guest that is compiled.
+/// Compiling yields to lanes and running guests.
 const NICENESS: i32 = 10;
 
 impl ChildCompiler {
-    pub(super) fn of(config: &SandboxConfig) -> Self {
+    pub(super) fn from_config(config: &SandboxConfig) -> Self {
         Self {
             memory_bytes: config.compiler_memory_bytes,
             cpu_seconds: config.compiler_cpu_seconds,
             memory_reservation: config.memory_reservation,
-            // Whoever names the program says so among its arguments.
+            // Set by an argument of the program.
             require_walls: false,
         }
     }
@@ -50,7 +50,7 @@ impl ChildCompiler {
         ]
     }
 
-    /// Does the work; the process should end with what this returns, and should have done nothing before.
+    /// Compiles and returns the process's exit code. Call it first thing in `main`.
     pub fn run(&self) -> ExitCode {
         match self.confine().and_then(|()| self.answer()) {
             Ok(()) => ExitCode::SUCCESS,
@@ -61,7 +61,7 @@ impl ChildCompiler {
         }
     }
 
-    /// Takes from this process what compiling does not need: it opens no file.
+    /// Drops the privileges that compiling does not need, such as opening files.
     fn confine(&self) -> io::Result<()> {
         frostline_walls::close_inherited()?;
         limit(Resource::Fsize, 0)?;
@@ -69,7 +69,7 @@ impl ChildCompiler {
         limit(Resource::Data, self.memory_bytes)?;
         let time = Rlimit {
             current: Some(self.cpu_seconds),
-            // At this one the system kills without saying why.
+            // The hard limit kills without naming a reason.
             maximum: Some(self.cpu_seconds.saturating_add(1)),
         };
         setrlimit(Resource::Cpu, time)?;
@@ -79,7 +79,7 @@ impl ChildCompiler {
             .first()
         {
             Some(missing) if self.require_walls => Err(io::Error::other(format!(
-                "walls are required, and {missing} is missing: permit it to the host, or do not require walls"
+                "walls are required, but {missing} is not available: allow it for the host's process, or do not require walls"
             ))),
             _ => Ok(()),
         }
@@ -88,11 +88,11 @@ impl ChildCompiler {
     fn answer(&self) -> io::Result<()> {
         let mut bytes = Vec::new();
         io::stdin().lock().read_to_end(&mut bytes)?;
-        let compiled = engine::compiling(self.memory_reservation)
+        let compiled = engine::compile_only(self.memory_reservation)
             .map_err(|error| SandboxError::host(format!("{error:#}")))
             .and_then(|engine| compile(&engine, &bytes));
         let (status, body) = match compiled {
-            Ok(compiled) => (DONE, compiled.into_bytes()),
+            Ok(compiled) => (COMPILED, compiled.into_bytes()),
             Err(SandboxError::NotAGuest { reason }) => (REFUSED, reason.into_bytes()),
             Err(other) => return Err(io::Error::other(other)),
         };
@@ -104,17 +104,17 @@ impl ChildCompiler {
     }
 }
 
-fn limit(resource: Resource, most: u64) -> io::Result<()> {
+fn limit(resource: Resource, value: u64) -> io::Result<()> {
     let limit = Rlimit {
-        current: Some(most),
-        maximum: Some(most),
+        current: Some(value),
+        maximum: Some(value),
     };
     Ok(setrlimit(resource, limit)?)
 }
 
 /// Machine code for a guest whose bytes have been checked.
 pub(crate) fn compile(engine: &Engine, bytes: &[u8]) -> Result<Compiled, SandboxError> {
-    let component = upload::componentised(bytes)?;
-    let compiled = Compiled::by(engine, &component);
+    let component = upload::into_component(bytes)?;
+    let compiled = Compiled::compile(engine, &component);
     compiled.map_err(|error| SandboxError::not_a_guest(one_line(&format!("{error:#}"), MESSAGE)))
 }

@@ -9,7 +9,7 @@ pub struct SandboxConfig {
     /// Threads that run guest code and nothing else. A guest mostly waits for the host's own work, so as many threads as
     /// cores let guests that do compute use the machine without starving each other.
     pub guest_threads: usize,
-    /// Guest calls that may run at once; further ones wait for a permit, of which a tenant has at most as many as it leaves
+    /// Guest calls that may run at once; further ones wait for a permit. A tenant holds at most as many permits as it leaves
     /// free. Each reserves address space (not memory) for one linear memory, see [`Self::memory_reservation`].
     pub instances: u32,
     /// The most linear memory one instance may take, in bytes. 64 MiB is thirty times what the stock guest needs and
@@ -23,13 +23,13 @@ pub struct SandboxConfig {
     /// Host-side handles (tensors, graphs, contexts, errors) one instance may hold. An extraction needs about five; a
     /// thousand lets a guest work sample by sample, and stops one that keeps every handle it gets.
     pub handles: usize,
-    /// How often guest code is interrupted so that other guests get their turn and deadlines are seen. Shorter costs more
-    /// switches, longer lets a deadline pass by as much.
+    /// How often guest code is interrupted to switch guests and check deadlines. Shorter costs more switches; deadlines are exceeded
+    /// by up to one tick.
     pub tick: Duration,
     /// The largest guest that is accepted, in bytes. Guests in Rust take tens of kilobytes; compiling takes time in
     /// proportion, and cannot be interrupted.
     pub upload_bytes: usize,
-    /// How much of each of its parts a guest may have.
+    /// Bounds of a guest's parts.
     pub bounds: GuestBounds,
     /// Where guests are compiled.
     pub compiler: Compiler,
@@ -45,9 +45,9 @@ pub struct SandboxConfig {
     pub describe_deadline: Duration,
     /// How long a call may wait for one of [`Self::instances`].
     pub permit_deadline: Duration,
-    /// A directory of this host's own for compiled guests, created when missing. Without it every start compiles anew.
+    /// A directory of this host alone for compiled guests, created when missing. Without it every start recompiles.
     pub artefacts: Option<PathBuf>,
-    /// The most bytes of compiled guests kept there; the least recently used go first. A compiled guest takes about four
+    /// The most bytes of compiled guests there; the least recently used are evicted. A compiled guest takes about four
     /// times its component, so this holds thousands.
     pub artefact_bytes: u64,
 }
@@ -79,14 +79,14 @@ impl Default for SandboxConfig {
 /// Where guests are compiled.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Compiler {
-    /// In this process: for guests of one's own. Nothing bounds what compiling takes but the guest's size.
+    /// In this process, for trusted guests: only the guest's size bounds the cost.
     #[default]
     InProcess,
-    /// Each guest in a child process of its own, which ends when it goes over a limit or when nobody waits for it any more.
+    /// Each guest in a child process, which is killed when it exceeds a limit or its caller is gone.
     Child {
         /// The program, by its full path; it runs [`ChildCompiler::run`](crate::ChildCompiler::run).
         program: PathBuf,
-        /// What it is told before the flags of [`ChildCompiler`](crate::ChildCompiler).
+        /// Arguments before the flags of [`ChildCompiler`](crate::ChildCompiler).
         arguments: Vec<OsString>,
     },
 }
@@ -101,19 +101,19 @@ pub struct Limits {
     /// of a thousand, three times over. The stock guest takes microseconds.
     pub cpu_seconds: u64,
     /// CPU time of guest code between two of its calls to the host. A grant of 64 photos that the guest preprocesses itself
-    /// takes 6 s; a guest that computes for longer without asking for anything has lost its way.
+    /// takes 6 s; a guest that computes for longer without a host call is stuck.
     pub slice: Duration,
     /// Bytes of tensors alive at any time on the guest's behalf, on the host: inputs, outputs and what the guest made.
     /// A batch of 64 at VGG's widest cut takes 0.8 GB; half of the default would refuse two calls of it at once.
     pub tensor_bytes: usize,
-    /// Objects read, by `objects.read` and `images.load` together, and sizes asked for. A request has some thousand
+    /// Objects read, by `objects.read` and `images.load` together, and sizes requested. A request has some thousand
     /// samples; more than ten reads of each is abuse of the store.
     pub object_reads: u64,
     /// Bytes read by `objects.read`. A request of a thousand 4 MB photos read once.
     pub object_bytes: u64,
     /// Bytes of the activations that all calls return. A thousand photos at VGG's widest cut come to 13 GB.
     pub output_bytes: u64,
-    /// Bytes of log lines; what goes beyond is dropped. Enough for a line a sample, too little to fill a disk.
+    /// Bytes of log lines; further ones are dropped. Enough for a line a sample, too little to fill a disk.
     pub log_bytes: u64,
 }
 

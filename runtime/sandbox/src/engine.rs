@@ -8,10 +8,10 @@ use wasmtime::{Config, Engine, EngineWeak, InstanceAllocationStrategy, PoolingAl
 /// Core instances of one guest: as many as tables.
 const CORE_INSTANCES: u32 = TABLES;
 
-/// The most any one guest's stack of host and Wasm frames takes; address space, committed as it is used.
+/// The stack of one guest, host and Wasm frames together; address space, committed as used.
 const STACK_BYTES: usize = 1 << 20;
 
-/// An engine that can only run what [`SandboxConfig`] allows, and the thread that makes its time pass.
+/// An engine with the limits of [`SandboxConfig`], and the thread that advances its epoch.
 pub(crate) fn start(config: &SandboxConfig) -> Result<Engine, SandboxError> {
     let engine = Engine::new(&engine_config(config)).map_err(|error| {
         SandboxError::host(format!(
@@ -23,9 +23,8 @@ pub(crate) fn start(config: &SandboxConfig) -> Result<Engine, SandboxError> {
     Ok(engine)
 }
 
-/// An engine that compiles for [`start`]'s and runs nothing: on one core, so that a guest's time can be measured, and
-/// without a pool.
-pub(crate) fn compiling(memory_reservation: u64) -> wasmtime::Result<Engine> {
+/// An engine that compiles for the one of [`start`] and has no instance pool. It uses one core, so that CPU time can be limited.
+pub(crate) fn compile_only(memory_reservation: u64) -> wasmtime::Result<Engine> {
     let mut engine = code_config(memory_reservation);
     engine.parallel_compilation(false);
     Engine::new(&engine)
@@ -107,7 +106,7 @@ mod tests {
         };
         let (runs, compiles) = (
             Engine::new(&engine_config(&config)).unwrap(),
-            compiling(config.memory_reservation).unwrap(),
+            compile_only(config.memory_reservation).unwrap(),
         );
         let hash = |engine: &Engine| {
             use std::hash::{DefaultHasher, Hash, Hasher};
@@ -116,6 +115,6 @@ mod tests {
             hasher.finish()
         };
         assert_eq!(hash(&runs), hash(&compiles));
-        assert_ne!(hash(&runs), hash(&compiling(0).unwrap()));
+        assert_ne!(hash(&runs), hash(&compile_only(0).unwrap()));
     }
 }

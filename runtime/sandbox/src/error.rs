@@ -15,70 +15,67 @@ const REASON: usize = 256;
 /// Why a guest cannot be used, or a call of one failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SandboxError {
-    /// The bytes are no WebAssembly guest at all.
-    #[error("this is no guest: {reason}")]
+    /// The bytes are not a WebAssembly guest.
+    #[error("invalid guest: {reason}")]
     NotAGuest {
-        /// What they are instead, and what to do.
+        /// What the bytes are, and what to do.
         reason: String,
     },
-    /// The guest is larger than this host takes.
-    #[error("the guest has {bytes} bytes, this host takes at most {allowed}")]
+    /// The guest exceeds the size limit.
+    #[error("the guest has {bytes} bytes, the limit of this host is {allowed}")]
     GuestTooLarge {
         /// Its size.
         bytes: usize,
         /// The largest that is accepted.
         allowed: usize,
     },
-    /// The guest has more of something than this host takes.
+    /// The guest exceeds a [`GuestBounds`](crate::GuestBounds) limit.
     #[error(
-        "the guest has {found} {part}, this host takes at most {allowed}: make it smaller, or ask whoever runs the host \
-         to raise the bound"
+        "the guest has {found} {part}, the limit of this host is {allowed}: make the guest smaller, or ask the operator to raise \
+         the limit"
     )]
     TooComplex {
-        /// What there is too much of.
+        /// The part that exceeds its limit.
         part: GuestPart,
-        /// How much was found before the rest was left unread.
+        /// How much was counted before inspection stopped.
         found: u64,
-        /// The most that is accepted.
+        /// The limit.
         allowed: u64,
     },
-    /// A component that wants or gives something else than the world `frozen-prefix`.
-    #[error("the component is of another world than frostline:pushdown/frozen-prefix@0.1.1: {}", other_world(.imports, .exports, .detail))]
+    /// A component with other imports or exports than the world `frozen-prefix`.
+    #[error("the component does not implement the world frostline:pushdown/frozen-prefix@0.1.1: {}", other_world(.imports, .exports, .detail))]
     OtherWorld {
-        /// What it imports that a guest does not get.
+        /// Imports that are not available to guests.
         imports: Vec<String>,
-        /// What a guest exports and it does not.
+        /// Missing exports.
         exports: Vec<String>,
         /// How the types differ, where only they do.
         detail: String,
     },
-    /// Compiling took more than it may.
+    /// Compiling exceeded a limit.
     #[error(
-        "compiling the guest takes more than {allowed} {cost}: make it smaller, or ask whoever runs the host to raise the \
-         limit"
+        "compiling the guest takes more than {allowed} {cost}: make the guest smaller, or ask the operator to raise the limit"
     )]
     TooCostly {
-        /// Of what.
+        /// The resource.
         cost: CompileCost,
-        /// What is allowed.
+        /// The limit.
         allowed: u64,
     },
-    /// Compiling took too long, or others were compiled for too long before.
-    #[error("the guest was not ready to run after {after:?}: try again, or make it smaller")]
+    /// Compiling, with waiting for other compilations, took too long.
+    #[error("the guest was not compiled within {after:?}: try again, or make the guest smaller")]
     PrepareDeadline {
         /// The time given.
         after: Duration,
     },
-    /// No place for another call became free.
-    #[error(
-        "no place to run the guest became free within {after:?}: all are taken by other calls, try again later"
-    )]
+    /// No instance became available in time.
+    #[error("no guest instance became available within {after:?}: other calls use them all, try again later")]
     Busy {
         /// The time waited.
         after: Duration,
     },
     /// The guest crashed.
-    #[error("the guest trapped: {trap}{}", after_words(.last_words))]
+    #[error("the guest trapped: {trap}{}", logged_suffix(.last_words))]
     Trapped {
         /// What the engine says.
         trap: String,
@@ -91,40 +88,42 @@ pub enum SandboxError {
         /// The time given.
         after: Duration,
     },
-    /// The guest wanted more of something than it may have.
+    /// The guest exceeded a limit.
     #[error(
-        "the guest went over a limit: {wanted} {resource}, {allowed} are allowed; whoever runs the host can raise it"
+        "{resource} limit exceeded: {} of {}; the operator can raise it",
+        resource.amount(*wanted, true),
+        resource.amount(*allowed, false)
     )]
     Limit {
-        /// Of what.
+        /// The resource.
         resource: Resource,
-        /// What it would have come to.
+        /// The amount it would have used.
         wanted: u64,
-        /// What is allowed.
+        /// The limit.
         allowed: u64,
     },
-    /// The guest itself says it cannot.
-    #[error("the guest answers: {0}")]
+    /// The guest returned an error.
+    #[error("the guest returned an error: {0}")]
     Failed(OpError),
-    /// The host could not do what the guest asked of it, for reasons of its own; what the guest made of that does not count.
-    #[error("the host could not do what the guest asked for: {error}; try again")]
-    HostLacked {
+    /// A host operation failed by the host's own fault, so the guest's own result does not count.
+    #[error("a host operation failed during the guest's call: {error}; try again")]
+    HostOperation {
         /// What failed.
         error: OpError,
     },
-    /// The guest answered something its interface does not allow.
-    #[error("the guest's answer is wrong: {reason}")]
+    /// The guest's answer violates its interface.
+    #[error("invalid answer of the guest: {reason}")]
     BadAnswer {
         /// What is wrong with it.
         #[source]
         reason: Cause,
     },
-    /// The guest does not serve the split asked for.
+    /// The guest does not serve the requested split.
     #[error("guest {guest} does not serve the split {split:?}: {reason}")]
     NotServed {
         /// The guest's name for itself.
         guest: String,
-        /// The split asked for.
+        /// The requested split.
         split: String,
         /// What it does serve, or why not.
         reason: String,
@@ -138,7 +137,7 @@ pub enum SandboxError {
     },
 }
 
-/// Of what compiling a guest took too much.
+/// A limited resource of the compiler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CompileCost {
     /// Bytes of memory.
@@ -163,9 +162,9 @@ impl SandboxError {
         }
     }
 
-    /// What a call ended with, unless the host had `lacked` something before.
-    pub(crate) fn unless(self, lacked: Option<OpError>) -> Self {
-        lacked.map_or(self, |error| Self::HostLacked { error })
+    /// This error, or the host's where a host operation failed before.
+    pub(crate) fn or_host_error(self, host_error: Option<OpError>) -> Self {
+        host_error.map_or(self, |error| Self::HostOperation { error })
     }
 
     pub(crate) fn bad_answer(reason: impl Into<Cause>) -> Self {
@@ -180,7 +179,7 @@ impl SandboxError {
         }
     }
 
-    /// What ended a call, told apart: a limit, or a crash of the guest's own.
+    /// Classifies a trap: an exceeded limit, or a crash of the guest.
     pub(crate) fn from_trap(error: &wasmtime::Error, handles: usize, last_words: Option<String>) -> Self {
         if let Some(limit @ Breach::Limit { .. }) = error.downcast_ref::<Breach>() {
             return limit.clone().into();
@@ -221,14 +220,14 @@ impl From<Breach> for SandboxError {
                 allowed,
             },
             Breach::Misuse(reason) => Self::bad_answer(reason),
-            Breach::Lacked(error) => Self::HostLacked { error },
+            Breach::NoMemory(error) => Self::HostOperation { error },
         }
     }
 }
 
 impl From<EnterError> for SandboxError {
     fn from(refused: EnterError) -> Self {
-        Self::host(Cause::explained("a tenant lost its turn", refused))
+        Self::host(Cause::explained("waiting for a turn failed", refused))
     }
 }
 
@@ -236,7 +235,7 @@ fn other_world(imports: &[String], exports: &[String], detail: &str) -> String {
     let mut parts = Vec::new();
     if !imports.is_empty() {
         parts.push(format!(
-            "it imports {}, which guests do not get",
+            "it imports {}, which is not available to guests",
             imports.join(", ")
         ));
     }
@@ -244,15 +243,15 @@ fn other_world(imports: &[String], exports: &[String], detail: &str) -> String {
         .iter()
         .any(|name| (name.starts_with("wasi:") && !name.starts_with("wasi:nn/")) || name.starts_with("wasi_"))
     {
-        parts.push("guests run without WASI: build for wasm32-unknown-unknown".to_owned());
+        parts.push("WASI is not available to guests: build for wasm32-unknown-unknown".to_owned());
     }
     if !exports.is_empty() {
         parts.push(format!(
-            "it does not export {}, as a project of `frostline guest new` does",
+            "it does not export {}; `frostline guest new` creates a project that does",
             exports.join(", ")
         ));
     } else {
-        parts.push("`frostline guest new` makes a project of this world".to_owned());
+        parts.push("`frostline guest new` creates a project of this world".to_owned());
     }
     if !detail.is_empty() {
         parts.push(detail.to_owned());
@@ -260,7 +259,7 @@ fn other_world(imports: &[String], exports: &[String], detail: &str) -> String {
     parts.join("; ")
 }
 
-fn after_words(words: &Option<String>) -> String {
+fn logged_suffix(words: &Option<String>) -> String {
     words
         .as_ref()
         .map(|words| format!("; it logged: {words}"))

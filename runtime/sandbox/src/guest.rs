@@ -5,14 +5,14 @@ use crate::config::Limits;
 use crate::error::SandboxError;
 use crate::runner::Runner;
 use crate::state::{CallState, Extraction};
-use crate::{answer, question, world};
+use crate::{answer, arguments, world};
 use frostline_tensor::SampleRef;
 use frostline_wire::{Description, Pixels};
 use std::sync::Arc;
 use tokio::runtime::Handle;
 use wasmtime::Store;
 
-/// A guest that is ready to run. Every call gets an instance of its own, so calls share nothing and run at once.
+/// A guest that is ready to run. Every call gets an instance of its own, so calls are isolated and concurrent.
 #[derive(Clone)]
 pub struct Guest {
     shared: Arc<Shared>,
@@ -20,7 +20,7 @@ pub struct Guest {
 
 struct Shared {
     runner: Arc<Runner>,
-    /// On whose behalf it describes itself.
+    /// The tenant whose turn its descriptions take.
     tenant: Arc<str>,
     sha256: String,
     pre: FrozenPrefixPre<CallState>,
@@ -49,17 +49,17 @@ impl Guest {
         &self.shared.sha256
     }
 
-    /// The interfaces it imports; all of them are such as guests get.
+    /// The interfaces it imports.
     pub fn imports(&self) -> Vec<String> {
         world::imports(self.shared.pre.instance_pre().component())
     }
 
-    /// What it imports that is refused whenever it is called, in a sentence.
+    /// A warning about an import whose calls are refused.
     pub fn refused_import(&self) -> Option<&'static str> {
-        world::loads(self.shared.pre.instance_pre().component()).then_some(world::NO_LOAD)
+        world::imports_load(self.shared.pre.instance_pre().component()).then_some(world::NO_LOAD)
     }
 
-    /// What a guest of one's own does for `model`, as [`Self::describe_within`] an allowance of the usual [`Limits`].
+    /// Describes with default [`Limits`], as [`Self::describe_within`].
     ///
     /// # Errors
     /// As [`Self::describe_within`].
@@ -72,11 +72,11 @@ impl Guest {
             .await
     }
 
-    /// What the guest does for `model`, given a job's `parameters`; its CPU time is taken from `allowance`.
+    /// What the guest does for `model`, given a job's `parameters`. Its CPU time is charged to `allowance`.
     ///
     /// # Errors
-    /// [`SandboxError::Failed`] when the guest says it cannot serve them, [`SandboxError::BadAnswer`] when it names what
-    /// the model does not have, and whatever else ends a call.
+    /// [`SandboxError::Failed`] when the guest returns an error, [`SandboxError::BadAnswer`] when it names a cut that
+    /// the model does not have, and the errors that end a call.
     pub async fn describe_within(
         &self,
         model: &Arc<ModelView>,
@@ -90,7 +90,7 @@ impl Guest {
         let permit = runner.permit(tenant).await?;
         let state = CallState::new(&runner.config, Arc::clone(allowance), None);
         let described = runner.threads.run(tenant, async move {
-            let view = question::model_view(&model)?;
+            let view = arguments::model_view(&model)?;
             let call = async |guest: &FrozenPrefix, store: &mut Store<CallState>| {
                 guest.call_describe(store, &view, &parameters).await
             };
@@ -104,26 +104,26 @@ impl Guest {
         Ok(description)
     }
 
-    /// Turns `samples` into activations: one call of the guest, on an instance of its own.
+    /// Computes activations of `samples` in one guest call, on an instance of its own.
     ///
     /// Operations of the host run on the runtime this is polled on, guest code on the sandbox's threads. Dropping the
-    /// future ends the call: its instance goes, its queued work is removed.
+    /// future cancels the call, its instance and its queued work.
     ///
     /// # Errors
     /// [`SandboxError::Failed`] with the guest's own reason; [`SandboxError::Trapped`], [`SandboxError::Deadline`] and
-    /// [`SandboxError::Limit`] when its call was ended; [`SandboxError::BadAnswer`] when what it returned is not one row or
-    /// failure for every sample; and instead of any of these [`SandboxError::HostLacked`], where an operation of the host's had failed by
-    /// the host's own cause before. In an answer after such an operation every failed sample counts as failed by the host.
+    /// [`SandboxError::Limit`] when its call was ended; [`SandboxError::BadAnswer`] when the answer is not one row or
+    /// failure per sample. If a host-caused error came before, [`SandboxError::HostOperation`] replaces any of these, and all failed samples of
+    /// an answer count as host-caused.
     pub async fn extract(
         &self,
         samples: &[SampleRef],
         call: &Call,
         context: CallContext,
     ) -> Result<Extracted, SandboxError> {
-        let (shared, call, asked) = (Arc::clone(&self.shared), call.clone(), samples.len());
+        let (shared, call, sample_count) = (Arc::clone(&self.shared), call.clone(), samples.len());
         let runner = &self.shared.runner;
         let host = Handle::try_current().unwrap_or_else(|_| runner.threads.handle().clone());
-        let samples = question::samples(samples);
+        let samples = arguments::samples(samples);
         let deadline = context.allowance.limits().call_deadline;
         let tenant = context.labels.tenant.clone();
         let permit = runner.permit(&tenant).await?;
@@ -137,21 +137,22 @@ impl Guest {
             };
             let Shared { runner, pre, .. } = &*shared;
             let state = CallState::new(&runner.config, Arc::clone(&allowance), Some(extraction));
-            let job = question::job(&call)?;
+            let job = arguments::job(&call)?;
             let extract = async |guest: &FrozenPrefix, store: &mut Store<CallState>| {
                 guest.call_extract(store, &samples, &job).await
             };
             let (mut instance, answered) = runner.call(pre, permit, state, deadline, extract).await?;
-            let lacked = instance.take_lacked();
+            let host_error = instance.take_host_error();
             let extracted = || -> Result<Extracted, SandboxError> {
                 let bindings::Activations { tensor, failed } = answered.map_err(answer::failure)?;
-                let extracted = answer::extracted(instance.take_tensor(tensor)?, failed, asked, &call)?;
+                let extracted =
+                    answer::extracted(instance.take_tensor(tensor)?, failed, sample_count, &call)?;
                 allowance.count_output(extracted.activations.byte_len())?;
                 Ok(extracted)
             };
             match extracted() {
-                Ok(extracted) => Ok(extracted.of_host(lacked.is_some())),
-                Err(error) => Err(error.unless(lacked)),
+                Ok(extracted) => Ok(extracted.mark_host_caused(host_error.is_some())),
+                Err(error) => Err(error.or_host_error(host_error)),
             }
         });
         extracted.await?

@@ -1,7 +1,7 @@
 //! The host's side of our own interfaces: `objects`, `images`, `log`.
 
 use crate::bindings::frostline::pushdown::{images, log, objects, types};
-use crate::breach::{ImportError, Resource, within};
+use crate::breach::{ImportError, Resource, check_limit};
 use crate::nn::code_for_guest;
 use crate::state::CallState;
 use crate::text::{MESSAGE, check_name, one_line};
@@ -10,20 +10,20 @@ use frostline_tensor::{
 };
 use std::sync::Arc;
 
-/// The longest line that is logged, in bytes: longer ones are cut off.
+/// The longest log line, in bytes; longer ones are truncated.
 const LOG_LINE: usize = 1024;
 
 impl types::Host for CallState {
     fn convert_failure(&mut self, error: ImportError) -> wasmtime::Result<types::Failure> {
         match error {
-            ImportError::Told(error) => {
-                self.note(&error);
+            ImportError::Guest(error) => {
+                self.record_host_error(&error);
                 Ok(types::Failure {
                     code: code_for_guest(error.code),
                     message: one_line(&error.message, MESSAGE),
                 })
             }
-            ImportError::Ended(error) => Err(error),
+            ImportError::Trap(error) => Err(error),
         }
     }
 }
@@ -34,7 +34,7 @@ impl objects::Host for CallState {
         check_name(&key)?;
         extraction.context.allowance.count_reads(1)?;
         let size = extraction.on_host(extraction.context.objects.size(key));
-        Ok(self.awaiting("looking at an object", size).await?)
+        Ok(self.wait_for("reading an object's size", size).await?)
     }
 
     async fn read(&mut self, key: String, offset: u64, length: u32) -> Result<Vec<u8>, ImportError> {
@@ -42,18 +42,18 @@ impl objects::Host for CallState {
         let allowance = &extraction.context.allowance;
         check_name(&key)?;
         allowance.count_reads(1)?;
-        // One byte more than may be read shows that the read would go beyond; a shorter answer would look like the end.
+        // One byte beyond the limit shows that the read exceeds it; a truncated read would look like the end of the object.
         let memory = self.memory_cap as u64;
         let most = allowance
-            .object_bytes_left()
+            .object_bytes_remaining()
             .min(memory)
             .saturating_add(1)
             .min(length.into());
         let range = offset..offset.saturating_add(most);
         let bytes = extraction.on_host(extraction.context.objects.read(key, range));
-        let bytes = self.awaiting("reading an object", bytes).await?;
+        let bytes = self.wait_for("reading an object", bytes).await?;
         allowance.count_object_bytes(bytes.len())?;
-        within(Resource::Memory, bytes.len() as u64, memory)?;
+        check_limit(Resource::Memory, bytes.len() as u64, memory)?;
         Ok(bytes)
     }
 }
@@ -66,7 +66,7 @@ impl images::Host for CallState {
         format: images::PixelFormat,
     ) -> Result<images::Loaded, ImportError> {
         let loader = Arc::clone(&self.extraction()?.context.loader);
-        self.load_by(loader, samples, spec, format).await
+        self.load_with(loader, samples, spec, format).await
     }
 
     async fn load_augmented(
@@ -77,12 +77,12 @@ impl images::Host for CallState {
     ) -> Result<images::Loaded, ImportError> {
         let context = &self.extraction()?.context;
         let loader = Arc::clone(context.augmented.as_ref().unwrap_or(&context.loader));
-        self.load_by(loader, samples, spec, format).await
+        self.load_with(loader, samples, spec, format).await
     }
 }
 
 impl CallState {
-    async fn load_by(
+    async fn load_with(
         &mut self,
         loader: Arc<dyn SampleLoader>,
         samples: Vec<types::Sample>,
@@ -98,7 +98,7 @@ impl CallState {
             check_name(sample.etag.as_deref().unwrap_or_default())?;
         }
         allowance.count_reads(samples.len())?;
-        // Floats of them are made where they are needed: by the lane that runs a network on them, as a rule.
+        // Normalised where they are needed, usually by the lane that runs the stage.
         let pixels = match format {
             images::PixelFormat::Raw => None,
             images::PixelFormat::Normalised => Some(Normalisation::from_spec(&spec)),
@@ -113,11 +113,14 @@ impl CallState {
             })
             .collect();
         let loaded = extraction.on_host(loader.load(samples, spec, PixelFormat::U8));
-        let loaded = self.awaiting("loading images", loaded).await?;
-        loaded.failed.iter().for_each(|failure| self.note(&failure.error));
+        let loaded = self.wait_for("loading images", loaded).await?;
+        loaded
+            .failed
+            .iter()
+            .for_each(|failure| self.record_host_error(&failure.error));
         let failed = loaded.failed.iter().map(failed_sample).collect();
         Ok(images::Loaded {
-            pixels: self.hold(loaded.pixels, pixels, charge)?,
+            pixels: self.push_tensor(loaded.pixels, pixels, charge)?,
             failed,
         })
     }
@@ -150,14 +153,14 @@ impl log::Host for CallState {
         let Some(extraction) = &self.extraction else {
             return Ok(());
         };
-        if !extraction.context.allowance.admits_log(line.len()) {
+        if !extraction.context.allowance.count_log(line.len()) {
             return Ok(());
         }
         let labels = &extraction.context.labels;
         macro_rules! line_at {
             ($level:ident) => {{
-                if let Some(told) = &extraction.context.on_line {
-                    told(stringify!($level), &line);
+                if let Some(on_log_line) = &extraction.context.on_log_line {
+                    on_log_line(stringify!($level), &line);
                 }
                 tracing::$level!(target: "frostline::guest", tenant = labels.tenant, guest = labels.guest,
                     extraction = labels.extraction, "{line}")

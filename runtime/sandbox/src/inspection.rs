@@ -1,5 +1,5 @@
-//! What can be said of a guest's bytes before anything is made of them: how much of each part they hold, and what they
-//! import. Reads every section once, follows nothing, and stops at the first bound.
+//! Inspects a guest's bytes before compilation: counts their parts and checks their imports. Reads every section once, follows
+//! no reference, and stops at the first exceeded bound.
 
 use crate::bounds::GuestPart;
 use crate::config::SandboxConfig;
@@ -18,15 +18,14 @@ const INTERFACE_SECTION: &str = "component-type";
 /// Checks a component or a core module.
 ///
 /// # Errors
-/// [`SandboxError::TooComplex`] names the part there is too much of; [`SandboxError::OtherWorld`] what it imports that
-/// guests do not get, and, of a component, what it does not export; [`SandboxError::NotAGuest`] where the bytes are no
-/// WebAssembly.
+/// [`SandboxError::TooComplex`] names the part that exceeds its bound; [`SandboxError::OtherWorld`] unavailable imports and,
+/// of a component, missing exports; [`SandboxError::NotAGuest`] where the bytes are not WebAssembly.
 pub(crate) fn inspect(bytes: &[u8], config: &SandboxConfig) -> Result<(), SandboxError> {
     let mut inspection = Inspection {
         tally: Tally::new(config),
         names: Names::default(),
     };
-    let outermost = inspection.walk(bytes, 0)?;
+    let outermost = inspection.inspect_binary(bytes, 0)?;
     match outermost {
         Encoding::Component => inspection.names.check(),
         // What a module must export shows when it becomes a component.
@@ -40,8 +39,8 @@ struct Inspection<'a> {
 }
 
 impl Inspection<'_> {
-    /// Reads the module or component in `bytes`, which lies `outside` others; returns which of the two it is.
-    fn walk(&mut self, bytes: &[u8], outside: usize) -> Result<Encoding, SandboxError> {
+    /// Reads the module or component in `bytes`, nested in `outside` others; returns which of the two it is.
+    fn inspect_binary(&mut self, bytes: &[u8], outside: usize) -> Result<Encoding, SandboxError> {
         let mut inside = Vec::new();
         let mut outermost = Encoding::Module;
         for payload in Parser::new(0).parse_all(bytes) {
@@ -53,7 +52,7 @@ impl Inspection<'_> {
                     }
                     inside.push(*encoding);
                     self.tally.add(GuestPart::Modules, 1_u32)?;
-                    self.tally.depth(outside + inside.len())?;
+                    self.tally.check_depth(outside + inside.len())?;
                 }
                 Payload::End(_) => {
                     inside.pop();
@@ -64,12 +63,12 @@ impl Inspection<'_> {
                     let interface = section.name().starts_with(INTERFACE_SECTION);
                     if outside == 0 && inside == [Encoding::Module] && interface {
                         let names = std::mem::take(&mut self.names);
-                        self.walk(section.data(), 1)?;
+                        self.inspect_binary(section.data(), 1)?;
                         self.names = names;
                     }
                 }
                 _ => {
-                    if let Some((part, count)) = counted(&payload) {
+                    if let Some((part, count)) = section_count(&payload) {
                         self.tally.add(part, count)?;
                     }
                     self.module_section(&payload, outside + inside.len() == 1)?;
@@ -80,7 +79,7 @@ impl Inspection<'_> {
         Ok(outermost)
     }
 
-    /// What a section of a module holds beside its number of things.
+    /// Counts what the header of a module's section does not say.
     fn module_section(&mut self, payload: &Payload<'_>, outermost: bool) -> Result<(), SandboxError> {
         match payload {
             Payload::TypeSection(types) => self.types(types)?,
@@ -134,7 +133,7 @@ impl Inspection<'_> {
         Ok(())
     }
 
-    /// What a section of a component holds beside its number of things.
+    /// Counts what the header of a component's section does not say.
     fn component_section(
         &mut self,
         payload: &Payload<'_>,
@@ -177,8 +176,8 @@ impl Inspection<'_> {
     }
 }
 
-/// Of which part a section holds how many.
-fn counted(payload: &Payload<'_>) -> Option<(GuestPart, u32)> {
+/// The part a section holds, and its count.
+fn section_count(payload: &Payload<'_>) -> Option<(GuestPart, u32)> {
     Some(match payload {
         Payload::ImportSection(imports) => (GuestPart::Imports, imports.count()),
         Payload::FunctionSection(functions) => (GuestPart::Functions, functions.count()),

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-/// The CPU time one call has taken, and how much of it lies after its last call to the host.
+/// CPU time of one call, and of its slice since the last host call.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
     nanos: AtomicU64,
@@ -18,7 +18,7 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// The guest asks the host for something: a new slice begins.
+    /// Starts a new slice: the guest called the host.
     pub(crate) fn host_call(&self) {
         self.slice_from
             .store(self.nanos.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -36,16 +36,16 @@ impl Meter {
 
     fn check(&self, allowance: &Allowance) -> Result<(), Breach> {
         let limits = allowance.limits();
-        within(
+        check_cpu(
             Resource::CpuMillis,
             allowance.cpu(),
             Duration::from_secs(limits.cpu_seconds),
         )?;
-        within(Resource::SliceMillis, self.slice(), limits.slice)
+        check_cpu(Resource::SliceMillis, self.slice(), limits.slice)
     }
 }
 
-/// Runs a call of a guest, counts its CPU time, and ends it at its next interruption once a limit is passed.
+/// Runs a guest call, counts its CPU time, and ends it at the next interruption after a limit is exceeded.
 pub(crate) async fn metered<T>(
     meter: &Meter,
     allowance: Arc<Allowance>,
@@ -71,7 +71,7 @@ pub(crate) fn thread_cpu() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
-fn within(resource: Resource, used: Duration, allowed: Duration) -> Result<(), Breach> {
+fn check_cpu(resource: Resource, used: Duration, allowed: Duration) -> Result<(), Breach> {
     if used <= allowed {
         return Ok(());
     }
@@ -82,7 +82,7 @@ fn within(resource: Resource, used: Duration, allowed: Duration) -> Result<(), B
     })
 }
 
-/// Whole milliseconds, rounded up: what is passed looks passed.
+/// Whole milliseconds, rounded up, so that an exceeded limit looks exceeded.
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

@@ -4,9 +4,9 @@
 //! `runtime-error`; the text says why.
 
 use crate::bindings::wasi::nn::{errors, graph, inference, tensor};
-use crate::breach::{self, Breach, ImportError, within};
+use crate::breach::{self, Breach, ImportError, check_limit};
 use crate::stage_name;
-use crate::state::{CallState, Graph, HeldTensor};
+use crate::state::{CallState, Graph, GuestTensor};
 use crate::text::{MESSAGE, check_name, one_line};
 use frostline_tensor::{DType, Data, OpError, OpErrorCode, Shape, Stage, Tensor};
 use wasmtime::component::Resource;
@@ -14,20 +14,20 @@ use wasmtime::component::Resource;
 /// The most dimensions of a tensor a guest makes: more than any model has, and few enough to repeat in a message.
 const RANK: usize = 16;
 
-/// The inner error is told to the guest, the outer one ends its call.
+/// The inner error is returned to the guest, the outer one ends its call.
 type Answer<T> = wasmtime::Result<Result<T, Resource<OpError>>>;
 
 impl CallState {
     fn answer<T>(&mut self, result: Result<T, ImportError>) -> Answer<T> {
         match result {
             Ok(value) => Ok(Ok(value)),
-            Err(ImportError::Told(error)) => {
-                self.note(&error);
+            Err(ImportError::Guest(error)) => {
+                self.record_host_error(&error);
                 // Guests may keep a thousand of them.
                 let message = one_line(&error.message, MESSAGE);
                 Ok(Err(self.table.push(OpError { message, ..error })?))
             }
-            Err(ImportError::Ended(error)) => Err(error),
+            Err(ImportError::Trap(error)) => Err(error),
         }
     }
 
@@ -36,15 +36,15 @@ impl CallState {
         Ok(stage_name::resolve(name, &self.extraction()?.model)?)
     }
 
-    /// Runs the stage on the only input it has; nothing else is held meanwhile.
+    /// Runs the stage on its only input.
     async fn run(
         &mut self,
         stage: Stage,
-        inputs: Vec<(String, HeldTensor)>,
+        inputs: Vec<(String, GuestTensor)>,
     ) -> Result<Vec<inference::NamedTensor>, ImportError> {
         let extraction = self.extraction()?.clone();
         let (name, input) = only_input(&stage, inputs)?;
-        let rows = rows_that_fit(&input.tensor, extraction.model.row(&stage.from), &name)?;
+        let rows = check_rows(&input.tensor, extraction.model.row(&stage.from), &name)?;
         let row = extraction.model.row(&stage.to).unwrap_or_else(|| Shape::new([]));
         let output = row.batched(rows);
         let bytes = output.bytes(DType::F32.size()).map_err(OpError::from)?;
@@ -52,7 +52,7 @@ impl CallState {
         let tensor = if rows == 0 {
             Tensor::f32(output, Vec::new()).map_err(OpError::from)?
         } else {
-            let HeldTensor {
+            let GuestTensor {
                 tensor,
                 pixels,
                 charge: _charge,
@@ -62,44 +62,44 @@ impl CallState {
                 ..stage.clone()
             };
             let run = extraction.context.executor.submit(&stage, tensor);
-            self.awaiting("a run of the network", run)
+            self.wait_for("a stage execution", run)
                 .await
-                .map_err(as_the_reference_does)?
+                .map_err(as_reference_error)?
         };
-        Ok(vec![(stage.to, self.hold(tensor, None, charge)?)])
+        Ok(vec![(stage.to, self.push_tensor(tensor, None, charge)?)])
     }
 }
 
 /// The reference host answers every failed `compute` with `runtime-error`; limits and deadlines keep their own code.
-fn as_the_reference_does(error: OpError) -> OpError {
+fn as_reference_error(error: OpError) -> OpError {
     let code = match error.code {
-        kept @ (OpErrorCode::Timeout | OpErrorCode::TooLarge) => kept,
+        code @ (OpErrorCode::Timeout | OpErrorCode::TooLarge) => code,
         _ => OpErrorCode::RuntimeError,
     };
     OpError { code, ..error }
 }
 
-fn only_input(stage: &Stage, inputs: Vec<(String, HeldTensor)>) -> Result<(String, HeldTensor), OpError> {
+fn only_input(stage: &Stage, inputs: Vec<(String, GuestTensor)>) -> Result<(String, GuestTensor), OpError> {
     let count = inputs.len();
     match inputs.into_iter().next() {
         Some((name, tensor)) if count == 1 && name == stage.from => Ok((name, tensor)),
         Some((name, _)) if count == 1 => Err(OpError::runtime(format!(
-            "the stage takes {:?}, it was given {name:?}",
+            "the stage's input is {:?}, got {name:?}",
             stage.from
         ))),
         _ => Err(OpError::runtime(format!(
-            "the stage takes one tensor, {:?}; it was given {count}",
+            "the stage takes one tensor, {:?}; got {count}",
             stage.from
         ))),
     }
 }
 
-fn rows_that_fit(batch: &Tensor, row: Option<Shape>, name: &str) -> Result<usize, OpError> {
+fn check_rows(batch: &Tensor, row: Option<Shape>, name: &str) -> Result<usize, OpError> {
     let fits = row.filter(|row| batch.shape().row().is_ok_and(|given| given == *row));
     match (fits, batch.rows()) {
         (Some(_), Ok(rows)) => Ok(rows),
         _ => Err(OpError::runtime(format!(
-            "{} does not fit the stage's input {name:?}",
+            "{} does not match the shape of the stage's input {name:?}",
             batch.describe()
         ))),
     }
@@ -113,8 +113,8 @@ impl tensor::HostTensor for CallState {
         dimensions: Vec<u32>,
         ty: tensor::TensorType,
         data: Vec<u8>,
-    ) -> wasmtime::Result<Resource<HeldTensor>> {
-        let made = self
+    ) -> wasmtime::Result<Resource<GuestTensor>> {
+        let created = self
             .extraction()
             .map_err(ImportError::from)
             .and_then(|extraction| {
@@ -122,17 +122,17 @@ impl tensor::HostTensor for CallState {
                 Ok((tensor_of(&dimensions, ty, &data)?, charge))
             });
         // The interface has no failure for the constructor.
-        let held = made.and_then(|(tensor, charge)| self.hold(tensor, None, charge));
-        held.map_err(|error| match error {
-            ImportError::Told(error) => {
-                self.note(&error);
+        let pushed = created.and_then(|(tensor, charge)| self.push_tensor(tensor, None, charge));
+        pushed.map_err(|error| match error {
+            ImportError::Guest(error) => {
+                self.record_host_error(&error);
                 wasmtime::Error::new(Breach::Misuse(error.message))
             }
-            ImportError::Ended(error) => error,
+            ImportError::Trap(error) => error,
         })
     }
 
-    fn dimensions(&mut self, tensor: Resource<HeldTensor>) -> wasmtime::Result<Vec<u32>> {
+    fn dimensions(&mut self, tensor: Resource<GuestTensor>) -> wasmtime::Result<Vec<u32>> {
         let dims = self.table.get(&tensor)?.tensor.shape().dims();
         Ok(dims
             .iter()
@@ -140,18 +140,18 @@ impl tensor::HostTensor for CallState {
             .collect::<Result<_, _>>()?)
     }
 
-    fn ty(&mut self, tensor: Resource<HeldTensor>) -> wasmtime::Result<tensor::TensorType> {
+    fn ty(&mut self, tensor: Resource<GuestTensor>) -> wasmtime::Result<tensor::TensorType> {
         Ok(type_of(self.table.get(&tensor)?.dtype()))
     }
 
-    fn data(&mut self, tensor: Resource<HeldTensor>) -> wasmtime::Result<Vec<u8>> {
+    fn data(&mut self, tensor: Resource<GuestTensor>) -> wasmtime::Result<Vec<u8>> {
         let held = self.table.get(&tensor)?;
         let bytes = held.tensor.shape().bytes(held.dtype().size())?;
-        within(breach::Resource::Memory, bytes as u64, self.memory_cap as u64)?;
-        Ok(held.seen()?.as_bytes().to_vec())
+        check_limit(breach::Resource::Memory, bytes as u64, self.memory_cap as u64)?;
+        Ok(held.normalised()?.as_bytes().to_vec())
     }
 
-    fn drop(&mut self, tensor: Resource<HeldTensor>) -> wasmtime::Result<()> {
+    fn drop(&mut self, tensor: Resource<GuestTensor>) -> wasmtime::Result<()> {
         self.table.delete(tensor)?;
         Ok(())
     }
@@ -160,7 +160,7 @@ impl tensor::HostTensor for CallState {
 fn tensor_of(dimensions: &[u32], ty: tensor::TensorType, bytes: &[u8]) -> Result<Tensor, OpError> {
     if dimensions.len() > RANK {
         return Err(OpError::invalid(format!(
-            "a tensor of {} dimensions; tensors have at most {RANK}",
+            "a tensor has {} dimensions, at most {RANK} are supported",
             dimensions.len()
         )));
     }
@@ -168,11 +168,12 @@ fn tensor_of(dimensions: &[u32], ty: tensor::TensorType, bytes: &[u8]) -> Result
         .iter()
         .map(|&dim| usize::try_from(dim))
         .collect::<Result<Vec<_>, _>>();
-    let shape = Shape::new(dims.map_err(|_| OpError::invalid("a dimension does not fit this machine"))?);
+    let shape =
+        Shape::new(dims.map_err(|_| OpError::invalid("a dimension exceeds this machine's address range"))?);
     let dtype = dtype_of(ty);
     let data = Data::from_bytes(dtype, bytes).ok_or_else(|| {
         OpError::invalid(format!(
-            "{} bytes are no whole number of {dtype} elements",
+            "{} bytes are not a multiple of the size of {dtype}",
             bytes.len()
         ))
     })?;
@@ -212,7 +213,7 @@ impl graph::Host for CallState {
     ) -> Answer<Resource<Graph>> {
         let refusal = OpError::new(
             OpErrorCode::Security,
-            "this host takes no model bytes from guests: upload the model and use load-by-name",
+            "models cannot be loaded from bytes: upload the model and use load-by-name",
         );
         self.answer(Err(refusal.into()))
     }
@@ -245,12 +246,12 @@ impl inference::HostGraphExecutionContext for CallState {
         context: Resource<Graph>,
         inputs: Vec<inference::NamedTensor>,
     ) -> Answer<Vec<inference::NamedTensor>> {
-        let mut taken = Vec::new();
+        let mut tensors = Vec::new();
         for (name, tensor) in inputs {
-            taken.push((name, self.table.delete(tensor)?));
+            tensors.push((name, self.table.delete(tensor)?));
         }
         let stage = self.table.get(&context)?.stage.clone();
-        let outputs = self.run(stage, taken).await;
+        let outputs = self.run(stage, tensors).await;
         self.answer(outputs)
     }
 

@@ -1,11 +1,11 @@
-//! What calls of guests run on: threads of their own, and an instance each, by permit.
+//! Runs guest calls: on threads of their own, each with a permit and a fresh instance.
 
 use crate::bindings::{FrozenPrefix, FrozenPrefixPre};
 use crate::config::SandboxConfig;
 use crate::engine;
 use crate::error::SandboxError;
 use crate::meter::metered;
-use crate::state::{CallState, HeldTensor};
+use crate::state::{CallState, GuestTensor};
 use crate::threads::GuestThreads;
 use frostline_batching::{Permit, Share, TurnGate};
 use frostline_tensor::{Cause, OpError, Tensor};
@@ -31,11 +31,11 @@ impl Runner {
         })
     }
 
-    /// Waits for the tenant's turn.
+    /// Waits for a permit to instantiate a guest.
     pub(crate) async fn permit(&self, tenant: &str) -> Result<Permit, SandboxError> {
         let after = self.config.permit_deadline;
         let permit = {
-            // Also for who calls from outside of a runtime.
+            // For callers outside of a runtime.
             let _timers = self.threads.handle().enter();
             tokio::time::timeout(after, self.instances.enter(tenant, Share::AsManyAsItLeaves))
         };
@@ -43,7 +43,7 @@ impl Runner {
         Ok(in_time?)
     }
 
-    /// Makes an instance of `guest` by right of `permit` and calls it; after a trap nothing of the instance is used again.
+    /// Instantiates `guest` under `permit` and calls it. After a trap the instance is discarded.
     pub(crate) async fn call<T>(
         &self,
         guest: &FrozenPrefixPre<CallState>,
@@ -69,16 +69,16 @@ impl Runner {
                 let last_words = instance.store.data_mut().last_words.take();
                 SandboxError::from_trap(&error, self.config.handles, last_words)
             }
-            Err(_) => instance.store.data().overdue(deadline),
+            Err(_) => instance.store.data().deadline_error(deadline),
         };
-        Err(error.unless(instance.take_lacked()))
+        Err(error.or_host_error(instance.take_host_error()))
     }
 
     /// A store for one call: limited, and interrupted at every tick.
     fn store(&self, state: CallState) -> Store<CallState> {
         let mut store = Store::new(&self.engine, state);
         store.limiter(|state| state);
-        // What one call may pass to the host: a list may name the same megabyte a million times.
+        // Bounds what one call may pass to the host: a list may name the same megabyte a million times.
         store.set_hostcall_fuel(self.config.memory_bytes.saturating_mul(2));
         store.set_epoch_deadline(1);
         store.epoch_deadline_async_yield_and_update(1);
@@ -86,26 +86,27 @@ impl Runner {
     }
 }
 
-/// One call's instance and the permit for it; the instance goes first, or the permit's next user finds the pool full.
+/// One call's instance and its permit. The instance is dropped first, or the permit's next holder finds the pool full.
 pub(crate) struct Instance {
     store: Store<CallState>,
     _permit: Permit,
 }
 
 impl Instance {
-    /// What the host failed the call by, if it did.
-    pub(crate) fn take_lacked(&mut self) -> Option<OpError> {
-        self.store.data_mut().take_lacked()
+    /// The first host-caused error of the call.
+    pub(crate) fn take_host_error(&mut self) -> Option<OpError> {
+        self.store.data_mut().take_host_error()
     }
 
-    /// Takes the tensor a guest returned, and with the store gives up everything else it held.
-    pub(crate) fn take_tensor(mut self, tensor: Resource<HeldTensor>) -> Result<Tensor, SandboxError> {
-        let held = self.store.data_mut().table.delete(tensor);
-        let held =
-            held.map_err(|error| SandboxError::bad_answer(Cause::explained("its tensor is gone", error)))?;
-        match held.pixels {
-            Some(pixels) => pixels.apply(&held.tensor).map_err(SandboxError::bad_answer),
-            None => Ok(held.tensor),
+    /// Takes the tensor a guest returned and drops the store with everything else.
+    pub(crate) fn take_tensor(mut self, tensor: Resource<GuestTensor>) -> Result<Tensor, SandboxError> {
+        let tensor = self.store.data_mut().table.delete(tensor);
+        let tensor = tensor.map_err(|error| {
+            SandboxError::bad_answer(Cause::explained("its tensor handle is invalid", error))
+        })?;
+        match tensor.pixels {
+            Some(pixels) => pixels.apply(&tensor.tensor).map_err(SandboxError::bad_answer),
+            None => Ok(tensor.tensor),
         }
     }
 }

@@ -1,7 +1,7 @@
 use crate::allowance::Allowance;
 use crate::artefacts::Artefacts;
 use crate::bindings::{FrozenPrefix, FrozenPrefixPre};
-use crate::child::{Compilation, EndOnDrop};
+use crate::child::{Compilation, KillOnDrop};
 use crate::compiler::ChildCompiler;
 use crate::config::{Compiler, Limits, SandboxConfig};
 use crate::error::SandboxError;
@@ -17,10 +17,10 @@ use std::sync::Arc;
 use std::time::Instant;
 use wasmtime::component::{Component, HasSelf, Linker};
 
-/// Compilations at once. Each takes a core, and holds some hundred times the guest's size in memory.
+/// Concurrent compilations. Each takes a core, and memory of some hundred times the guest's size.
 const COMPILATIONS: usize = 1;
 
-/// Compiled guests loaded at once. Each takes a millisecond, beside the compilation.
+/// Compiled guests loaded concurrently, beside the compilation. Each takes a millisecond.
 const LOADS: usize = 1;
 
 /// Checks, compiles and runs guests. Cheap to clone; the last clone, with the last [`Guest`], ends its threads.
@@ -48,10 +48,10 @@ impl Sandbox {
         let runner = Runner::start(config)?;
         let mut linker = Linker::new(&runner.engine);
         FrozenPrefix::add_to_linker::<_, HasSelf<_>>(&mut linker, |state| state)
-            .map_err(|error| SandboxError::host(format!("cannot link the host's functions: {error:#}")))?;
-        let most_bytes = runner.config.artefact_bytes;
+            .map_err(|error| SandboxError::host(format!("cannot link the host functions: {error:#}")))?;
+        let max_bytes = runner.config.artefact_bytes;
         let directory = runner.config.artefacts.as_deref();
-        let open = |directory| Artefacts::open(directory, &runner.engine, most_bytes);
+        let open = |directory| Artefacts::open(directory, &runner.engine, max_bytes);
         let inner = Inner {
             artefacts: directory.map(open).transpose()?,
             compilations: TurnGate::open(COMPILATIONS, usize::MAX),
@@ -65,8 +65,7 @@ impl Sandbox {
         })
     }
 
-    /// The same sandbox on a tenant's behalf: preparing guests, and letting them describe themselves, takes turns with what
-    /// it does for others. (An extraction's tenant is in its [`Labels`](crate::Labels).)
+    /// The same sandbox for one tenant: preparing guests and their descriptions take turns between tenants. (An extraction's tenant is in its [`Labels`](crate::Labels).)
     pub fn for_tenant(&self, tenant: &str) -> Self {
         Self {
             inner: Arc::clone(&self.inner),
@@ -74,7 +73,7 @@ impl Sandbox {
         }
     }
 
-    /// Makes a guest of bytes of one's own, as [`Self::prepare_within`].
+    /// Prepares a guest with default limits, as [`Self::prepare_within`].
     ///
     /// # Errors
     /// As [`Self::prepare_within`].
@@ -83,9 +82,9 @@ impl Sandbox {
             .await
     }
 
-    /// Makes a guest of the bytes a tenant sent, a component or a core module built with the SDK: checks and compiles
-    /// them, or loads what was compiled before; the compiler's time is noted in `allowance`. Dropping the future ends a
-    /// compilation in a child process.
+    /// Prepares a guest from the bytes a tenant sent, a component or a core module built with the SDK: checks and compiles
+    /// them, or loads them from the cache. The compiler's time is charged to `allowance`. Dropping the future kills a
+    /// compiler child process.
     ///
     /// # Errors
     /// [`SandboxError::NotAGuest`], [`SandboxError::GuestTooLarge`], [`SandboxError::TooComplex`] and
@@ -112,19 +111,19 @@ impl Sandbox {
         bytes: Bytes,
         allowance: &Arc<Allowance>,
     ) -> Result<Prepared, SandboxError> {
-        // What was compiled before waits for nobody's compilation.
+        // A cached guest does not wait for compilations.
         if let Some(prepared) = self.load_in_turn(bytes.clone()).await? {
             return Ok(prepared);
         }
         let permit = self.permit(&self.inner.compilations).await?;
         let compilation = Compilation::default();
-        let _end = EndOnDrop(compilation.clone());
+        let _kill = KillOnDrop(compilation.clone());
         let (sandbox, allowance) = (self.clone(), Arc::clone(allowance));
         let work = move || {
-            let began = Instant::now();
+            let started = Instant::now();
             let prepared = sandbox.compile_once(&bytes, &compilation);
-            allowance.count_compiling(began.elapsed());
-            // Only now may the next one be compiled, also when nobody waits for this one any more.
+            allowance.count_compiling(started.elapsed());
+            // Held to the end of the compilation, even if its caller is gone.
             drop(permit);
             prepared
         };
@@ -151,7 +150,7 @@ impl Sandbox {
 
     fn compile_once(&self, bytes: &[u8], compilation: &Compilation) -> Result<Prepared, SandboxError> {
         let sha256 = hex::encode(Sha256::digest(bytes));
-        // Another request may have had it compiled meanwhile.
+        // Another request may have compiled it meanwhile.
         if let Some(loaded) = self.load(&sha256)? {
             return Ok(loaded);
         }
@@ -162,7 +161,7 @@ impl Sandbox {
         ))
     }
 
-    /// What was compiled before.
+    /// Loads a guest from the cache.
     fn load(&self, sha256: &str) -> Result<Option<Prepared>, SandboxError> {
         let Inner {
             runner,
@@ -191,7 +190,7 @@ impl Sandbox {
         let compiled = match &runner.config.compiler {
             Compiler::InProcess => compiler::compile(&runner.engine, bytes)?,
             Compiler::Child { program, arguments } => {
-                let limits = ChildCompiler::of(&runner.config);
+                let limits = ChildCompiler::from_config(&runner.config);
                 compilation.run(program, arguments, &limits, bytes)?
             }
         };

@@ -2,15 +2,15 @@ use crate::call::ModelView;
 use frostline_tensor::{OpError, Precision, Stage};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
-/// What stays as it is in a stage's name. A dot is escaped, because `..` divides.
+/// Characters that need no escape in a stage's name. A dot is escaped, because `..` is the separator.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'~');
 
-/// The name under which a guest finds the layers from the model's input to `cut`.
-pub(crate) fn up_to(cut: &str) -> String {
+/// The name of the stage from the model's input to `cut`.
+pub(crate) fn stage_to(cut: &str) -> String {
     utf8_percent_encode(cut, PLAIN).to_string()
 }
 
-/// The stage of `model` that a guest means by `name`: `to`, or `from..to`, tensor names percent-encoded.
+/// Parses a stage name of `model`: `to`, or `from..to`, tensor names percent-encoded.
 ///
 /// # Errors
 /// `not-found` for anything that is no stage of this model; no other model can be named.
@@ -33,7 +33,7 @@ pub(crate) fn resolve(name: &str, model: &ModelView) -> Result<Stage, OpError> {
         }
     };
     if !begins_before {
-        return Err(no_stage(name, &format!("{from:?} does not lie before {to:?}")));
+        return Err(no_stage(name, &format!("{from:?} does not precede {to:?}")));
     }
     Ok(Stage {
         model: model.sha256.clone(),
@@ -48,12 +48,12 @@ fn decode(part: &str) -> Result<String, OpError> {
     let decoded = percent_decode_str(part).decode_utf8();
     decoded
         .map(std::borrow::Cow::into_owned)
-        .map_err(|_| no_stage(part, "it is not UTF-8 once decoded"))
+        .map_err(|_| no_stage(part, "invalid UTF-8 after decoding"))
 }
 
 fn no_stage(name: &str, why: &str) -> OpError {
     OpError::not_found(format!(
-        "no stage {name:?}: {why}; name a cut, or two as \"from..to\", percent-encoded"
+        "invalid stage {name:?}: {why}; write a cut, or \"from..to\", percent-encoded"
     ))
 }
 
@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn every_cut_is_found_under_its_name() {
         for cut in model().cuts {
-            let stage = resolve(&up_to(&cut.name), &model()).unwrap();
+            let stage = resolve(&stage_to(&cut.name), &model()).unwrap();
             assert_eq!((stage.from.as_str(), stage.to), ("data", cut.name));
         }
     }

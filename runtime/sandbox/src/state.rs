@@ -1,9 +1,9 @@
 use crate::allowance::{Allowance, Charge};
-use crate::breach::{Breach, ImportError, Resource, within};
+use crate::breach::{Breach, ImportError, Resource, check_limit};
 use crate::call::{CallContext, ModelView};
 use crate::config::SandboxConfig;
 use crate::error::SandboxError;
-use crate::lender::Loan;
+use crate::memory::MemoryReservation;
 use crate::meter::Meter;
 use frostline_tensor::{BoxFuture, DType, Normalisation, OpError, OpErrorCode, Stage, Tensor};
 use futures::FutureExt;
@@ -15,11 +15,11 @@ use tracing::Instrument;
 use wasmtime::ResourceLimiter;
 use wasmtime::component::ResourceTable;
 
-/// A tensor on the host that a guest holds a handle to, and the bytes it is charged for.
+/// A host tensor that a guest holds a handle to, with its charge.
 #[allow(unreachable_pub, reason = "the generated bindings re-export it")]
-pub struct HeldTensor {
+pub struct GuestTensor {
     pub(crate) tensor: Tensor,
-    /// The tensor is pixels, and this what they stand for: the guest sees `f32`, and whoever needs them makes them.
+    /// Set where the tensor holds raw pixels: the guest sees normalised `f32`, which are computed where they are needed.
     pub(crate) pixels: Option<Normalisation>,
     pub(crate) charge: Charge,
 }
@@ -31,36 +31,36 @@ pub struct Graph {
     pub(crate) stage: Stage,
 }
 
-/// What one call of a guest sees of the host; lent to the bindings.
+/// The state of one guest call, which the bindings work on.
 pub(crate) struct CallState {
     pub(crate) table: ResourceTable,
     pub(crate) extraction: Option<Extraction>,
-    /// What its CPU time is taken from.
+    /// Its CPU time is charged here.
     pub(crate) allowance: Arc<Allowance>,
     /// The last line logged as an error.
     pub(crate) last_words: Option<String>,
-    /// The first error of an operation that the host caused: whatever the guest makes of it, it is not the guest's.
-    lacked: Option<OpError>,
-    /// What of the host's the call waits for at the moment.
-    awaited: Option<&'static str>,
+    /// The first host-caused error: the call then fails by the host, however the guest handled it.
+    host_error: Option<OpError>,
+    /// The host operation that the call waits for.
+    pending_operation: Option<&'static str>,
     pub(crate) memory_cap: usize,
-    /// For its linear memory.
-    memory: Loan,
+    /// Reserved for its linear memory.
+    memory: MemoryReservation,
     pub(crate) meter: Arc<Meter>,
     table_cap: usize,
 }
 
-/// What only `extract` may use.
+/// What only calls of `extract` have.
 #[derive(Clone)]
 pub(crate) struct Extraction {
     pub(crate) context: CallContext,
     pub(crate) model: Arc<ModelView>,
-    /// Where the host's own input and output runs: never on the threads of guests.
+    /// Runs the host's own input and output, never on guest threads.
     pub(crate) host: Handle,
 }
 
 impl CallState {
-    /// State for one call; without an extraction every operation is refused.
+    /// State for one call. Without an extraction every host operation is refused.
     pub(crate) fn new(
         config: &SandboxConfig,
         allowance: Arc<Allowance>,
@@ -70,69 +70,69 @@ impl CallState {
         table.set_max_capacity(config.handles);
         Self {
             table,
-            memory: allowance.loan(),
+            memory: allowance.reservation(),
             extraction,
             allowance,
             last_words: None,
-            lacked: None,
-            awaited: None,
+            host_error: None,
+            pending_operation: None,
             memory_cap: config.memory_bytes,
             meter: Arc::default(),
             table_cap: config.table_elements,
         }
     }
 
-    /// The extraction this call belongs to; whoever asks does something for the guest, so its slice of time ends.
+    /// The extraction this call belongs to. Every host operation asks for it, so this also starts a new slice of CPU time.
     pub(crate) fn extraction(&self) -> Result<&Extraction, OpError> {
         self.meter.host_call();
-        let why = "only `extract` may use the host's operations, `describe` computes nothing";
+        let why = "host operations are only available in `extract`, not in `describe`";
         self.extraction
             .as_ref()
             .ok_or_else(|| OpError::new(OpErrorCode::UnsupportedOperation, why))
     }
 
-    /// Remembers an error that the guest is told, if the host caused it.
-    pub(crate) fn note(&mut self, error: &OpError) {
-        if error.host_caused && self.lacked.is_none() {
-            self.lacked = Some(error.clone());
+    /// Records an error returned to the guest, if the host caused it.
+    pub(crate) fn record_host_error(&mut self, error: &OpError) {
+        if error.host_caused && self.host_error.is_none() {
+            self.host_error = Some(error.clone());
         }
     }
 
-    /// What the host failed this call by, if it did.
-    pub(crate) fn take_lacked(&mut self) -> Option<OpError> {
-        self.lacked.take()
+    /// The first host-caused error of this call.
+    pub(crate) fn take_host_error(&mut self) -> Option<OpError> {
+        self.host_error.take()
     }
 
-    /// Waits for something of the host's, `what` in words.
-    pub(crate) async fn awaiting<T>(&mut self, what: &'static str, operation: impl Future<Output = T>) -> T {
-        self.awaited = Some(what);
+    /// Waits for a host operation; `what` names it in messages.
+    pub(crate) async fn wait_for<T>(&mut self, what: &'static str, operation: impl Future<Output = T>) -> T {
+        self.pending_operation = Some(what);
         let done = operation.await;
-        self.awaited = None;
+        self.pending_operation = None;
         done
     }
 
-    /// What a call ends with that took longer than `after`: the host's fault while the guest waits for it.
-    pub(crate) fn overdue(&self, after: Duration) -> SandboxError {
-        match self.awaited {
-            Some(what) => SandboxError::HostLacked {
+    /// The error of a call that exceeded its deadline: the host's fault if a host operation was pending.
+    pub(crate) fn deadline_error(&self, after: Duration) -> SandboxError {
+        match self.pending_operation {
+            Some(what) => SandboxError::HostOperation {
                 error: OpError::of_host(
                     OpErrorCode::Timeout,
-                    format!("{what} had not ended when the guest's {after:?} were over"),
+                    format!("{what} did not finish within the guest's {after:?}"),
                 ),
             },
             None => SandboxError::Deadline { after },
         }
     }
 
-    /// Hands a tensor to the guest.
-    pub(crate) fn hold(
+    /// Adds a tensor to the guest's handles.
+    pub(crate) fn push_tensor(
         &mut self,
         tensor: Tensor,
         pixels: Option<Normalisation>,
         mut charge: Charge,
-    ) -> Result<wasmtime::component::Resource<HeldTensor>, ImportError> {
+    ) -> Result<wasmtime::component::Resource<GuestTensor>, ImportError> {
         charge.shrink_to(tensor.byte_len());
-        let held = HeldTensor {
+        let held = GuestTensor {
             tensor,
             pixels,
             charge,
@@ -141,9 +141,9 @@ impl CallState {
     }
 }
 
-impl HeldTensor {
-    /// The tensor as the guest sees it.
-    pub(crate) fn seen(&self) -> Result<Cow<'_, Tensor>, OpError> {
+impl GuestTensor {
+    /// The tensor as the guest sees it: pixels as normalised floats.
+    pub(crate) fn normalised(&self) -> Result<Cow<'_, Tensor>, OpError> {
         match self.pixels {
             Some(pixels) => Ok(Cow::Owned(pixels.apply(&self.tensor)?)),
             None => Ok(Cow::Borrowed(&self.tensor)),
@@ -164,8 +164,8 @@ impl Extraction {
     ) -> Result<T, OpError> {
         let task = tokio_util::task::AbortOnDropHandle::new(self.host.spawn(operation.in_current_span()));
         task.map(|joined| {
-            let lost = |lost| format!("the host lost an operation: {lost}");
-            joined.unwrap_or_else(|error| Err(OpError::of_host(OpErrorCode::RuntimeError, lost(error))))
+            let message = |error| format!("a host operation failed: {error}");
+            joined.unwrap_or_else(|error| Err(OpError::of_host(OpErrorCode::RuntimeError, message(error))))
         })
         .await
     }
@@ -173,13 +173,13 @@ impl Extraction {
 
 impl ResourceLimiter for CallState {
     fn memory_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
-        // A guest that is refused memory panics with no word of why: ending the call names the limit.
-        within(Resource::Memory, desired as u64, self.memory_cap as u64)?;
+        // A guest that is refused memory panics without a reason: a trap names the limit.
+        check_limit(Resource::Memory, desired as u64, self.memory_cap as u64)?;
         if let Err(error) = self.memory.grow(desired.saturating_sub(current) as u64) {
-            self.note(&error);
-            return Err(Breach::Lacked(error).into());
+            self.record_host_error(&error);
+            return Err(Breach::NoMemory(error).into());
         }
-        self.allowance.note_memory(desired);
+        self.allowance.record_memory(desired);
         Ok(true)
     }
 
@@ -188,7 +188,7 @@ impl ResourceLimiter for CallState {
     }
 
     fn table_growing(&mut self, _: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
-        within(Resource::TableElements, desired as u64, self.table_cap as u64)?;
+        check_limit(Resource::TableElements, desired as u64, self.table_cap as u64)?;
         Ok(true)
     }
 }
@@ -203,15 +203,15 @@ mod tests {
     fn a_guest_sees_floats_where_pixels_are_held() {
         let allowance = Allowance::new(Limits::default());
         let normalisation = Normalisation::from_spec(&PixelSpec::imagenet(1, 2));
-        let held = |pixels| HeldTensor {
+        let held = |pixels| GuestTensor {
             tensor: Tensor::new([1, 3, 1, 2], Data::U8(vec![0, 50, 100, 150, 200, 255])).unwrap(),
             pixels,
             charge: allowance.charge_tensor(6).unwrap(),
         };
         let (raw, normalised) = (held(None), held(Some(normalisation)));
         assert_eq!((raw.dtype(), normalised.dtype()), (DType::U8, DType::F32));
-        assert_eq!(*raw.seen().unwrap(), raw.tensor);
-        let floats = normalised.seen().unwrap();
+        assert_eq!(*raw.normalised().unwrap(), raw.tensor);
+        let floats = normalised.normalised().unwrap();
         assert_eq!(*floats, normalisation.apply(&raw.tensor).unwrap());
         assert_eq!(floats.dtype(), normalised.dtype());
     }

@@ -1,11 +1,11 @@
-//! How much of each part a guest has, while its bytes are read.
+//! Counts the parts of a guest while its bytes are read.
 
 use crate::bounds::{GuestPart, MEMORIES, TABLES};
 use crate::config::SandboxConfig;
 use crate::error::SandboxError;
 use std::collections::BTreeMap;
 
-/// What of a guest has been counted so far.
+/// The counts so far.
 pub(crate) struct Tally<'a> {
     config: &'a SandboxConfig,
     found: BTreeMap<GuestPart, u64>,
@@ -19,16 +19,16 @@ impl<'a> Tally<'a> {
         }
     }
 
-    /// Counts `more` of a part; what is counted may lie ahead, so that nobody reads a million things to refuse them.
+    /// Counts `more` of a part. Declared counts are added before the items are read, so that an excess is refused at once.
     pub(crate) fn add(&mut self, part: GuestPart, more: impl TryInto<u64>) -> Result<(), SandboxError> {
         let found = self.found.entry(part).or_default();
         *found = found.saturating_add(more.try_into().unwrap_or(u64::MAX));
-        within(part, *found, allowed(self.config, part))
+        check_bound(part, *found, allowed(self.config, part))
     }
 
-    /// Holds a depth against its bound.
-    pub(crate) fn depth(&self, depth: usize) -> Result<(), SandboxError> {
-        within(GuestPart::Nesting, depth as u64, self.config.bounds.nesting)
+    /// Checks a nesting depth.
+    pub(crate) fn check_depth(&self, depth: usize) -> Result<(), SandboxError> {
+        check_bound(GuestPart::Nesting, depth as u64, self.config.bounds.nesting)
     }
 }
 
@@ -55,7 +55,7 @@ fn allowed(config: &SandboxConfig, part: GuestPart) -> u64 {
     }
 }
 
-fn within(part: GuestPart, found: u64, allowed: u64) -> Result<(), SandboxError> {
+fn check_bound(part: GuestPart, found: u64, allowed: u64) -> Result<(), SandboxError> {
     if found <= allowed {
         return Ok(());
     }
@@ -87,6 +87,6 @@ mod tests {
         };
         assert_eq!(tally.add(GuestPart::Functions, 1_u32), Err(too_many));
         assert!(tally.add(GuestPart::Functions, u64::MAX).is_err());
-        assert!(tally.depth(8).is_ok() && tally.depth(9).is_err());
+        assert!(tally.check_depth(8).is_ok() && tally.check_depth(9).is_err());
     }
 }

@@ -11,23 +11,23 @@ use std::time::Duration;
 use tokio::runtime::{Handle, Runtime};
 use tracing::{Instrument, Span};
 
-/// The threads guest code runs on, and nothing else: a guest that computes for long delays other guests at most, and those
-/// of other tenants by no more than their turn.
+/// Threads for guest code alone. A guest that computes for long delays other guests only, and those of other tenants by no
+/// more than a turn.
 pub(crate) struct GuestThreads {
     pool: Arc<TurnPool<Ready>>,
-    /// Its one thread sees to timers. There until dropped.
+    /// Its one thread runs timers; `None` only during drop.
     runtime: Option<Runtime>,
     handle: Handle,
 }
 
-/// A guest's call that can go on; knows its tenant.
+/// A guest call that is ready to be polled, with its tenant.
 type Ready = Runnable<Arc<str>>;
 
 impl GuestThreads {
     /// Starts `threads` threads; `slice` is about how long guest code runs between interruptions.
     pub(crate) fn start(threads: usize, slice: Duration) -> Result<Self, SandboxError> {
-        let no_threads = |error: std::io::Error| {
-            SandboxError::host(Cause::explained("cannot start the threads of guests", error))
+        let failed = |error: std::io::Error| {
+            SandboxError::host(Cause::explained("cannot start the guest threads", error))
         };
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -35,14 +35,14 @@ impl GuestThreads {
             .thread_name("guest-timers")
             .enable_all()
             .build()
-            .map_err(no_threads)?;
+            .map_err(failed)?;
         let handle = runtime.handle().clone();
         let timers = handle.clone();
         let run = move |ready: Ready| {
             let _timers = timers.enter();
             ready.run();
         };
-        let pool = TurnPool::start("guest", threads, slice, thread_cpu, run).map_err(no_threads)?;
+        let pool = TurnPool::start("guest", threads, slice, thread_cpu, run).map_err(failed)?;
         Ok(Self {
             pool: Arc::new(pool),
             runtime: Some(runtime),
@@ -70,23 +70,23 @@ impl GuestThreads {
         );
         ready.schedule();
         match task.fallible().await {
-            Some(Ok(done)) => Ok(done),
-            Some(Err(_)) => Err(SandboxError::host("a call of a guest panicked in the host")),
-            None => Err(SandboxError::host("the sandbox is closed")),
+            Some(Ok(output)) => Ok(output),
+            Some(Err(_)) => Err(SandboxError::host("a guest call panicked in the host")),
+            None => Err(SandboxError::host("the sandbox was shut down")),
         }
     }
 
-    /// Runs `work` beside these threads.
+    /// Runs blocking `work` on another thread.
     pub(crate) async fn spawn_blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, SandboxError> {
         let span = Span::current();
-        let done = self.handle.spawn_blocking(move || span.in_scope(work)).await;
-        done.map_err(|lost| SandboxError::host(Cause::explained("a task of the sandbox was lost", lost)))
+        let output = self.handle.spawn_blocking(move || span.in_scope(work)).await;
+        output.map_err(|error| SandboxError::host(Cause::explained("a sandbox task failed", error)))
     }
 
-    /// A runtime with timers, for whoever calls from outside of one.
+    /// A runtime with timers, for callers outside of one.
     pub(crate) fn handle(&self) -> &Handle {
         &self.handle
     }

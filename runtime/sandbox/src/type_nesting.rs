@@ -1,5 +1,4 @@
-//! Types of components and instances hold types in turn. The parser reads them by recursion, as deep as the bytes say;
-//! this looks first, without recursion.
+//! Bounds the nesting of component and instance types without recursion, before the parser reads them recursively.
 
 use crate::bounds::GuestPart;
 use crate::error::SandboxError;
@@ -12,7 +11,7 @@ use wasmparser::{
 const COMPONENT: u8 = 0x41;
 const INSTANCE: u8 = 0x42;
 
-/// Holds the nesting of a section of types, which lies at `depth`, against its bound, and counts the types inside types.
+/// Checks the nesting of a type section at `depth`, and counts nested types.
 pub(crate) fn check(
     mut section: BinaryReader<'_>,
     depth: usize,
@@ -29,18 +28,18 @@ fn check_type(
     depth: usize,
     tally: &mut Tally<'_>,
 ) -> Result<(), SandboxError> {
-    // Declarations still to come, for every type that is open.
+    // Remaining declarations of every open type.
     let mut open = Vec::new();
     enter_type(reader, &mut open)?;
-    while let Some(left) = open.last_mut() {
-        if *left == 0 {
+    while let Some(remaining) = open.last_mut() {
+        if *remaining == 0 {
             open.pop();
             continue;
         }
-        *left -= 1;
+        *remaining -= 1;
         tally.add(GuestPart::Types, 1_u32)?;
         declaration(reader, &mut open)?;
-        tally.depth(depth + open.len())?;
+        tally.check_depth(depth + open.len())?;
     }
     Ok(())
 }

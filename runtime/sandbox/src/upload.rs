@@ -1,11 +1,11 @@
-//! From the bytes a tenant sends to a component: what they are, and whether they are one at all.
+//! Turns the bytes a tenant sends into a component.
 
 use crate::config::SandboxConfig;
 use crate::error::SandboxError;
 use crate::inspection;
 use std::borrow::Cow;
 
-/// How every WebAssembly binary begins, before two bytes of version and two that tell module and component apart.
+/// The start of every WebAssembly binary, before two bytes of version and two that distinguish module and component.
 const MAGIC: &[u8] = b"\0asm";
 const CORE_MODULE: [u8; 4] = [1, 0, 0, 0];
 
@@ -13,14 +13,13 @@ const CORE_MODULE: [u8; 4] = [1, 0, 0, 0];
 /// [`Sandbox::prepare`](crate::Sandbox::prepare) compiles.
 ///
 /// # Errors
-/// [`SandboxError::NotAGuest`] and [`SandboxError::GuestTooLarge`], saying what was sent instead;
-/// [`SandboxError::TooComplex`] and [`SandboxError::OtherWorld`], saying what is in it.
+/// [`SandboxError::NotAGuest`], [`SandboxError::GuestTooLarge`], [`SandboxError::TooComplex`] and [`SandboxError::OtherWorld`].
 pub fn component<'a>(bytes: &'a [u8], config: &SandboxConfig) -> Result<Cow<'a, [u8]>, SandboxError> {
     check(bytes, config)?;
-    componentised(bytes)
+    into_component(bytes)
 }
 
-/// Everything that can be said before the bytes are made into anything.
+/// Checks size, format and parts, without building a component.
 pub(crate) fn check(bytes: &[u8], config: &SandboxConfig) -> Result<(), SandboxError> {
     if bytes.len() > config.upload_bytes {
         return Err(SandboxError::GuestTooLarge {
@@ -35,7 +34,7 @@ pub(crate) fn check(bytes: &[u8], config: &SandboxConfig) -> Result<(), SandboxE
 }
 
 /// [`component`] of bytes that passed [`check`].
-pub(crate) fn componentised(bytes: &[u8]) -> Result<Cow<'_, [u8]>, SandboxError> {
+pub(crate) fn into_component(bytes: &[u8]) -> Result<Cow<'_, [u8]>, SandboxError> {
     match version(bytes) {
         Some(&CORE_MODULE) => componentise(bytes).map(Cow::Owned),
         _ => Ok(Cow::Borrowed(bytes)),
@@ -53,7 +52,7 @@ fn componentise(module: &[u8]) -> Result<Vec<u8>, SandboxError> {
         .and_then(|mut encoder| encoder.encode());
     encoded.map_err(|error| {
         SandboxError::not_a_guest(format!(
-            "a core WebAssembly module that is no guest ({}); build it with the crate frostline-guest for \
+            "a core WebAssembly module without the guest interface ({}); build it with the crate frostline-guest for \
              wasm32-unknown-unknown",
             error.root_cause()
         ))
@@ -62,15 +61,15 @@ fn componentise(module: &[u8]) -> Result<Vec<u8>, SandboxError> {
 
 fn describe_other(bytes: &[u8]) -> String {
     let what = match bytes {
-        [] => "the file is empty",
+        [] => "empty file",
         [0x7f, b'E', b'L', b'F', ..] => {
-            "a program for this machine, not WebAssembly; build for wasm32-unknown-unknown"
+            "a native executable, not WebAssembly; build for wasm32-unknown-unknown"
         }
         _ if std::str::from_utf8(bytes).is_ok_and(|text| text.trim_start().starts_with('(')) => {
-            "WebAssembly's text format; send the binary"
+            "WebAssembly text format; send the binary"
         }
         _ if std::str::from_utf8(bytes).is_ok() => "a text file; send a WebAssembly component or core module",
-        _ => "the bytes are no WebAssembly binary; send a component or core module",
+        _ => "not a WebAssembly binary; send a component or core module",
     };
     what.to_owned()
 }

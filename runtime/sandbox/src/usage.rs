@@ -1,19 +1,19 @@
 use std::time::Duration;
 
-/// What an extraction, or another request of a tenant, has used of the host, over all its calls; from [`Allowance::usage`](crate::Allowance::usage).
+/// What an extraction, or another request of a tenant, used over all its calls; from [`Allowance::usage`](crate::Allowance::usage).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Calls of the guest, ended or not.
+    /// Guest calls, running ones included.
     pub calls: u64,
     /// CPU time of guest code; what the host computes for it (decoding, the engine) does not count.
     pub cpu: Duration,
-    /// Time that the compiler worked for it.
+    /// Time of the compiler.
     pub compiling: Duration,
     /// Bytes of linear memory of the largest instance.
     pub memory_peak: u64,
     /// The most bytes of tensors alive at once on the guest's behalf, on the host.
     pub tensor_bytes_peak: u64,
-    /// Objects read, and sizes asked for.
+    /// Objects read, and sizes requested.
     pub object_reads: u64,
     /// Bytes read by the guest itself; images that the host loads do not count.
     pub object_bytes: u64,

@@ -1,4 +1,4 @@
-//! Whether a component is of the world `frozen-prefix`: it imports only what guests get and exports what guests give.
+//! Checks a component against the world `frozen-prefix`: its imports must be available and its exports complete.
 
 use crate::bindings::FrozenPrefixPre;
 use crate::error::SandboxError;
@@ -9,7 +9,7 @@ use wasmtime::Engine;
 use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, Linker};
 
-const NEAR: [&str; 2] = ["frostline:pushdown/", "wasi:nn/"];
+const OWN_NAMESPACES: [&str; 2] = ["frostline:pushdown/", "wasi:nn/"];
 const IMPORTS: [&str; 8] = [
     "frostline:pushdown/types@0.1.1",
     "frostline:pushdown/objects@0.1.1",
@@ -21,29 +21,29 @@ const IMPORTS: [&str; 8] = [
     "wasi:nn/errors@0.2.0-rc-2024-10-28",
 ];
 
-/// The end of our interfaces' names now, and the earlier ones, to which each later version only added: guests of them run as they are.
+/// The current version of our interfaces, and earlier ones, which are subsets of it: guests of them run unchanged.
 const VERSION: &str = "@0.1.1";
 const EARLIER: [&str; 1] = ["@0.1.0"];
 
 const EXPORTS: [&str; 2] = ["describe", "extract"];
 
-/// How modules that wit-component itself provides are called: the world's own functions, what the guest exports, and a
-/// newer way of naming which shows only once the module is a component.
+/// Import modules that wit-component provides: the world's own functions, the guest's exports, and a newer naming scheme
+/// that can only be checked in the component.
 const OWN_MODULES: [&str; 3] = ["$root", "[export]", "cm32p2"];
 
-/// What is said of [`loads`].
-pub(crate) const NO_LOAD: &str = "its `load` of wasi:nn is refused, since hosts take no model bytes from guests: the job's network is there by \
-    load-by-name";
+/// The warning for [`imports_load`].
+pub(crate) const NO_LOAD: &str = "its call to wasi:nn `load` will be refused, since models cannot be loaded from bytes: use load-by-name for the \
+    job's model";
 
-/// The longest name that is repeated, in bytes.
+/// The longest name in a message, in bytes.
 const NAME: usize = 128;
-/// Foreign imports that are named at most: enough to see which library wants them.
-const FOREIGN: usize = 12;
+/// The most foreign imports in a message: enough to see which library needs them.
+const MAX_FOREIGN: usize = 12;
 
 /// Links `component` with the host's side of the world.
 ///
 /// # Errors
-/// [`SandboxError::OtherWorld`], naming every import a guest does not get and every export it lacks.
+/// [`SandboxError::OtherWorld`], naming unavailable imports and missing exports.
 pub(crate) fn link(
     engine: &Engine,
     linker: &Linker<CallState>,
@@ -60,7 +60,7 @@ pub(crate) fn link(
         })
 }
 
-/// What a component imports, by name.
+/// The names of a component's imports.
 pub(crate) fn imports(component: &Component) -> Vec<String> {
     let world = component.component_type();
     // Names of types stand for what an allowed interface defines; linking checks them.
@@ -70,20 +70,20 @@ pub(crate) fn imports(component: &Component) -> Vec<String> {
     needed.map(|(name, _)| name.to_owned()).collect()
 }
 
-/// Whether a component imports `load` of `wasi:nn`, which every call of is refused.
-pub(crate) fn loads(component: &Component) -> bool {
-    imports_one(component, is_load)
+/// Whether a component imports `load` of `wasi:nn`, whose calls are refused.
+pub(crate) fn imports_load(component: &Component) -> bool {
+    imports_function(component, is_load)
 }
 
 /// Whether a component can load augmented pixels.
 pub(crate) fn augments(component: &Component) -> bool {
-    imports_one(component, |interface, function| {
+    imports_function(component, |interface, function| {
         interface.starts_with("frostline:pushdown/images@") && function == "load-augmented"
     })
 }
 
-/// Whether a component imports a function that is so, by the names of its interface and its own.
-fn imports_one(component: &Component, is: impl Fn(&str, &str) -> bool) -> bool {
+/// Whether a component imports a function that matches `is`, which takes the names of interface and function.
+fn imports_function(component: &Component, is: impl Fn(&str, &str) -> bool) -> bool {
     let engine = component.engine();
     let world = component.component_type();
     world.imports(engine).any(|(name, item)| {
@@ -94,10 +94,10 @@ fn imports_one(component: &Component, is: impl Fn(&str, &str) -> bool) -> bool {
     })
 }
 
-/// Whether guests get an interface of this name.
-fn is_offered(name: &str) -> bool {
-    let of_now = |end| Some(format!("{}{VERSION}", name.strip_suffix(end)?));
-    let mut names = EARLIER.into_iter().filter_map(of_now);
+/// Whether an interface is available to guests.
+fn is_available(name: &str) -> bool {
+    let current = |version| Some(format!("{}{VERSION}", name.strip_suffix(version)?));
+    let mut names = EARLIER.into_iter().filter_map(current);
     IMPORTS.contains(&name) || names.any(|name| IMPORTS.contains(&name.as_str()))
 }
 
@@ -114,33 +114,33 @@ fn check_names(engine: &Engine, component: &Component) -> Result<(), SandboxErro
     for (name, _) in component.component_type().exports(engine) {
         names.export(name);
     }
-    names.loads = loads(component);
+    names.loads = imports_load(component);
     names.check()
 }
 
-/// Names seen at the outside of a guest, held against the world.
+/// Imports and exports of a guest, checked against the world.
 #[derive(Default)]
 pub(crate) struct Names {
     foreign: BTreeSet<String>,
-    given: [bool; EXPORTS.len()],
+    exported: [bool; EXPORTS.len()],
     loads: bool,
 }
 
 impl Names {
     /// An import of a component.
     pub(crate) fn import(&mut self, name: &str) {
-        if !is_offered(name) {
-            self.name_foreign(one_line(name, NAME));
+        if !is_available(name) {
+            self.add_foreign(one_line(name, NAME));
         }
     }
 
-    /// An import of a core module; its names are wit-bindgen's, and tell only where they come from.
+    /// An import of a core module, whose names are wit-bindgen's.
     pub(crate) fn import_of_module(&mut self, module: &str, name: &str) {
         self.loads |= is_load(module, name);
-        let known = is_offered(module) || OWN_MODULES.iter().any(|own| module.starts_with(own));
+        let known = is_available(module) || OWN_MODULES.iter().any(|own| module.starts_with(own));
         if !known {
             let (module, name) = (one_line(module, NAME), one_line(name, NAME));
-            self.name_foreign(if name.is_empty() {
+            self.add_foreign(if name.is_empty() {
                 module
             } else {
                 format!("{module}.{name}")
@@ -150,13 +150,13 @@ impl Names {
 
     /// An export of a component.
     pub(crate) fn export(&mut self, name: &str) {
-        for (given, wanted) in self.given.iter_mut().zip(EXPORTS) {
-            *given |= wanted == name;
+        for (exported, expected) in self.exported.iter_mut().zip(EXPORTS) {
+            *exported |= expected == name;
         }
     }
 
-    fn name_foreign(&mut self, name: String) {
-        if self.foreign.len() < FOREIGN {
+    fn add_foreign(&mut self, name: String) {
+        if self.foreign.len() < MAX_FOREIGN {
             self.foreign.insert(name);
         }
     }
@@ -164,7 +164,10 @@ impl Names {
     /// # Errors
     /// [`SandboxError::OtherWorld`] where an import is foreign or an export is missing.
     pub(crate) fn check(self) -> Result<(), SandboxError> {
-        let missing = EXPORTS.iter().zip(self.given).filter(|(_, given)| !given);
+        let missing = EXPORTS
+            .iter()
+            .zip(self.exported)
+            .filter(|(_, exported)| !exported);
         let exports: Vec<String> = missing.map(|(name, _)| (*name).to_owned()).collect();
         other_world(self.foreign.into_iter().collect(), exports, self.loads)
     }
@@ -182,10 +185,10 @@ fn other_world(imports: Vec<String>, exports: Vec<String>, loads: bool) -> Resul
     }
     let other_version = imports
         .iter()
-        .any(|name| NEAR.iter().any(|near| name.starts_with(near)));
+        .any(|name| OWN_NAMESPACES.iter().any(|namespace| name.starts_with(namespace)));
     let mut detail = Vec::new();
     if other_version {
-        detail.push(format!("this host offers {}", IMPORTS.join(", ")));
+        detail.push(format!("available imports: {}", IMPORTS.join(", ")));
     }
     if loads {
         detail.push(NO_LOAD.to_owned());

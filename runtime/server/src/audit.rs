@@ -83,12 +83,12 @@ impl Audit {
         if counted.left_out > 0 {
             note(
                 LEFT_OUT,
-                format!("{} beyond {A_MINUTE} in a minute", counted.left_out),
+                format!("{} over the limit of {A_MINUTE} per minute", counted.left_out),
             );
         }
         match counted.place {
             Place::Within => note(what, detail.into()),
-            Place::FirstBeyond => note(LEFT_OUT, format!("beyond {A_MINUTE} in this minute")),
+            Place::FirstBeyond => note(LEFT_OUT, format!("over the limit of {A_MINUTE} per minute")),
             Place::Beyond => {}
         }
     }
@@ -214,7 +214,7 @@ impl Log {
         tracing::info!(who, what, tenant, detail, "audit");
         let dropped = self.dropped.swap(0, Ordering::Relaxed);
         if dropped > 0 {
-            let detail = format!("{dropped}, for the disk was too slow");
+            let detail = format!("{dropped}, since the disk was too slow");
             self.send(self::entry("host".to_owned(), LEFT_OUT, "", detail), dropped);
         }
         self.send(entry, 1);
@@ -225,7 +225,7 @@ impl Log {
         let error = match self.work.try_send(Work::Write(entry)) {
             Ok(()) => return,
             Err(TrySendError::Full(_)) => "the disk is too slow",
-            Err(TrySendError::Disconnected(_)) => "the thread that writes is gone",
+            Err(TrySendError::Disconnected(_)) => "the audit thread has exited",
         };
         self.dropped.fetch_add(entries, Ordering::Relaxed);
         unwritten(&self.folder, &error);
@@ -263,7 +263,7 @@ impl Log {
 }
 
 fn unwritten(folder: &Path, error: &dyn std::fmt::Display) {
-    tracing::error!(%error, folder = %folder.display(), "the audit cannot be written");
+    tracing::error!(%error, folder = %folder.display(), "cannot write the audit log");
 }
 
 /// What the thread has.

@@ -11,7 +11,7 @@ mod audit;
 mod caller;
 mod config;
 mod extraction;
-mod guest_lines;
+mod guest_logs;
 mod host;
 mod http;
 mod library;
@@ -34,7 +34,7 @@ pub use config::{
 };
 pub use frostline_engine::{ChildLanes, ConfinedLane, Isolation, LanesPlace, enter_lane};
 pub use frostline_sandbox::Compiler;
-pub use host::{Examined, Host, RunningHost, StartError, examine};
+pub use host::{Host, ProbeResult, RunningHost, StartError, probe_config};
 pub use metrics::sample_metrics;
 pub use state::StateError;
 pub use tls::TlsError;

@@ -2,8 +2,8 @@
 
 use crate::config::Root;
 use crate::refusal::Refusal;
-use crate::scheduling::Room;
-use crate::state::{Journal, ModelFacts, Partials, Shelf, Stored};
+use crate::scheduling::TenantMemory;
+use crate::state::{Journal, ModelFacts, Partials, StoredVersion, UploadStore};
 use bytes::Bytes;
 use frostline_batching::{Kind, Memory};
 use frostline_objects::Store;
@@ -47,8 +47,8 @@ struct DescriptionKey {
 
 /// See the module.
 pub(crate) struct Library {
-    pub(crate) guests: Shelf<()>,
-    pub(crate) models: Arc<Shelf<ModelFacts>>,
+    pub(crate) guests: UploadStore<()>,
+    pub(crate) models: Arc<UploadStore<ModelFacts>>,
     /// What all hosts on one state did to these.
     pub(crate) journal: Arc<Journal>,
     /// Uploads on their way, and what came of those that broke off.
@@ -64,8 +64,8 @@ pub(crate) struct Library {
 
 /// What tenants have uploaded.
 pub(crate) struct Uploads {
-    pub(crate) guests: Shelf<()>,
-    pub(crate) models: Arc<Shelf<ModelFacts>>,
+    pub(crate) guests: UploadStore<()>,
+    pub(crate) models: Arc<UploadStore<ModelFacts>>,
     pub(crate) journal: Arc<Journal>,
     pub(crate) partials: Partials,
 }
@@ -79,11 +79,11 @@ impl Library {
             partials,
         } = uploads;
         let indexed = Arc::new(Cache::new(INDEXED));
-        let kept = Arc::clone(&indexed);
+        let indexes = Arc::clone(&indexed);
         memory.on_lack(move |_| {
             // What they hold is given back once no lock of the cache is held.
-            let dropped: Vec<_> = kept.iter().collect();
-            kept.clear();
+            let dropped: Vec<_> = indexes.iter().collect();
+            indexes.clear();
             drop(dropped);
         });
         Self {
@@ -101,7 +101,7 @@ impl Library {
     }
 
     /// Forgets what can be had again: indexes of shards with the stores they belong to, guests made ready, descriptions.
-    pub(crate) fn forget(&self) {
+    pub(crate) fn clear_caches(&self) {
         self.stores.clear();
         self.indexed.clear();
         self.ready.clear();
@@ -116,7 +116,7 @@ impl Library {
             || Ok::<_, Refusal>(self.stores.get_or_insert_with(granted, open)?.with_own_indexes());
         let key = (tenant.to_owned(), granted.clone());
         let store = self.indexed.get_or_insert_with(&key, of_tenant)?;
-        match root.below(granted) {
+        match root.relative_to(granted) {
             Some(folder) => Ok(store.below(&folder)?),
             None => Ok(store),
         }
@@ -131,31 +131,31 @@ impl Library {
     ) -> Result<Guest, Refusal> {
         let sandbox = self.sandbox.for_tenant(tenant);
         let (times, beside) = COMPILING;
-        let room = Room::new(&self.memory, tenant, Kind::Grant);
+        let room = TenantMemory::new(&self.memory, tenant, Kind::Grant);
         // No more than the process may take.
         let takes = (bytes.len() as u64).saturating_mul(times).saturating_add(beside);
         let most = self.memory.read(|ledger| ledger.most(Kind::Grant));
-        let _memory = room.wait(takes.min(most), WAIT).await?;
+        let _memory = room.reserve(takes.min(most), WAIT).await?;
         Ok(sandbox.prepare_within(bytes, allowance).await?)
     }
 
     /// Keeps a tenant's guest ready to run.
-    pub(crate) fn keep_ready(&self, tenant: &str, guest: Guest) {
-        self.ready.insert(GuestKey::of(tenant, guest.sha256()), guest);
+    pub(crate) fn cache_guest(&self, tenant: &str, guest: Guest) {
+        self.ready.insert(GuestKey::new(tenant, guest.sha256()), guest);
     }
 
     /// A version of a tenant's guest, ready to run.
     pub(crate) async fn guest(
         &self,
         tenant: &str,
-        version: &Stored<()>,
+        version: &StoredVersion<()>,
         allowance: &Arc<Allowance>,
     ) -> Result<Guest, Refusal> {
         let compile = async {
             let bytes = self.guests.read(version).await?;
             self.compile(tenant, bytes, allowance).await
         };
-        let key = GuestKey::of(tenant, &version.sha256);
+        let key = GuestKey::new(tenant, &version.sha256);
         self.ready.get_or_insert_async(&key, compile).await
     }
 
@@ -169,7 +169,7 @@ impl Library {
         allowance: &Arc<Allowance>,
     ) -> Result<Arc<Description>, Refusal> {
         let key = DescriptionKey {
-            guest: GuestKey::of(tenant, guest.sha256()),
+            guest: GuestKey::new(tenant, guest.sha256()),
             model: model.sha256.clone(),
             parameters: parameters.to_owned(),
         };
@@ -184,7 +184,7 @@ impl Library {
 }
 
 impl GuestKey {
-    fn of(tenant: &str, sha256: &str) -> Self {
+    fn new(tenant: &str, sha256: &str) -> Self {
         Self {
             tenant: tenant.to_owned(),
             guest: sha256.to_owned(),

@@ -1,4 +1,4 @@
-//! Why a request is not carried out, whatever asked for it.
+//! Why a request is refused, independent of HTTP.
 
 use frostline_graph::GraphError;
 use frostline_objects::ObjectError;
@@ -9,78 +9,76 @@ use frostline_wire::{ErrorClass, FrameError, QuotaKey};
 use std::time::Duration;
 use tokio::task::JoinError;
 
-/// When to come back who found no room in the midst of its work: lanes and memory come free within runs, which take seconds.
-const ROOM_AGAIN: Duration = Duration::from_secs(2);
+/// When to retry after a lack of memory during the work: lanes and memory are released within seconds.
+const MEMORY_RETRY: Duration = Duration::from_secs(2);
 
-/// Why a request is not carried out.
+/// Why a request is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
     /// No valid token.
     #[error(
-        "this host wants 'Authorization: Bearer <token>' with a tenant's token; whoever runs the host has it"
+        "this host requires 'Authorization: Bearer <token>' with a tenant's token; ask the operator for one"
     )]
     Unauthorized,
-    /// A token that was valid.
+    /// An expired token.
     #[error(
-        "this token expired at {at} (seconds since 1970); ask whoever runs the host for another (frostline admin tenant rotate)"
+        "this token expired at {at} (Unix time); ask the operator for a new one (frostline admin tenant rotate)"
     )]
     Expired { at: u64 },
-    /// A tenant that may do nothing.
-    #[error("this tenant is disabled on this host; ask whoever runs it")]
+    /// A disabled tenant.
+    #[error("this tenant is disabled on this host; ask the operator to enable it")]
     Disabled,
-    /// A guest that may not run.
+    /// A disabled guest.
     #[error(
-        "the guest {guest:?} is disabled on this host; whoever runs the host can enable it (frostline admin guest enable {tenant}/{guest})"
+        "the guest {guest:?} is disabled on this host; the operator can enable it (frostline admin guest enable {tenant}/{guest})"
     )]
     GuestDisabled { tenant: String, guest: String },
-    /// The request cannot be right.
+    /// An invalid request.
     #[error("{message}")]
     Request { message: String },
     /// No such route.
-    #[error("this host has no {path}; its interface is under /v1")]
+    #[error("unknown path {path}; the API is under /v1")]
     Route { path: String },
-    /// The route knows no such method.
-    #[error("{method} is not for this address")]
+    /// The route has no such method.
+    #[error("method {method} is not allowed at this path")]
     Method { method: String },
-    /// Nothing of that name.
+    /// An unknown name.
     #[error("{message}")]
     NotFound { message: String },
-    /// The name is there, with other content than was pinned.
+    /// The name exists with other content than was pinned.
     #[error("{message}")]
     OtherVersion { message: String },
-    /// An upload that goes on somewhere else than it broke off.
-    #[error("this host has {has} bytes of that upload; go on there")]
+    /// An upload resumed at a wrong offset.
+    #[error("the host has {has} bytes of this upload; resume at that offset")]
     Offset { has: u64 },
-    /// Over a limit that waiting does not lift.
-    #[error("{what} has {bytes} bytes, this host takes at most {limit}")]
+    /// A permanent limit is exceeded.
+    #[error("{what} has {bytes} bytes, the limit of this host is {limit}")]
     TooLarge { what: String, bytes: u64, limit: u64 },
-    /// More memory than the host may ever have for it.
+    /// More memory than the host can ever reserve for it.
     #[error("{message}")]
     Memory { message: String },
-    /// Over a quota that waiting does not lift.
+    /// A quota is exceeded.
     #[error(
-        "{tenant} may use {limit} of {key} here, and this would take {wanted}; whoever runs this host can raise it (frostline admin quota set \
+        "quota {key} exceeded: {requested} of {limit} for {tenant}; the operator can raise it (frostline admin quota set \
          {tenant} {key}=<number>)"
     )]
     Quota {
         tenant: String,
         key: QuotaKey,
-        wanted: u64,
+        requested: u64,
         limit: u64,
     },
     /// A body that stalled.
-    #[error(
-        "nothing, or next to nothing, of the request's body came for {seconds} s; an upload can go on where it broke off"
-    )]
+    #[error("the request's body stalled for {seconds} s; an upload can be resumed")]
     Stalled { seconds: u64 },
-    /// All permits are taken.
+    /// All permits are in use, or memory is short.
     #[error("{message}")]
     Busy { message: String, retry_after: Duration },
     /// The host is shutting down.
-    #[error("this host is shutting down; ask another, or again when it is back")]
+    #[error("this host is shutting down; use another host, or retry later")]
     Stopping,
-    /// The request took longer than it may.
-    #[error("the request was not done after {seconds} s, the longest this host allows")]
+    /// The request exceeded its time limit.
+    #[error("the request exceeded the time limit of {seconds} s")]
     Deadline { seconds: u64 },
     /// The guest failed.
     #[error("{message}")]
@@ -116,17 +114,17 @@ impl Refusal {
         }
     }
 
-    /// What the host could not do for reasons of its own: it has no room now, or something of it failed, which another host may do better.
+    /// A host-caused failure: out of memory for now, or an error that another host may not have.
     fn of_host(error: &OpError, message: String) -> Self {
         match error.code {
-            OpErrorCode::TooLarge | OpErrorCode::Timeout => Self::busy(message, ROOM_AGAIN),
-            // A store that knows its host no longer: whoever runs it has to do something first.
+            OpErrorCode::TooLarge | OpErrorCode::Timeout => Self::busy(message, MEMORY_RETRY),
+            // The store rejects the host's credentials: the operator must act first.
             OpErrorCode::Security => Self::Request { message },
             _ => Self::Host { message },
         }
     }
 
-    /// What a tenant's guest failed by; where it went over a quota, how that is raised.
+    /// A guest's failure; for an exceeded quota, with the command that raises it.
     pub(crate) fn extraction(error: SandboxError, tenant: &str) -> Self {
         let SandboxError::Limit { resource, .. } = &error else {
             return error.into();
@@ -185,16 +183,16 @@ impl From<SandboxError> for Refusal {
                 retry_after: after.clamp(Duration::from_secs(1), Duration::from_secs(10)),
             },
             SandboxError::Host { .. } => Self::Host { message },
-            SandboxError::HostLacked { error } => Self::of_host(&error, message),
+            SandboxError::HostOperation { error } => Self::of_host(&error, message),
             _ => Self::Guest { message },
         }
     }
 }
 
-/// Work on a thread of its own was lost.
+/// A task panicked or was cancelled.
 impl From<JoinError> for Refusal {
-    fn from(lost: JoinError) -> Self {
-        Self::host(format!("work for a request was lost: {lost}"))
+    fn from(error: JoinError) -> Self {
+        Self::host(format!("a task of the request failed: {error}"))
     }
 }
 
@@ -257,7 +255,7 @@ mod tests {
     /// What a guest's call is refused with that the host failed by an error of this code.
     fn refused(code: OpErrorCode) -> Refusal {
         let error = OpError::of_host(code, "no room");
-        Refusal::extraction(SandboxError::HostLacked { error }, "acme")
+        Refusal::extraction(SandboxError::HostOperation { error }, "acme")
     }
 
     #[test]

@@ -2,12 +2,12 @@
 
 use crate::audit::Audit;
 use crate::config::HostConfig;
-use crate::guest_lines::GuestLines;
+use crate::guest_logs::GuestLogs;
 use crate::library::Library;
 use crate::machine::Machine;
 use crate::metrics::{Exposition, Metrics};
 use crate::scheduling::Scheduling;
-use crate::tenants::{Bouncer, Tenants};
+use crate::tenants::{Tenants, TokenThrottle};
 use std::sync::Arc;
 
 /// See the module.
@@ -15,7 +15,7 @@ pub(crate) struct Service {
     pub(crate) config: HostConfig,
     pub(crate) tenants: Tenants,
     /// Who tried bad tokens.
-    pub(crate) bouncer: Bouncer,
+    pub(crate) throttle: TokenThrottle,
     pub(crate) library: Library,
     pub(crate) machine: Machine,
     pub(crate) scheduling: Scheduling,
@@ -28,7 +28,7 @@ pub(crate) struct Operations {
     /// What `/metrics` shows of these.
     pub(crate) exposition: Exposition,
     /// What guests logged.
-    pub(crate) lines: Arc<GuestLines>,
+    pub(crate) lines: Arc<GuestLogs>,
     /// Who did what.
     pub(crate) audit: Audit,
 }

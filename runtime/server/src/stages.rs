@@ -1,7 +1,7 @@
 //! The networks the lanes run: models of this host, cut to the stage asked for.
 
-use crate::scheduling::Room;
-use crate::state::{ModelFacts, Shelf, StateError};
+use crate::scheduling::TenantMemory;
+use crate::state::{ModelFacts, StateError, UploadStore};
 use bytes::Bytes;
 use frostline_batching::device::Guess;
 use frostline_batching::{Kind, Memory};
@@ -16,16 +16,16 @@ const SESSION: u64 = 2;
 
 /// Cuts stages out of the models on the shelf. They are not kept: lanes have sessions, and what they open lies prepared on disk.
 pub(crate) struct ModelStages {
-    models: Arc<Shelf<ModelFacts>>,
+    models: Arc<UploadStore<ModelFacts>>,
     runtime: Handle,
-    room: Room,
+    room: TenantMemory,
     limits: ModelLimits,
 }
 
 impl ModelStages {
     /// Stages of `models`, cut in what lanes may have of `memory`.
     pub(crate) fn new(
-        models: Arc<Shelf<ModelFacts>>,
+        models: Arc<UploadStore<ModelFacts>>,
         runtime: Handle,
         memory: &Memory,
         limits: ModelLimits,
@@ -34,20 +34,23 @@ impl ModelStages {
             models,
             runtime,
             limits,
-            room: Room::new(memory, "", Kind::Lane),
+            room: TenantMemory::new(memory, "", Kind::Lane),
         }
     }
 }
 
 impl StageSource for ModelStages {
     fn stage_model(&self, stage: &Stage) -> Result<Bytes, OpError> {
-        let whole = self.models.known(&stage.model).map_or(0, |model| model.bytes);
+        let whole = self
+            .models
+            .find_by_hash(&stage.model)
+            .map_or(0, |model| model.bytes);
         // What is cut out of it is in what the lane reserved for the session, whose process has nothing of it yet.
-        let _memory = self.room.wait_blocking(whole)?;
+        let _memory = self.room.reserve_blocking(whole)?;
         let blob = self.runtime.block_on(self.models.bytes_of(&stage.model));
         let bytes = blob.map_err(|error| match &error {
             StateError::Gone { .. } => OpError::new(OpErrorCode::NotFound, error.to_string()),
-            _ => OpError::runtime(format!("model {}: {}", stage.model, error.told())),
+            _ => OpError::runtime(format!("model {}: {}", stage.model, error.tenant_message())),
         })?;
         // What lies in the state may be from a host that admits more, or from whoever else writes there.
         let part = Model::admit(bytes, &self.limits)
@@ -59,14 +62,14 @@ impl StageSource for ModelStages {
 
     /// As the graph says: only cuts in f32 are known.
     fn row(&self, stage: &Stage) -> Option<(DType, Shape)> {
-        let model = self.models.known(&stage.model)?;
+        let model = self.models.find_by_hash(&stage.model)?;
         let cut = model.facts.cuts.iter().find(|cut| cut.name == stage.to)?;
         Some((DType::F32, Shape::new(cut.shape.clone())))
     }
 
     /// As of the whole model, which takes more than a part of it.
     fn guess(&self, stage: &Stage) -> Guess {
-        let model = self.models.known(&stage.model);
+        let model = self.models.find_by_hash(&stage.model);
         model.map_or_else(Guess::default, |model| Guess {
             session: model.bytes.saturating_mul(SESSION),
             fixed: model.facts.alive.fixed,

@@ -18,7 +18,7 @@ use tokio_rustls::TlsAcceptor;
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file that cannot be read.
-    #[error("TLS: {}: {source}", path.display())]
+    #[error("cannot read the TLS file {}: {source}", path.display())]
     File {
         /// The file.
         path: PathBuf,
@@ -26,7 +26,7 @@ pub enum TlsError {
         source: std::io::Error,
     },
     /// A file that is not what it should be; never with its content.
-    #[error("TLS: {}: {reason}", path.display())]
+    #[error("invalid TLS file {}: {reason}", path.display())]
     Content {
         /// The file.
         path: PathBuf,
@@ -35,7 +35,7 @@ pub enum TlsError {
         reason: Cause,
     },
     /// The library refuses its own defaults.
-    #[error("TLS cannot be set up: {detail}")]
+    #[error("cannot set up TLS: {detail}")]
     Setup {
         /// The library's text.
         #[source]
@@ -149,23 +149,16 @@ fn certified(files: &TlsFiles, chain: &[u8], key: &[u8]) -> Result<CertifiedKey,
     };
     let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(chain)
         .collect::<Result<_, _>>()
-        .map_err(|error| content(&files.certificate, Cause::explained("it is not PEM", error)))?;
+        .map_err(|error| content(&files.certificate, Cause::explained("not PEM", error)))?;
     if chain.is_empty() {
-        return Err(content(
-            &files.certificate,
-            "it has no certificate in PEM, the host's own first".into(),
-        ));
+        return Err(content(&files.certificate, "no certificate in PEM".into()));
     }
-    let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| {
-        content(
-            &files.key,
-            Cause::explained("it has no private key in PEM", error),
-        )
-    })?;
+    let key = PrivateKeyDer::from_pem_slice(key)
+        .map_err(|error| content(&files.key, Cause::explained("no private key in PEM", error)))?;
     CertifiedKey::from_der(chain, key, &provider()).map_err(|error| {
         content(
             &files.key,
-            Cause::explained("it does not go with the certificate", error),
+            Cause::explained("the key does not match the certificate", error),
         )
     })
 }
@@ -211,7 +204,7 @@ mod tests {
         assert!(!certificate.refresh().unwrap());
         write(folder.path(), Some(&new), None);
         let error = certificate.refresh().unwrap_err().to_string();
-        assert!(error.contains("does not go with the certificate"), "{error}");
+        assert!(error.contains("does not match the certificate"), "{error}");
         assert!(Arc::ptr_eq(&first, &shown(&certificate)));
         write(folder.path(), None, Some(&new_key));
         assert!(certificate.refresh().unwrap());

@@ -17,7 +17,7 @@ const SHORTEST: usize = 32;
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
     /// It could not be read or created.
-    #[error("token file {}: {source}", path.display())]
+    #[error("cannot use the token file {}: {source}", path.display())]
     File {
         /// The file.
         path: PathBuf,
@@ -25,7 +25,7 @@ pub enum TokenError {
         source: std::io::Error,
     },
     /// Its content is no token.
-    #[error("token file {}: {reason}; delete it and a fresh token is made at the next start", path.display())]
+    #[error("invalid token file {}: {reason}; delete it, and the next start creates a new token", path.display())]
     Content {
         /// The file.
         path: PathBuf,
@@ -33,7 +33,7 @@ pub enum TokenError {
         reason: &'static str,
     },
     /// The system gave no random bytes.
-    #[error("no random bytes for a token: {detail}")]
+    #[error("cannot generate a token: {detail}")]
     Random {
         /// The system's text.
         #[source]
@@ -66,23 +66,23 @@ impl TokenHash {
             reason,
         };
         if token.len() < SHORTEST {
-            return Err(content("it is shorter than 32 characters"));
+            return Err(content("the token is shorter than 32 characters"));
         }
         if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(content(
-                "it has more than one line, spaces or characters beyond ASCII",
+                "the token must be one line of printable ASCII without spaces",
             ));
         }
-        Ok(Self::of(token))
+        Ok(Self::hash(token))
     }
 
-    fn of(token: &str) -> Self {
+    fn hash(token: &str) -> Self {
         Self(Sha256::digest(token.as_bytes()).into())
     }
 
     /// Whether `token` is the one, in time that does not depend on it.
     pub(crate) fn matches(&self, token: &str) -> bool {
-        Self::of(token).0.ct_eq(&self.0).into()
+        Self::hash(token).0.ct_eq(&self.0).into()
     }
 }
 
@@ -115,7 +115,7 @@ impl TokenFile {
     }
 
     /// Whether the token that was admitted is still the one.
-    pub(crate) fn stays(&self, admitted: &TokenHash) -> bool {
+    pub(crate) fn is_current(&self, admitted: &TokenHash) -> bool {
         *self.current.read() == *admitted
     }
 
@@ -173,10 +173,10 @@ mod tests {
         std::fs::write(&path, "short").unwrap();
         assert!(token.refresh().is_err());
         let admitted = token.admit(old.trim()).unwrap();
-        assert!(token.stays(&admitted));
+        assert!(token.is_current(&admitted));
         std::fs::remove_file(&path).unwrap();
         assert!(token.refresh().unwrap());
-        assert!(token.admit(old.trim()).is_none() && !token.stays(&admitted));
+        assert!(token.admit(old.trim()).is_none() && !token.is_current(&admitted));
         assert!(
             token
                 .admit(std::fs::read_to_string(&path).unwrap().trim())

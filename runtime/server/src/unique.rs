@@ -2,7 +2,7 @@
 ///
 /// # Errors
 /// The system's, when it has no random bytes.
-pub(crate) fn unique() -> Result<String, getrandom::Error> {
+pub(crate) fn unique_id() -> Result<String, getrandom::Error> {
     let mut random = [0_u8; 8];
     getrandom::fill(&mut random)?;
     Ok(hex::encode(random))

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use strum::{AsRefStr, Display, EnumIter, IntoEnumIterator, VariantNames};
 
-/// One thing a tenant may use only so much of.
+/// A limited resource of a tenant.
 #[derive(
     Debug,
     Clone,
@@ -52,10 +52,10 @@ pub enum QuotaKey {
     LogBytes,
 }
 
-/// What the numbers of a [`QuotaKey`] count.
+/// The unit of a [`QuotaKey`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuotaUnit {
-    /// Things.
+    /// A count.
     Number,
     /// Bytes.
     Bytes,
@@ -63,7 +63,7 @@ pub enum QuotaUnit {
     Seconds,
 }
 
-/// Values by key; what is not there is the host's default.
+/// Values by key; a missing key stands for the host's default.
 pub type Quota = BTreeMap<QuotaKey, u64>;
 
 impl QuotaKey {
@@ -72,7 +72,7 @@ impl QuotaKey {
         Self::iter()
     }
 
-    /// Refuses a value that no tenant's may be: a weight is 1 to 100, everything else any number.
+    /// Validates a value: a weight is 1 to 100, everything else any number.
     ///
     /// # Errors
     /// [`QuotaRange`].
@@ -91,7 +91,7 @@ impl QuotaKey {
         })
     }
 
-    /// What its numbers count.
+    /// The unit of its values.
     pub fn unit(self) -> QuotaUnit {
         match self {
             Self::Running | Self::Queued | Self::Weight | Self::Uploads | Self::ObjectReads => {
@@ -107,21 +107,21 @@ impl QuotaKey {
     }
 }
 
-/// A number that no tenant's quota may be.
+/// A quota value out of range.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{key} is {value}; it must be {} to {}", range.start(), range.end())]
+#[error("invalid {key} {value}: expected {} to {}", range.start(), range.end())]
 pub struct QuotaRange {
-    /// Of what.
+    /// The key.
     pub key: QuotaKey,
-    /// What was asked for.
+    /// The given value.
     pub value: u64,
-    /// What there is.
+    /// The allowed range.
     pub range: RangeInclusive<u64>,
 }
 
-/// A word that is no key of a quota.
+/// An unknown quota key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no quota {word:?}; there are {}", QuotaKey::VARIANTS.join(", "))]
+#[error("unknown quota {word:?}: expected one of {}", QuotaKey::VARIANTS.join(", "))]
 pub struct UnknownQuota {
     /// The word.
     pub word: String,
@@ -144,17 +144,17 @@ impl FromStr for QuotaKey {
 /// A tenant's quota as its admin sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuotaInfo {
-    /// Which.
+    /// The key.
     pub key: QuotaKey,
-    /// What holds for the tenant.
+    /// The tenant's value.
     pub value: u64,
-    /// What holds for who has none of its own.
+    /// The host's default.
     pub default: u64,
-    /// Whether the tenant has one of its own.
+    /// Whether the value is set for this tenant.
     pub own: bool,
 }
 
-/// What is to be different about a quota: a value, or `None` for the host's default.
+/// A change of a quota: a value, or `None` for the host's default.
 pub type QuotaChange = BTreeMap<QuotaKey, Option<u64>>;
 
 #[cfg(test)]
@@ -178,7 +178,7 @@ mod tests {
         assert!(QuotaKey::Weight.check(1).is_ok() && QuotaKey::Weight.check(100).is_ok());
         for value in [0, 101] {
             let error = QuotaKey::Weight.check(value).unwrap_err().to_string();
-            assert_eq!(error, format!("weight is {value}; it must be 1 to 100"));
+            assert_eq!(error, format!("invalid weight {value}: expected 1 to 100"));
         }
         assert!(QuotaKey::Running.check(0).is_ok());
     }

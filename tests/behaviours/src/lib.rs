@@ -72,27 +72,27 @@ pub const BEHAVIOURS: &[Behaviour] = {
     use Ending::{BadAnswer, Failed, Limit, NotDescribed, Refused, Served, Trapped};
     &[
         // Time.
-        compiled("spin", "computes without end", Limit("milliseconds of CPU time")),
+        compiled("spin", "computes without end", Limit("CPU time")),
         compiled(
             "spin-at-start",
             "computes without end in its start function",
-            NotDescribed("milliseconds of CPU time"),
+            NotDescribed("CPU time"),
         ),
         compiled(
             "spin-in-describe",
             "computes without end in `describe`",
-            NotDescribed("milliseconds of CPU time"),
+            NotDescribed("CPU time"),
         ),
         compiled(
             "ask-trifles",
             "makes small host calls without end",
-            Limit("milliseconds of CPU time"),
+            Limit("CPU time"),
         ),
         // Memory and handles.
         compiled("recurse", "calls itself without end", Trapped("")),
-        compiled("grow", "takes memory without end", Limit("bytes of guest memory")),
-        compiled("leak", "keeps every tensor it makes", Limit("bytes of tensors")),
-        compiled("leak-small", "keeps every handle it gets", Limit("handles")),
+        compiled("grow", "takes memory without end", Limit("guest memory")),
+        compiled("leak", "keeps every tensor it makes", Limit("tensor memory")),
+        compiled("leak-small", "keeps every handle it gets", Limit("handle")),
         compiled(
             "same-megabyte",
             "passes one megabyte ten thousand times in one call",
@@ -139,7 +139,7 @@ pub const BEHAVIOURS: &[Behaviour] = {
         compiled(
             "return-too-much",
             "returns megabytes for every sample",
-            Limit("bytes of activations"),
+            Limit("output size"),
         ),
         compiled(
             "lie-about-failures",
@@ -157,12 +157,12 @@ pub const BEHAVIOURS: &[Behaviour] = {
         compiled(
             "serve-other-cuts",
             "serves a cut that is not there",
-            NotDescribed("no cut of the model"),
+            NotDescribed("not a cut of the model"),
         ),
         compiled(
             "serve-endless-shape",
             "serves activations of an unbounded shape",
-            NotDescribed("activations of shape"),
+            NotDescribed("activation shape"),
         ),
         compiled("long-error", "fails with sixteen megabytes of words", Failed("")),
         compiled("long-log-line", "logs one line of sixteen megabytes", Served),
@@ -171,38 +171,38 @@ pub const BEHAVIOURS: &[Behaviour] = {
         compiled(
             "load-bytes",
             "brings a model of its own",
-            Failed("no model bytes"),
+            Failed("cannot be loaded from bytes"),
         ),
         compiled(
             "unknown-graph",
             "asks for other graphs than its extraction's",
-            Failed("no stage"),
+            Failed("invalid stage"),
         ),
         compiled(
             "read-in-describe",
             "reads while it describes itself",
-            NotDescribed("only `extract`"),
+            NotDescribed("only available in `extract`"),
         ),
         compiled("read-outside", "reads outside of the data root", Failed("")),
         compiled(
             "read-again",
             "reads one object a million times",
-            Limit("object reads"),
+            Limit("object read"),
         ),
         compiled(
             "ask-sizes",
             "asks for one size a million times",
-            Limit("object reads"),
+            Limit("object read"),
         ),
         compiled(
             "load-again",
             "loads its images a million times",
-            Limit("object reads"),
+            Limit("object read"),
         ),
         compiled(
             "read-too-much",
             "reads whole objects without end",
-            Limit("bytes read"),
+            Limit("object read size"),
         ),
         // Uploads.
         compiled("other-world", "wants a network connection", Refused("sockets")),
@@ -234,13 +234,13 @@ pub const BEHAVIOURS: &[Behaviour] = {
             "huge-memory",
             "begins with four gigabytes of memory",
             uploads::huge_memory,
-            Refused("bytes of memory to begin with"),
+            Refused("bytes of initial memory"),
         ),
         made(
             "huge-table",
             "begins with a table of ten million entries",
             uploads::huge_table,
-            Refused("table entries to begin with"),
+            Refused("initial table entries"),
         ),
         made(
             "many-globals",
@@ -276,19 +276,19 @@ pub const BEHAVIOURS: &[Behaviour] = {
             "nested-components",
             "is a component in a component, a thousand deep",
             uploads::nested_components,
-            Refused("inside one another"),
+            Refused("nested components"),
         ),
         made(
             "nested-types",
             "has types in types, a hundred thousand deep",
             uploads::nested_types,
-            Refused("inside one another"),
+            Refused("nested components"),
         ),
         made(
             "nested-interface",
             "is a module whose interface has types in types",
             uploads::nested_interface,
-            Refused("inside one another"),
+            Refused("nested components"),
         ),
         made(
             "much-debugging",

@@ -100,7 +100,7 @@ fn show(before: &Activity, now: &Activity, seconds: f64, again: bool) -> Result<
     let state = if now.stopping { "drained" } else { "serving" };
     writeln!(
         stdout,
-        "{state}: {} of {} places taken, {} wait; {} lanes, {} batches wait for one{}",
+        "{state}: {}/{} running, {} queued; {} lanes, {} batches queued{}",
         now.running,
         now.places,
         now.queued,

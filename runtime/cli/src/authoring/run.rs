@@ -67,10 +67,10 @@ pub(super) async fn run(flags: &RunGuest, json: bool) -> Result<()> {
     let rows = report.shape.first().copied().unwrap_or_default();
     match report.failed.first() {
         Some(first) if rows == 0 => bail!(
-            "not one of the {} samples became a row; the first, '{}', failed ({})",
+            "all samples failed ({}); first: {}: {}",
             flags.keys.len(),
             first.key,
-            first.code
+            first.code.to_string().replace('-', " ")
         ),
         _ => Ok(()),
     }

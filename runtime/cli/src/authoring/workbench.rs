@@ -126,7 +126,7 @@ impl Workbench {
                 guest: guest.to_owned(),
                 ..Labels::default()
             },
-            on_line: None,
+            on_log_line: None,
         }
     }
 }

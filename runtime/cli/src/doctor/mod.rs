@@ -9,7 +9,7 @@ use crate::host::{Access, data_url};
 use crate::output::print_each;
 use anyhow::{Context, Result, bail};
 use finding::{Finding, State, show};
-use frostline_server::{Examined, HostSettings, examine};
+use frostline_server::{HostSettings, ProbeResult, probe_config};
 use std::path::Path;
 
 pub(crate) async fn run(flags: Doctor, json: bool) -> Result<()> {
@@ -63,8 +63,8 @@ async fn serving(file: &Path) -> Vec<Finding> {
         format!("{} can be used", file.display()),
     )];
     findings.push(here::walls(config.device, require_walls));
-    let examined = examine(&config).await.into_iter();
-    findings.extend(examined.map(|Examined { what, outcome }| match outcome {
+    let examined = probe_config(&config).await.into_iter();
+    findings.extend(examined.map(|ProbeResult { what, outcome }| match outcome {
         Ok(found) => Finding::works(what, found),
         Err(found) => Finding::fails(what, found, advice(what)),
     }));

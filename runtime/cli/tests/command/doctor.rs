@@ -110,7 +110,7 @@ fn what_works_of_a_host_is_told_and_what_does_not_with_what_to_do() {
     ]);
     let said = String::from_utf8(logs.stderr).unwrap();
     assert!(
-        logs.status.code() == Some(1) && said.contains("no guest"),
+        logs.status.code() == Some(1) && said.contains("unknown guest"),
         "{said}"
     );
 }

@@ -68,7 +68,7 @@ async fn an_answer_that_is_none_is_not_taken_for_one() {
         bytes,
     )
     .await;
-    assert_eq!(refused.to_string(), "this is no guest: no");
+    assert_eq!(refused.to_string(), "invalid guest: no");
 }
 
 #[tokio::test]

@@ -149,7 +149,7 @@ mod reference {
         BackendError, BackendExecutionContext, BackendGraph, Id, NamedTensor as BackendTensor,
     };
     use wasmtime_wasi_nn::wit::{TensorType, WasiNnCtx, WasiNnView};
-    use wasmtime_wasi_nn::{ExecutionContext, Graph, GraphRegistry, Registry, Tensor as HeldTensor};
+    use wasmtime_wasi_nn::{ExecutionContext, Graph, GraphRegistry, Registry, Tensor as GuestTensor};
 
     mod bindings {
         #![allow(unreachable_pub)]
@@ -253,11 +253,11 @@ mod reference {
     }
 
     impl BackendExecutionContext for OverOurEngine {
-        fn set_input(&mut self, _: Id, _: &HeldTensor) -> Result<(), BackendError> {
+        fn set_input(&mut self, _: Id, _: &GuestTensor) -> Result<(), BackendError> {
             unreachable!("the interface of components has no set_input")
         }
 
-        fn get_output(&mut self, _: Id) -> Result<HeldTensor, BackendError> {
+        fn get_output(&mut self, _: Id) -> Result<GuestTensor, BackendError> {
             unreachable!("the interface of components has no get_output")
         }
 
@@ -286,7 +286,7 @@ mod reference {
         }
     }
 
-    fn to_engine(held: &HeldTensor) -> Tensor {
+    fn to_engine(held: &GuestTensor) -> Tensor {
         let dtype = match held.ty {
             TensorType::Fp32 => DType::F32,
             TensorType::I32 => DType::I32,
@@ -296,7 +296,7 @@ mod reference {
         Tensor::new(dims, Data::from_bytes(dtype, &held.data).unwrap()).unwrap()
     }
 
-    fn from_engine(tensor: &Tensor) -> HeldTensor {
+    fn from_engine(tensor: &Tensor) -> GuestTensor {
         let dims = tensor
             .shape()
             .dims()
@@ -304,7 +304,7 @@ mod reference {
             .map(|&dim| u32::try_from(dim).unwrap())
             .collect();
         assert_eq!(tensor.dtype(), DType::F32);
-        HeldTensor::new(dims, TensorType::Fp32, tensor.as_bytes().to_vec())
+        GuestTensor::new(dims, TensorType::Fp32, tensor.as_bytes().to_vec())
     }
 
     fn code(code: ErrorCode) -> OpErrorCode {

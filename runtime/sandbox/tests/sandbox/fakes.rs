@@ -56,7 +56,7 @@ pub(crate) fn context(executor: Arc<dyn GraphExecutor>, limits: Limits) -> CallC
             guest: "g".to_owned(),
             extraction: "e".to_owned(),
         },
-        on_line: None,
+        on_log_line: None,
     }
 }
 

@@ -138,7 +138,7 @@ async fn without_lanes(guest: Vec<u8>, parameters: &str) -> Result<Extracted, Sa
 
 #[track_caller]
 fn assert_host_lacked(ended: Result<Extracted, SandboxError>) {
-    let Err(SandboxError::HostLacked { error }) = ended else {
+    let Err(SandboxError::HostOperation { error }) = ended else {
         panic!("{ended:?}")
     };
     assert!(error.host_caused && error.message.contains("queue is full"));
@@ -216,11 +216,11 @@ async fn a_call_that_waits_too_long_for_the_host_is_not_the_guests_fault() {
         if started.load(Ordering::SeqCst) == 0 {
             continue;
         }
-        let Err(SandboxError::HostLacked { error }) = ended else {
+        let Err(SandboxError::HostOperation { error }) = ended else {
             panic!("{ended:?}")
         };
         assert_eq!(error.code, OpErrorCode::Timeout);
-        assert!(error.message.contains("a run of the network"), "{error}");
+        assert!(error.message.contains("a stage execution"), "{error}");
         assert_eq!(dropped.load(Ordering::SeqCst), 1);
         return;
     }

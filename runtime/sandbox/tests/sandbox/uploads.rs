@@ -16,7 +16,7 @@ async fn what_is_no_guest_is_said_in_its_own_words() {
         (b"import torch\n", "text file"),
         (b"(module)", "text format"),
         (b"\x7fELF\x02\x01\x01", "not WebAssembly"),
-        (b"\xff\xd8\xff\xe0", "no WebAssembly binary"),
+        (b"\xff\xd8\xff\xe0", "not a WebAssembly binary"),
         (b"\0asm\x0d\0\x01\0\xff\xff", ""),
     ] {
         let error = refused(bytes).await;

@@ -4,7 +4,7 @@ mod quotas;
 mod uploads;
 
 use crate::config::HostConfig;
-use crate::guest_lines::{Owner, Source, since_1970};
+use crate::guest_logs::{Owner, Source, since_1970};
 use crate::library::Library;
 use crate::machine::Machine;
 use crate::metrics::Metrics;
@@ -12,7 +12,7 @@ use crate::refusal::Refusal;
 use crate::scheduling::Scheduling;
 use crate::service::Service;
 use crate::tenants::{Pass, Tenant};
-use frostline_sandbox::OnLine;
+use frostline_sandbox::OnLogLine;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -62,13 +62,16 @@ impl Caller {
 
     /// Ends when what runs for the tenant, by this guest if there is one, may not go on: the token was revoked or expired, the tenant
     /// disabled or removed, or the guest disabled.
-    pub(crate) async fn dismissed(&self, guest: Option<&str>) -> Refusal {
+    pub(crate) async fn wait_until_revoked(&self, guest: Option<&str>) -> Refusal {
         loop {
             tokio::time::sleep(CHECK).await;
-            let stays = self.service.tenants.stays(&self.pass, frostline_profile::now());
-            let runs = || guest.map_or(Ok(()), |guest| self.may_run(guest));
-            if let Err(refusal) = stays.map_err(Refusal::from).and_then(|()| runs()) {
-                tracing::info!(%refusal, "what ran was ended");
+            let valid = self
+                .service
+                .tenants
+                .check_valid(&self.pass, frostline_profile::now());
+            let guest_enabled = || guest.map_or(Ok(()), |guest| self.check_guest_enabled(guest));
+            if let Err(refusal) = valid.map_err(Refusal::from).and_then(|()| guest_enabled()) {
+                tracing::info!(%refusal, "request cancelled: access was revoked");
                 return refusal;
             }
         }
@@ -78,7 +81,7 @@ impl Caller {
     ///
     /// # Errors
     /// Its own, [`Refusal::Deadline`] and [`Refusal::Stopping`].
-    pub(crate) async fn in_time<T>(
+    pub(crate) async fn with_timeout<T>(
         &self,
         work: impl Future<Output = Result<T, Refusal>>,
     ) -> Result<T, Refusal> {
@@ -91,20 +94,20 @@ impl Caller {
     }
 
     /// Writes down what the tenant did.
-    pub(crate) fn note(&self, what: &str, detail: impl Into<String>) {
+    pub(crate) fn audit(&self, what: &str, detail: impl Into<String>) {
         let audit = &self.service.operations.audit;
         audit.tenant(&self.tenant().name, what, detail);
     }
 
     /// What keeps the lines that `guest` logs in the extraction `id`, for the tenant to read.
-    pub(crate) fn on_line(&self, guest: &str, id: &str) -> OnLine {
+    pub(crate) fn on_log_line(&self, guest: &str, id: &str) -> OnLogLine {
         let lines = Arc::clone(&self.service.operations.lines);
         let source = Source {
             owner: self.owner().clone(),
             guest: guest.into(),
             extraction: id.into(),
         };
-        Arc::new(move |level, text| lines.keep(&source, level, text, since_1970()))
+        Arc::new(move |level, text| lines.append(&source, level, text, since_1970()))
     }
 
     /// Whose lines it reads.

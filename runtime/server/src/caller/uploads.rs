@@ -2,34 +2,35 @@
 
 use super::Caller;
 use crate::refusal::Refusal;
-use crate::state::{Facts, Found, ModelFacts, Owned, SHARED, Stored};
+use crate::state::{Facts, FindResult, ModelFacts, OwnedUploads, SHARED, StoredVersion};
 use frostline_sandbox::{Allowance, CutView, Guest, ModelView};
 use frostline_wire::{Description, Pin};
 use std::sync::Arc;
 
 impl Caller {
     /// Its guests.
-    pub(crate) fn guests(&self) -> Owned<'_, ()> {
-        self.library().guests.of(&self.tenant().name)
+    pub(crate) fn guests(&self) -> OwnedUploads<'_, ()> {
+        self.library().guests.owned_by(&self.tenant().name)
     }
 
     /// Its models.
-    pub(crate) fn models(&self) -> Owned<'_, ModelFacts> {
-        self.library().models.of(&self.tenant().name)
+    pub(crate) fn models(&self) -> OwnedUploads<'_, ModelFacts> {
+        self.library().models.owned_by(&self.tenant().name)
     }
 
     /// The models that all tenants may use.
-    pub(crate) fn shared_models(&self) -> Owned<'_, ModelFacts> {
-        self.library().models.of(SHARED)
+    pub(crate) fn shared_models(&self) -> OwnedUploads<'_, ModelFacts> {
+        self.library().models.owned_by(SHARED)
     }
 
     /// What it means by a model's name, and whether that is a shared one. Its own models come first.
-    pub(crate) fn find_model(&self, name: &str, sha256: Option<&str>) -> (Found<ModelFacts>, bool) {
+    pub(crate) fn find_model(&self, name: &str, sha256: Option<&str>) -> (FindResult<ModelFacts>, bool) {
         match (
             self.models().find(name, sha256),
             self.shared_models().find(name, sha256),
         ) {
-            (Found::Nothing, shared) | (Found::Other(_), shared @ Found::Version(_)) => (shared, true),
+            (FindResult::Missing, shared)
+            | (FindResult::OtherVersion(_), shared @ FindResult::Version(_)) => (shared, true),
             (own, _) => (own, false),
         }
     }
@@ -38,7 +39,7 @@ impl Caller {
     ///
     /// # Errors
     /// [`Refusal::GuestDisabled`].
-    pub(crate) fn may_run(&self, guest: &str) -> Result<(), Refusal> {
+    pub(crate) fn check_guest_enabled(&self, guest: &str) -> Result<(), Refusal> {
         if self.guests().disabled(guest) {
             return Err(self.guest_disabled(guest));
         }
@@ -56,16 +57,16 @@ impl Caller {
     ///
     /// # Errors
     /// [`Refusal`], naming it.
-    pub(crate) fn may_use(&self, pin: &Pin) -> Result<Arc<Stored<()>>, Refusal> {
-        let stored = pinned(self.guests().find(&pin.name, Some(&pin.sha256)), "guest", pin)?;
+    pub(crate) fn find_guest(&self, pin: &Pin) -> Result<Arc<StoredVersion<()>>, Refusal> {
+        let stored = resolve_pin(self.guests().find(&pin.name, Some(&pin.sha256)), "guest", pin)?;
         tracing::Span::current().record("guest", &pin.name);
-        self.may_run(&pin.name)?;
+        self.check_guest_enabled(&pin.name)?;
         Ok(stored)
     }
 
     /// The guest of a pin, ready to run; for whoever has a permit.
     pub(crate) async fn guest(&self, pin: &Pin, allowance: &Arc<Allowance>) -> Result<Guest, Refusal> {
-        let version = self.may_use(pin)?;
+        let version = self.find_guest(pin)?;
         self.library()
             .guest(&self.tenant().name, &version, allowance)
             .await
@@ -74,7 +75,7 @@ impl Caller {
     /// The model of a pin, as guests see it.
     pub(crate) fn model(&self, pin: &Pin) -> Result<Arc<ModelView>, Refusal> {
         let (found, _) = self.find_model(&pin.name, Some(&pin.sha256));
-        let stored = pinned(found, "model", pin)?;
+        let stored = resolve_pin(found, "model", pin)?;
         let facts = &stored.facts;
         let cuts = facts.cuts.iter().map(|cut| CutView {
             name: cut.name.clone(),
@@ -112,16 +113,20 @@ impl Caller {
 }
 
 /// The version a pin names.
-fn pinned<F: Facts>(found: Found<F>, what: &str, pin: &Pin) -> Result<Arc<Stored<F>>, Refusal> {
+fn resolve_pin<F: Facts>(
+    found: FindResult<F>,
+    what: &str,
+    pin: &Pin,
+) -> Result<Arc<StoredVersion<F>>, Refusal> {
     let Pin { name, sha256 } = pin;
     match found {
-        Found::Version(stored) => Ok(stored),
-        Found::Nothing => Err(Refusal::not_found(format!(
-            "this host has no {what} {name:?}; upload it with PUT /v1/{what}s/{name}"
+        FindResult::Version(stored) => Ok(stored),
+        FindResult::Missing => Err(Refusal::not_found(format!(
+            "unknown {what} {name:?}; upload it with PUT /v1/{what}s/{name}"
         ))),
-        Found::Other(newest) => Err(Refusal::OtherVersion {
+        FindResult::OtherVersion(newest) => Err(Refusal::OtherVersion {
             message: format!(
-                "the {what} {name:?} on this host has the SHA-256 {}, not {sha256}; upload yours again, or ask for that one",
+                "the {what} {name:?} on this host has the SHA-256 {}, not {sha256}; upload yours again, or use that version",
                 newest.sha256
             ),
         }),

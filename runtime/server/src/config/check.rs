@@ -39,15 +39,15 @@ impl HostSettings {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let device = checked_device(&self.engine.device)?;
         let or = |value: usize, fallback: usize| if value == 0 { fallback.max(1) } else { value };
-        let lanes = within("engine.lanes", self.engine.lanes, 0, 64)?;
+        let lanes = in_range("engine.lanes", self.engine.lanes, 0, 64)?;
         let lanes = or(lanes, if device == Device::Cpu { cores } else { 1 });
-        let threads = within("engine.threads_per_lane", self.engine.threads_per_lane, 0, 256)?;
-        let decoders = within("engine.decode_threads", self.engine.decode_threads, 0, 256)?;
-        let running = within("extractions.running", self.extractions.running, 0, 1024)?;
-        let calls = within("extractions.calls", self.extractions.calls, 0, 64)?;
-        let seconds = within("extractions.seconds", self.extractions.seconds, 1, 86_400)?;
+        let threads = in_range("engine.threads_per_lane", self.engine.threads_per_lane, 0, 256)?;
+        let decoders = in_range("engine.decode_threads", self.engine.decode_threads, 0, 256)?;
+        let running = in_range("extractions.running", self.extractions.running, 0, 1024)?;
+        let calls = in_range("extractions.calls", self.extractions.calls, 0, 64)?;
+        let seconds = in_range("extractions.seconds", self.extractions.seconds, 1, 86_400)?;
         let memory_budget = checked_budget(self.memory_budget)?;
-        let (limits, lowered) = self.limits.check()?.within(memory_budget);
+        let (limits, lowered) = self.limits.check()?.lowered_to(memory_budget);
         let state = StateLocation::parse(&self.state)?;
         let local = self.local.unwrap_or_else(|| match &state {
             StateLocation::Directory(directory) => directory.clone(),
@@ -74,11 +74,11 @@ impl HostSettings {
             lanes_place: LanesPlace::InProcess,
             decode_threads: or(decoders, cores),
             running: or(running, lanes.saturating_mul(RUNNING_PER_LANE)),
-            queued: within("extractions.queued", self.extractions.queued, 0, 100_000)?,
-            grant: within("extractions.grant", self.extractions.grant, 1, 4096)?,
+            queued: in_range("extractions.queued", self.extractions.queued, 0, 100_000)?,
+            grant: in_range("extractions.grant", self.extractions.grant, 1, 4096)?,
             calls: or(calls, lanes + 2),
             wall: Duration::from_secs(seconds),
-            drain: Duration::from_secs(within("drain", self.drain, 0, 86_400)?),
+            drain: Duration::from_secs(in_range("drain", self.drain, 0, 86_400)?),
             memory_budget,
             lowered,
             limits,
@@ -108,32 +108,32 @@ impl HostSettings {
 impl LimitSettings {
     fn check(self) -> Result<Limits, ConfigError> {
         const GIB: u64 = 1 << 30;
-        let model_bytes = within("limits.model_bytes", self.model_bytes, 1, 64 * GIB)?;
-        let guest_bytes = within("limits.guest_bytes", self.guest_bytes, 1, GIB)?;
+        let model_bytes = in_range("limits.model_bytes", self.model_bytes, 1, 64 * GIB)?;
+        let guest_bytes = in_range("limits.guest_bytes", self.guest_bytes, 1, GIB)?;
         let largest = model_bytes.max(guest_bytes);
         Ok(Limits {
             guest_bytes,
             model_bytes,
-            upload_bytes: within("limits.upload_bytes", self.upload_bytes, largest, 1024 * GIB)?,
-            partials: within("limits.partials", self.partials, 0, 10_000)?,
-            partial_bytes: within("limits.partial_bytes", self.partial_bytes, 0, 1024 * GIB)?,
-            partial_age: Duration::from_secs(within(
+            upload_bytes: in_range("limits.upload_bytes", self.upload_bytes, largest, 1024 * GIB)?,
+            partials: in_range("limits.partials", self.partials, 0, 10_000)?,
+            partial_bytes: in_range("limits.partial_bytes", self.partial_bytes, 0, 1024 * GIB)?,
+            partial_age: Duration::from_secs(in_range(
                 "limits.partial_seconds",
                 self.partial_seconds,
                 0,
                 366 * 86_400,
             )?),
-            samples: within("limits.samples", self.samples, 1, 1 << 20)?,
-            versions: within("limits.versions", self.versions, 1, 1000)?,
-            names: within("limits.names", self.names, 1, 100_000)?,
-            connections: within("limits.connections", self.connections, 4, 100_000)?,
-            prepared_bytes: within("limits.prepared_bytes", self.prepared_bytes, 0, 1024 * GIB)?,
+            samples: in_range("limits.samples", self.samples, 1, 1 << 20)?,
+            versions: in_range("limits.versions", self.versions, 1, 1000)?,
+            names: in_range("limits.names", self.names, 1, 100_000)?,
+            connections: in_range("limits.connections", self.connections, 4, 100_000)?,
+            prepared_bytes: in_range("limits.prepared_bytes", self.prepared_bytes, 0, 1024 * GIB)?,
             ..Limits::default()
         })
     }
 }
 
-fn within<T: PartialOrd + std::fmt::Display>(
+fn in_range<T: PartialOrd + std::fmt::Display>(
     key: &'static str,
     value: T,
     low: T,
@@ -145,7 +145,7 @@ fn within<T: PartialOrd + std::fmt::Display>(
     Err(ConfigError::Value {
         key,
         value: value.to_string(),
-        rule: format!("it must lie between {low} and {high}"),
+        rule: format!("expected {low} to {high}"),
     })
 }
 
@@ -170,7 +170,7 @@ fn checked_name(written: Option<String>) -> Result<String, ConfigError> {
     Err(ConfigError::Value {
         key: "name",
         value: format!("{name:?}"),
-        rule: "it must be 1 to 253 letters, digits, '.', '-' and '_'".to_owned(),
+        rule: "expected 1 to 253 letters, digits, '.', '-' and '_'".to_owned(),
     })
 }
 
@@ -178,7 +178,7 @@ fn checked_address(key: &'static str, text: &str) -> Result<SocketAddr, ConfigEr
     text.parse().map_err(|_| ConfigError::Value {
         key,
         value: format!("{text:?}"),
-        rule: "it must be an address and a port, such as 127.0.0.1:7433".to_owned(),
+        rule: "expected an address and a port, such as 127.0.0.1:7433".to_owned(),
     })
 }
 
@@ -196,7 +196,7 @@ fn checked_device(text: &str) -> Result<Device, ConfigError> {
     Device::from_str(text).map_err(|_| ConfigError::Value {
         key: "engine.device",
         value: format!("{text:?}"),
-        rule: "it must be cpu or cuda:<number>".to_owned(),
+        rule: "expected cpu or cuda:<number>".to_owned(),
     })
 }
 
@@ -208,11 +208,11 @@ fn checked_device_budget(written: Option<u64>, device: Device) -> Result<Option<
         (Some(bytes), Device::Cpu) => Err(ConfigError::Value {
             key: KEY,
             value: bytes.to_string(),
-            rule: "and engine.device is cpu, whose memory is memory_budget; leave it out, or write the GPU"
+            rule: "engine.device is cpu, whose memory is memory_budget; remove the key, or set engine.device to a GPU"
                 .to_owned(),
         }),
         (written, _) => written
-            .map(|bytes| within(KEY, bytes, LEAST, u64::MAX / 4))
+            .map(|bytes| in_range(KEY, bytes, LEAST, u64::MAX / 4))
             .transpose(),
     }
 }
@@ -244,7 +244,7 @@ mod tests {
         let refused = budget("device_memory_budget = 4294967296")
             .unwrap_err()
             .to_string();
-        assert!(refused.contains("leave it out"), "{refused}");
+        assert!(refused.contains("remove the key"), "{refused}");
     }
 
     #[test]
@@ -272,11 +272,11 @@ mod tests {
         assert!(refused("listne = \"127.0.0.1:1\"").contains("listne"));
         assert!(refused("[extractions]\ngrant = 0").contains("extractions.grant"));
         assert!(refused("listen = \"here\"").contains("listen"));
-        assert!(refused("name = \"a b\"").contains("name is \"a b\""));
+        assert!(refused("name = \"a b\"").contains("invalid name \"a b\""));
         assert!(refused("[engine]\ndevice = \"tpu\"").contains("engine.device"));
         assert!(refused("data = [\"s3://b?x=1\"]").contains("s3://b?x=1"));
         assert!(refused("[limits]\nupload_bytes = 1").contains("limits.upload_bytes"));
-        assert!(refused("[quota]\nweight = 101").contains("weight is 101; it must be 1 to 100"));
+        assert!(refused("[quota]\nweight = 101").contains("invalid weight 101: expected 1 to 100"));
         assert!(refused("drain = 100000").contains("drain"));
     }
 

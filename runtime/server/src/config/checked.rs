@@ -34,7 +34,7 @@ impl StateLocation {
                 .map_err(|()| ConfigError::Value {
                     key: "state",
                     value: format!("{text:?}"),
-                    rule: "it must be a directory or an object store's URL".to_owned(),
+                    rule: "expected a directory or an object store's URL".to_owned(),
                 }),
         }
     }

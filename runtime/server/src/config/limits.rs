@@ -75,7 +75,7 @@ pub(crate) fn upload_units(bytes: u64) -> u32 {
 impl Limits {
     /// Bytes of uploads that one of several tenants may be sending: half of all, that nobody keeps the others from sending theirs; and
     /// never less than the largest upload.
-    pub(crate) fn upload_room(&self) -> u64 {
+    pub(crate) fn tenant_upload_bytes(&self) -> u64 {
         let largest = self.model_bytes.max(self.guest_bytes);
         (self.upload_bytes / 2).max(largest)
     }

@@ -20,30 +20,30 @@ const SPARE: u64 = 64;
 const SMALL: u64 = 128;
 
 /// What a machine is taken to have that does not tell (no `/proc`): the least on which the usual networks run.
-const UNTOLD: u64 = 4096 * MIB;
+const DEFAULT_MEMORY: u64 = 4096 * MIB;
 
-/// Checks a budget that was written, or takes 80 % of what there is: the rest is for the system's own caches and for whoever else is
+/// Checks a budget that was written, or takes 80 % of what is available: the rest is for the system's own caches and for whoever else is
 /// on the machine.
 pub(super) fn checked_budget(written: Option<u64>) -> Result<u64, ConfigError> {
-    budget_within(written, memory_there(Path::new("/")))
+    budget_within(written, available_memory(Path::new("/")))
 }
 
-fn budget_within(written: Option<u64>, there: u64) -> Result<u64, ConfigError> {
-    let budget = written.unwrap_or(there / 5 * 4);
+fn budget_within(written: Option<u64>, available: u64) -> Result<u64, ConfigError> {
+    let budget = written.unwrap_or(available / 5 * 4);
     let wrong = |rule: String| ConfigError::Value {
         key: "memory_budget",
         value: format!("{} ({} MiB)", budget, budget / MIB),
         rule,
     };
-    if budget > there {
+    if budget > available {
         return Err(wrong(format!(
-            "and this machine, or the memory cgroup the host runs in, has {there} bytes ({} MiB); write less, or leave it out for 80 % of that",
-            there / MIB
+            "the machine or its memory cgroup has {available} bytes ({} MiB); lower it, or remove the key for 80 % of that",
+            available / MIB
         )));
     }
     if budget < LEAST {
         return Err(wrong(format!(
-            "and a host needs at least {LEAST} bytes ({} MiB): for itself, one lane, one image being decoded and one grant; give it more \
+            "a host needs at least {LEAST} bytes ({} MiB): for itself, one lane, one image being decoded and one grant; give it more \
              memory",
             LEAST / MIB
         )));
@@ -52,22 +52,24 @@ fn budget_within(written: Option<u64>, there: u64) -> Result<u64, ConfigError> {
 }
 
 /// Bytes that this process may take: the least that the machine and the memory cgroups above it allow.
-fn memory_there(root: &Path) -> u64 {
-    let groups = groups(root).into_iter().filter_map(|file| limit(&file));
-    groups.chain(machine(root)).min().unwrap_or(UNTOLD)
+fn available_memory(root: &Path) -> u64 {
+    let groups = cgroup_limits(root)
+        .into_iter()
+        .filter_map(|file| read_limit(&file));
+    groups.chain(machine_memory(root)).min().unwrap_or(DEFAULT_MEMORY)
 }
 
-fn machine(root: &Path) -> Option<u64> {
-    let told = std::fs::read_to_string(root.join("proc/meminfo")).ok()?;
-    let line = told.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+fn machine_memory(root: &Path) -> Option<u64> {
+    let text = std::fs::read_to_string(root.join("proc/meminfo")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
 }
 
 /// The files that may say what memory this process's groups have. A container sees its own group as the root of the tree, whatever the
 /// path says, so each part of the path is tried.
-fn groups(root: &Path) -> Vec<PathBuf> {
-    let told = std::fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
+fn cgroup_limits(root: &Path) -> Vec<PathBuf> {
+    let text = std::fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     let file = |line: &str| {
         let mut parts = line.splitn(3, ':');
         let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
@@ -85,17 +87,17 @@ fn groups(root: &Path) -> Vec<PathBuf> {
                 .collect::<Vec<_>>(),
         )
     };
-    told.lines().filter_map(file).flatten().collect()
+    text.lines().filter_map(file).flatten().collect()
 }
 
 /// A limit; none where it says `max`, and none that matters where version 1 says a number near 2^63.
-fn limit(file: &Path) -> Option<u64> {
+fn read_limit(file: &Path) -> Option<u64> {
     std::fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
 impl Limits {
     /// The same, lowered to what a host of this budget can hold; says what was lowered.
-    pub(super) fn within(mut self, budget: u64) -> (Self, Vec<String>) {
+    pub(super) fn lowered_to(mut self, budget: u64) -> (Self, Vec<String>) {
         let mut lowered = Vec::new();
         let mut lower = |what: &str, limit: &mut u64, most: u64| {
             if *limit > most {
@@ -103,14 +105,10 @@ impl Limits {
                 *limit = most;
             }
         };
-        lower("bytes of an object", &mut self.object_bytes, budget / 16);
-        lower(
-            "bytes that decoding an image takes",
-            &mut self.decode.max_bytes,
-            budget / 6,
-        );
-        lower("bytes of a model", &mut self.model_bytes, budget / 5);
-        lower("bytes of a guest", &mut self.guest_bytes, budget / 16);
+        lower("object bytes", &mut self.object_bytes, budget / 16);
+        lower("image decoding bytes", &mut self.decode.max_bytes, budget / 6);
+        lower("model bytes", &mut self.model_bytes, budget / 5);
+        lower("guest bytes", &mut self.guest_bytes, budget / 16);
         self.window = self.window_of(budget / WINDOWS);
         (self, lowered)
     }
@@ -149,33 +147,33 @@ mod tests {
 
     #[test]
     fn the_least_of_the_machine_and_all_groups_above_counts() {
-        let there = |files: &[(&str, &str)]| memory_there(root(files).path());
-        assert_eq!(there(&[]), UNTOLD);
-        assert_eq!(there(&[MEMINFO]), 8192 << 10);
+        let available = |files: &[(&str, &str)]| available_memory(root(files).path());
+        assert_eq!(available(&[]), DEFAULT_MEMORY);
+        assert_eq!(available(&[MEMINFO]), 8192 << 10);
         let second = ("proc/self/cgroup", "0::/a/b\n");
         let max = ("sys/fs/cgroup/a/b/memory.max", "max\n");
-        assert_eq!(there(&[MEMINFO, second, max]), 8192 << 10);
+        assert_eq!(available(&[MEMINFO, second, max]), 8192 << 10);
         let parent = ("sys/fs/cgroup/a/memory.max", "4096\n");
-        assert_eq!(there(&[MEMINFO, second, max, parent]), 4096);
+        assert_eq!(available(&[MEMINFO, second, max, parent]), 4096);
         // In a container the group is the tree's root, and its path is that outside.
         let contained = ("sys/fs/cgroup/memory.max", "2048\n");
-        assert_eq!(there(&[second, contained]), 2048);
+        assert_eq!(available(&[second, contained]), 2048);
         let first = ("proc/self/cgroup", "7:cpu,memory:/a\n2:cpuset:/\n");
         let limit = ("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "1024\n");
         let none = (
             "sys/fs/cgroup/memory/memory.limit_in_bytes",
             "9223372036854771712\n",
         );
-        assert_eq!(there(&[first, limit, none]), 1024);
+        assert_eq!(available(&[first, limit, none]), 1024);
     }
 
     #[test]
     fn a_budget_that_cannot_be_is_refused_with_both_numbers() {
-        let there = 8192 * MIB;
-        assert_eq!(budget_within(None, there).unwrap(), there / 5 * 4);
-        assert_eq!(budget_within(Some(there), there).unwrap(), there);
-        let refused = |written| budget_within(Some(written), there).unwrap_err().to_string();
-        let above = refused(there + MIB);
+        let available = 8192 * MIB;
+        assert_eq!(budget_within(None, available).unwrap(), available / 5 * 4);
+        assert_eq!(budget_within(Some(available), available).unwrap(), available);
+        let refused = |written| budget_within(Some(written), available).unwrap_err().to_string();
+        let above = refused(available + MIB);
         assert!(
             above.contains("8193 MiB") && above.contains("8192 MiB"),
             "{above}"
@@ -187,14 +185,14 @@ mod tests {
     #[test]
     fn limits_fit_the_budget_and_leave_room_for_grants() {
         for budget in [LEAST, 1 << 30, 4 << 30, 64 << 30] {
-            let (limits, lowered) = Limits::default().within(budget);
+            let (limits, lowered) = Limits::default().lowered_to(budget);
             let Budget {
                 read, decode, lane, ..
             } = limits.budget(budget);
             assert!(budget - read - decode - lane >= budget / 2, "{budget}");
             assert_eq!(lowered.is_empty(), budget > 4 << 30, "{lowered:?}");
         }
-        let (limits, _) = Limits::default().within(4 << 30);
+        let (limits, _) = Limits::default().lowered_to(4 << 30);
         assert_eq!((limits.window, limits.windows()), (512 << 10, 128 << 20));
         assert!(limits.decode.max_bytes > 61_000_000 * 11, "full-frame cameras");
     }

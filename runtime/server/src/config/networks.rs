@@ -17,14 +17,14 @@ impl Networks {
             network(text).ok_or_else(|| ConfigError::Value {
                 key: "proxy_protocol_from",
                 value: format!("{text:?}"),
-                rule: "it must be an address or a network, such as 10.0.0.1 or 10.0.0.0/8".to_owned(),
+                rule: "expected an address or a network, such as 10.0.0.1 or 10.0.0.0/8".to_owned(),
             })
         });
         parsed.collect::<Result<_, _>>().map(Self)
     }
 
     /// Whether the address is in one of them.
-    pub(crate) fn hold(&self, address: IpAddr) -> bool {
+    pub(crate) fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         let mut networks = self.0.iter();
         networks.any(|(network, bits)| match (address, network) {
@@ -59,14 +59,14 @@ mod tests {
     fn a_network_holds_its_addresses_alone() {
         let networks = ["10.0.0.0/8", "192.0.2.1", "fd00::/8"].map(str::to_owned);
         let networks = Networks::parse(&networks).unwrap();
-        let hold = |text: &str| networks.hold(text.parse().unwrap());
+        let contains = |text: &str| networks.contains(text.parse().unwrap());
         for inside in ["10.255.0.1", "192.0.2.1", "::ffff:10.0.0.1", "fdff::1"] {
-            assert!(hold(inside), "{inside}");
+            assert!(contains(inside), "{inside}");
         }
         for outside in ["11.0.0.1", "192.0.2.2", "fe80::1", "::1"] {
-            assert!(!hold(outside), "{outside}");
+            assert!(!contains(outside), "{outside}");
         }
-        assert!(!Networks::default().hold(IpAddr::from([0, 0, 0, 0])));
+        assert!(!Networks::default().contains(IpAddr::from([0, 0, 0, 0])));
         for wrong in ["", "10.0.0.0/33", "proxy", "10.0.0.0/x"] {
             assert!(Networks::parse(&[wrong.to_owned()]).is_err(), "{wrong}");
         }

@@ -35,7 +35,7 @@ impl DataRoots {
                 let path = std::path::absolute(root).map_err(|error| refuse(error.to_string()))?;
                 path.to_str()
                     .map(str::to_owned)
-                    .ok_or_else(|| refuse("it is not UTF-8".to_owned()))?
+                    .ok_or_else(|| refuse("invalid UTF-8".to_owned()))?
             };
             Root::parse(&text).map_err(refuse)
         };
@@ -59,7 +59,7 @@ impl DataRoots {
     }
 
     /// The one that `root` is or lies below; of several the widest.
-    pub(crate) fn granting(&self, root: &Root) -> Option<&Root> {
+    pub(crate) fn find_grant(&self, root: &Root) -> Option<&Root> {
         let around = |own: &&Root| own.store == root.store && root.path.starts_with(&own.path);
         self.0.iter().filter(around).min_by_key(|own| own.path.len())
     }
@@ -74,12 +74,12 @@ impl Root {
         let file = Url::from_file_path(text).ok().filter(|_| text.starts_with('/'));
         // A path's URL still has its dot segments; parsing resolves them.
         let url = Url::parse(file.as_ref().map_or(text, Url::as_str))
-            .map_err(|error| format!("it is neither a URL nor an absolute path ({error})"))?;
+            .map_err(|error| format!("expected a URL or an absolute path ({error})"))?;
         if !url.username().is_empty() || url.password().is_some() {
-            return Err("it must not contain credentials; set them in the host's environment".to_owned());
+            return Err("credentials are not allowed here; set them in the host's environment".to_owned());
         }
         if url.query().is_some() || url.fragment().is_some() {
-            return Err("it must not have a query or a fragment".to_owned());
+            return Err("a query or fragment is not allowed".to_owned());
         }
         let host = url
             .host_str()
@@ -88,7 +88,7 @@ impl Root {
         let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
         let store = format!("{}://{host}{port}", url.scheme());
         if url.cannot_be_a_base() {
-            return Err("it names no place in a store".to_owned());
+            return Err("the URL has no path in a store".to_owned());
         }
         let segments = url
             .path_segments()
@@ -96,12 +96,12 @@ impl Root {
             .flatten()
             .filter(|segment| !segment.is_empty());
         let path = segments.map(decoded).collect::<Result<Vec<String>, String>>()?;
-        let url = spelled(&store, &path)?;
+        let url = to_url(&store, &path)?;
         Ok(Self { store, path, url })
     }
 
     /// The folder that it is below `granted`; `None` where it is the same.
-    pub(crate) fn below(&self, granted: &Self) -> Option<String> {
+    pub(crate) fn relative_to(&self, granted: &Self) -> Option<String> {
         let rest = self.path.strip_prefix(granted.path.as_slice())?;
         (!rest.is_empty()).then(|| rest.join("/"))
     }
@@ -117,19 +117,21 @@ fn decoded(segment: &str) -> Result<String, String> {
     let bytes = percent_encoding::percent_decode_str(segment);
     let text = bytes
         .decode_utf8()
-        .map_err(|_| "its path is not UTF-8".to_owned())?;
+        .map_err(|_| "the path is not UTF-8".to_owned())?;
     let hidden = text == "." || text == ".." || text.contains(['/', '\\', '\0']);
     if hidden {
-        Err(format!("its path hides a separator or dots in {segment:?}"))
+        Err(format!(
+            "the path has an encoded separator or dots in {segment:?}"
+        ))
     } else {
         Ok(text.into_owned())
     }
 }
 
-fn spelled(store: &str, path: &[String]) -> Result<String, String> {
+fn to_url(store: &str, path: &[String]) -> Result<String, String> {
     let mut url = Url::parse(&format!("{store}/")).map_err(|error| error.to_string())?;
     url.path_segments_mut()
-        .map_err(|()| "it has no path".to_owned())?
+        .map_err(|()| "the URL has no path".to_owned())?
         .clear()
         .extend(path);
     Ok(url.into())
@@ -150,7 +152,7 @@ mod tests {
     }
 
     fn allows(text: &str) -> bool {
-        Root::parse(text).is_ok_and(|root| roots().granting(&root).is_some())
+        Root::parse(text).is_ok_and(|root| roots().find_grant(&root).is_some())
     }
 
     #[test]
@@ -196,9 +198,9 @@ mod tests {
     fn a_whole_bucket_can_be_a_root() {
         let roots = DataRoots::new(&["s3://bucket".to_owned()]).unwrap();
         for root in ["s3://bucket", "s3://bucket/", "s3://bucket/sets"] {
-            assert!(roots.granting(&Root::parse(root).unwrap()).is_some(), "{root}");
+            assert!(roots.find_grant(&Root::parse(root).unwrap()).is_some(), "{root}");
         }
-        assert!(roots.granting(&Root::parse("s3://bucket2").unwrap()).is_none());
+        assert!(roots.find_grant(&Root::parse("s3://bucket2").unwrap()).is_none());
         assert!(Root::parse("mailto:someone").is_err());
     }
 

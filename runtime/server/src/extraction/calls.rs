@@ -1,12 +1,12 @@
 //! The calls of an extraction: for every grant one, and for every object that is sent as it is.
 
-use super::check::Checked;
+use super::check::CheckedExtraction;
 use super::size::GrantSize;
 use super::work::{CallRows, READS_AT_ONCE, Work};
 use crate::caller::Caller;
 use crate::metrics::{Queue, SplitKind};
 use crate::refusal::Refusal;
-use crate::scheduling::Tensors;
+use crate::scheduling::TensorMemory;
 use frostline_batching::{Grant, Kind};
 use frostline_wire::RequestedSample;
 use futures::stream::BoxStream;
@@ -24,10 +24,10 @@ pub(super) type Calls = BoxStream<'static, Result<CallRows, Refusal>>;
 
 /// The longest a call may take, before the host ends it and takes its grant back: the slowest of the usual networks (VGG19, 0.36 s a
 /// sample on one thread) needs 6 s for 16 samples, and reading them over a bad link some more; a guest ten times as slow still finishes.
-const HOLD: Duration = Duration::from_secs(120);
+const CALL_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How long an extraction waits for its first grant. Who has begun waits on, for what it waits for may be that its client takes rows.
-const FIRST: Duration = Duration::from_secs(60);
+/// How long an extraction waits for its first grant. Later ones wait longer, since they may wait for its own client to read.
+const FIRST_GRANT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What the calls of one extraction share.
 struct Shared {
@@ -35,16 +35,16 @@ struct Shared {
     work: Work,
     kind: SplitKind,
     size: Option<GrantSize>,
-    tensors: Arc<Tensors>,
+    tensors: Arc<TensorMemory>,
     /// Whether a grant was had.
-    begun: AtomicBool,
-    left: Mutex<std::vec::IntoIter<RequestedSample>>,
+    has_grant: AtomicBool,
+    remaining: Mutex<std::vec::IntoIter<RequestedSample>>,
 }
 
 /// The calls of an extraction: for every grant one, several at once, so that reading, computing and encoding overlap. Objects that are sent
 /// as they are come one by one, each into memory of its own.
 /// Each is a task of its own, so it goes on while the client is slow; no further one is started then, because nobody takes the results.
-pub(super) fn calls(caller: Caller, checked: Checked, kind: SplitKind) -> Calls {
+pub(super) fn calls(caller: Caller, checked: CheckedExtraction, kind: SplitKind) -> Calls {
     let at_once = match checked.size {
         Some(_) => caller.config().calls,
         None => READS_AT_ONCE,
@@ -55,17 +55,17 @@ pub(super) fn calls(caller: Caller, checked: Checked, kind: SplitKind) -> Calls 
         kind,
         size: checked.size,
         tensors: checked.tensors,
-        begun: AtomicBool::new(false),
-        left: Mutex::new(checked.samples.into_iter()),
+        has_grant: AtomicBool::new(false),
+        remaining: Mutex::new(checked.samples.into_iter()),
     });
     let tasks = stream::unfold(shared, |shared| async move {
-        if shared.left.lock().len() == 0 {
+        if shared.remaining.lock().len() == 0 {
             return None;
         }
-        let task = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&shared).call().in_current_span()));
+        let task = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&shared).run_next().in_current_span()));
         let task = async move {
             task.await
-                .unwrap_or_else(|lost| Err(Refusal::host(format!("a call was lost: {lost}"))))
+                .unwrap_or_else(|error| Err(Refusal::host(format!("a guest call failed: {error}"))))
         };
         Some((task, shared))
     });
@@ -77,17 +77,17 @@ pub(super) fn calls(caller: Caller, checked: Checked, kind: SplitKind) -> Calls 
 
 impl Shared {
     /// Waits for a grant and calls with its samples; `None` when other calls took the last ones meanwhile.
-    async fn call(self: Arc<Self>) -> Result<Option<CallRows>, Refusal> {
+    async fn run_next(self: Arc<Self>) -> Result<Option<CallRows>, Refusal> {
         if let Some(guest) = self.work.guest() {
             // An admin may have disabled it since the extraction began.
-            self.caller.may_run(guest)?;
+            self.caller.check_guest_enabled(guest)?;
         }
         let grant = match &self.size {
-            Some(size) => Some((size, self.grant(size).await?)),
+            Some(size) => Some((size, self.wait_for_grant(size).await?)),
             None => None,
         };
         let samples = grant.as_ref().map_or(1, |(_, grant)| grant.samples);
-        let samples: Vec<RequestedSample> = self.left.lock().by_ref().take(samples).collect();
+        let samples: Vec<RequestedSample> = self.remaining.lock().by_ref().take(samples).collect();
         if samples.is_empty() {
             return Ok(None);
         }
@@ -95,7 +95,7 @@ impl Shared {
             .as_ref()
             .map(|(_, grant)| self.tensors.cover(grant.memory.bytes()));
         let started = Instant::now();
-        let outcome = timeout(HOLD, self.work.clone().call(samples)).await;
+        let outcome = timeout(CALL_TIMEOUT, self.work.clone().call(samples)).await;
         let took = started.elapsed();
         self.caller.metrics().call_seconds.observe(took);
         let mut rows = outcome.map_err(|_| Refusal::Deadline {
@@ -104,35 +104,35 @@ impl Shared {
         drop(cover);
         if let Some((size, mut grant)) = grant {
             // A grant lives until its rows are sent. Less is never refused.
-            let rows_take = size.of_rows(rows.bytes()).min(grant.memory.bytes());
-            grant.memory.resize(rows_take).ok();
+            let row_memory = size.row_memory(rows.bytes()).min(grant.memory.bytes());
+            grant.memory.resize(row_memory).ok();
             rows.memory = Some(grant.memory);
         }
-        let (good, bad) = rows.count();
+        let (good, bad) = rows.counts();
         self.caller
             .metrics()
-            .answered(&self.caller.tenant().name, self.kind, good, bad);
+            .count_samples(&self.caller.tenant().name, self.kind, good, bad);
         Ok(Some(rows))
     }
 
     /// Waits for the next grant.
-    async fn grant(&self, size: &GrantSize) -> Result<Grant, Refusal> {
+    async fn wait_for_grant(&self, size: &GrantSize) -> Result<Grant, Refusal> {
         let stages = self.caller.machine().lanes.stage_figures().into_iter();
-        let mut known = stages.filter(|(stage, _)| size.stage.as_ref() == Some(stage));
-        let known = known.next().map(|(_, figures)| figures);
-        let samples = self.left.lock().len().clamp(1, size.samples(known));
-        let longest = if self.begun.load(Ordering::Relaxed) {
+        let mut figures = stages.filter(|(stage, _)| size.stage.as_ref() == Some(stage));
+        let figures = figures.next().map(|(_, figures)| figures);
+        let samples = self.remaining.lock().len().clamp(1, size.samples(figures));
+        let limit = if self.has_grant.load(Ordering::Relaxed) {
             self.caller.tenant().allowed.wall()
         } else {
-            FIRST
+            FIRST_GRANT_TIMEOUT
         };
-        let room = self.caller.room(Kind::Grant);
+        let room = self.caller.memory(Kind::Grant);
         let started = Instant::now();
-        let grant = room.grant(samples, size.fixed, size.each, longest).await;
+        let grant = room.grant(samples, size.fixed, size.per_sample, limit).await;
         let waits = &self.caller.metrics().queue_waits;
         waits.observe(Queue::Memory, started.elapsed());
         let grant = grant?;
-        self.begun.store(true, Ordering::Relaxed);
+        self.has_grant.store(true, Ordering::Relaxed);
         Ok(grant)
     }
 }

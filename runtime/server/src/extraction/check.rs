@@ -5,7 +5,7 @@ use super::work::{LoaderSource, Work};
 use crate::caller::Caller;
 use crate::config::Limits;
 use crate::refusal::Refusal;
-use crate::scheduling::Tensors;
+use crate::scheduling::TensorMemory;
 use frostline_batching::Kind;
 use frostline_images::{BatchLoader, LoaderOptions};
 use frostline_objects::Store;
@@ -20,13 +20,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Bytes that a guest takes to describe itself: its linear memory.
-const ASKED: u64 = 2 << 20;
+const DESCRIBE_MEMORY: u64 = 2 << 20;
 
 /// How long it waits for that.
-const WAIT: Duration = Duration::from_secs(60);
+const MEMORY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A request that can be carried out.
-pub(super) struct Checked {
+pub(super) struct CheckedExtraction {
     pub(super) work: Work,
     pub(super) rows: RowFormat,
     pub(super) encoding: Encoding,
@@ -34,7 +34,7 @@ pub(super) struct Checked {
     /// What its calls ask for; objects are read into memory of their own.
     pub(super) size: Option<GrantSize>,
     /// What these cover of what its guest makes the host hold.
-    pub(super) tensors: Arc<Tensors>,
+    pub(super) tensors: Arc<TensorMemory>,
 }
 
 /// Holds a request against what this host has, grants and allows, as far as no guest needs to be asked for that.
@@ -42,12 +42,12 @@ pub(super) fn precheck(caller: &Caller, request: &ExtractionRequest) -> Result<(
     check_samples(&request.samples, &caller.config().limits)?;
     caller.store(&request.root, Kind::Read)?;
     check_encoding(request.encoding, &request.split)?;
-    let unfit = |terms: TermsError| Refusal::request(terms.to_string());
-    request.terms.check().map_err(unfit)?;
+    let refuse = |terms: TermsError| Refusal::request(terms.to_string());
+    request.terms.check().map_err(refuse)?;
     check_view(request.view.as_ref(), &request.split)?;
     if request.split != Split::None {
-        caller.model(given(request.model.as_ref(), "model", &request.split)?)?;
-        caller.may_use(given(request.guest.as_ref(), "guest", &request.split)?)?;
+        caller.model(require_pin(request.model.as_ref(), "model", &request.split)?)?;
+        caller.find_guest(require_pin(request.guest.as_ref(), "guest", &request.split)?)?;
     }
     Ok(())
 }
@@ -57,9 +57,9 @@ pub(super) async fn check(
     caller: &Caller,
     id: String,
     request: ExtractionRequest,
-) -> Result<Checked, Refusal> {
-    let tensors = Tensors::new(caller.room(Kind::Grant));
-    let allowance = caller.allowance_of(&tensors);
+) -> Result<CheckedExtraction, Refusal> {
+    let tensors = TensorMemory::new(caller.memory(Kind::Grant));
+    let allowance = caller.allowance_with(&tensors);
     // What is sent as it was read lives until it is sent, and is shared fairly like all that waits for a client.
     let kind = match &request.split {
         Split::None => Kind::Grant,
@@ -76,13 +76,13 @@ pub(super) async fn check(
             (Work::Objects(source), RowFormat::Object, None)
         }
         Split::Input => {
-            let (_, _, description) = described(caller, &request, &allowance, &tensors).await?;
+            let (_, _, description) = describe_guest(caller, &request, &allowance, &tensors).await?;
             let loader = loader(caller, store, request.view);
             let (work, rows, shape) = pixels(loader, &description, request.encoding)?;
             (work, rows, sized(None, 0, &shape))
         }
         Split::Cut(cut) => {
-            let (guest, model, description) = described(caller, &request, &allowance, &tensors).await?;
+            let (guest, model, description) = describe_guest(caller, &request, &allowance, &tensors).await?;
             if request.view.is_some() && !description.augments {
                 return Err(cannot_augment(&description));
             }
@@ -99,7 +99,7 @@ pub(super) async fn check(
             (Work::Activations { guest, call, context }, rows, size)
         }
     };
-    Ok(Checked {
+    Ok(CheckedExtraction {
         work,
         rows,
         encoding: request.encoding,
@@ -127,10 +127,10 @@ fn stage(model: &ModelView, description: &Description, cut: &str) -> Stage {
 fn check_encoding(encoding: Encoding, split: &Split) -> Result<(), Refusal> {
     match split {
         Split::None if encoding != Encoding::F32 => Err(Refusal::request(format!(
-            "the encoding {encoding} cannot be had for the split none, where objects travel as they are; ask for f32"
+            "encoding {encoding} is not supported for the split none, which sends objects unchanged; use f32"
         ))),
         Split::Cut(_) if encoding.values == Values::U8 => Err(Refusal::request(format!(
-            "the encoding u8 is for the split input, not {split}"
+            "encoding u8 is supported for the split input only, not for {split}"
         ))),
         _ => Ok(()),
     }
@@ -141,11 +141,11 @@ pub(crate) fn check_view(view: Option<&View>, split: &Split) -> Result<(), Refus
     let Some(view) = view else {
         return Ok(());
     };
-    let unfit = |error: AugmentationError| Refusal::request(error.to_string());
-    view.augmentation.check().map_err(unfit)?;
+    let refuse = |error: AugmentationError| Refusal::request(error.to_string());
+    view.augmentation.check().map_err(refuse)?;
     match split {
         Split::None => Err(Refusal::request(
-            "a view cannot be had for the split none, where objects travel as they are; leave it out, and augment what you decode",
+            "a view is not supported for the split none, which sends objects unchanged; omit it and augment after decoding",
         )),
         Split::Input | Split::Cut(_) => Ok(()),
     }
@@ -154,8 +154,8 @@ pub(crate) fn check_view(view: Option<&View>, split: &Split) -> Result<(), Refus
 /// A guest that makes its own pixels, or was built before there was anything to ask for.
 fn cannot_augment(description: &Description) -> Refusal {
     Refusal::request(format!(
-        "guest {} {} cannot augment: it does not call images.load-augmented, which came with frostline:pushdown 0.1.1; build it with that, or leave \
-         augmentation out",
+        "guest {} {} does not support augmentation: it does not import images.load-augmented of frostline:pushdown 0.1.1; rebuild it with that \
+         version, or disable augmentation",
         description.name, description.version
     ))
 }
@@ -164,41 +164,48 @@ pub(crate) fn check_samples(samples: &[RequestedSample], limits: &Limits) -> Res
     if samples.is_empty() || samples.len() > limits.samples {
         let (count, limit) = (samples.len(), limits.samples);
         return Err(Refusal::request(format!(
-            "{count} samples; a request takes 1 to {limit}, ask in parts"
+            "the request has {count} samples, allowed are 1 to {limit}; split it into several requests"
         )));
     }
     let mut positions = HashSet::with_capacity(samples.len());
     for RequestedSample { position, sample } in samples {
         if !positions.insert(position) {
-            return Err(Refusal::request(format!("position {position} is there twice")));
+            return Err(Refusal::request(format!("duplicate position {position}")));
         }
         let etag = sample.etag.as_deref().unwrap_or_default();
         if sample.key.is_empty() || sample.key.len() > limits.key_bytes || etag.len() > limits.key_bytes {
             let limit = limits.key_bytes;
             return Err(Refusal::request(format!(
-                "the key or etag of position {position} is empty or over {limit} bytes"
+                "the key or etag at position {position} is empty or exceeds {limit} bytes"
             )));
         }
     }
     Ok(())
 }
 
-fn given<'a>(pin: Option<&'a Pin>, what: &str, split: &Split) -> Result<&'a Pin, Refusal> {
-    pin.ok_or_else(|| Refusal::request(format!("the split {split} needs a {what}: its name and SHA-256")))
+fn require_pin<'a>(pin: Option<&'a Pin>, what: &str, split: &Split) -> Result<&'a Pin, Refusal> {
+    pin.ok_or_else(|| {
+        Refusal::request(format!(
+            "the split {split} requires a {what}: its name and SHA-256"
+        ))
+    })
 }
 
 /// The guest and model of a request, and what the one does for the other.
-async fn described(
+async fn describe_guest(
     caller: &Caller,
     request: &ExtractionRequest,
     allowance: &Arc<Allowance>,
-    tensors: &Arc<Tensors>,
+    tensors: &Arc<TensorMemory>,
 ) -> Result<(Guest, Arc<ModelView>, Arc<Description>), Refusal> {
-    let model = caller.model(given(request.model.as_ref(), "model", &request.split)?)?;
-    let guest = given(request.guest.as_ref(), "guest", &request.split)?;
+    let model = caller.model(require_pin(request.model.as_ref(), "model", &request.split)?)?;
+    let guest = require_pin(request.guest.as_ref(), "guest", &request.split)?;
     let guest = caller.guest(guest, allowance).await?;
     // Waited for like a grant, that who asks for the first time gets its share too.
-    let memory = caller.room(Kind::Grant).wait(ASKED, WAIT).await?;
+    let memory = caller
+        .memory(Kind::Grant)
+        .reserve(DESCRIBE_MEMORY, MEMORY_TIMEOUT)
+        .await?;
     let _cover = tensors.cover(memory.bytes());
     let description = caller.describe(&guest, &model, &request.parameters, allowance);
     let description = description.await?;
@@ -212,7 +219,7 @@ fn pixels(
 ) -> Result<(Work, RowFormat, Vec<usize>), Refusal> {
     let Pixels::Spec(spec) = description.pixels else {
         return Err(Refusal::request(format!(
-            "guest {} makes its own input, so the split input does not exist with it; take one of its cuts",
+            "guest {} computes its own input, so the split input is not available; use one of its cuts",
             description.name
         )));
     };
@@ -234,7 +241,7 @@ fn loader(caller: &Caller, store: Arc<Store>, view: Option<View>) -> Arc<dyn Sam
         caller.machine().decoders.for_tenant(&caller.tenant().name),
         LoaderOptions {
             decode: caller.config().limits.decode,
-            room: Some(Arc::new(caller.room(Kind::Decode))),
+            room: Some(Arc::new(caller.memory(Kind::Decode))),
             view,
             on_decoded: Some(caller.metrics().on_decoded()),
             ..LoaderOptions::default()
@@ -263,7 +270,7 @@ fn context(
             .map(|view| loader(caller, Arc::clone(&store), Some(view))),
         objects: Arc::new(LoaderSource::new(caller, store)),
         allowance,
-        on_line: Some(caller.on_line(&guest, &id)),
+        on_log_line: Some(caller.on_log_line(&guest, &id)),
         labels: Labels {
             tenant: caller.tenant().name.clone(),
             guest,

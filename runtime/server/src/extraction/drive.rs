@@ -7,7 +7,7 @@ use crate::caller::Caller;
 use crate::metrics::{Outcome, Queue, SplitKind};
 use crate::refusal::Refusal;
 use crate::scheduling::Permit;
-use crate::unique::unique;
+use crate::unique::unique_id;
 use bytes::Bytes;
 use frostline_batching::Reserved;
 use frostline_wire::{ExtractionRequest, Split};
@@ -43,7 +43,7 @@ pub(crate) struct Extraction {
 }
 
 /// What a client asks for.
-pub(crate) struct Asked {
+pub(crate) struct ClientRequest {
     pub(crate) request: ExtractionRequest,
     /// Whether its rows are to have checksums.
     pub(crate) checksums: bool,
@@ -55,16 +55,16 @@ impl Extraction {
     ///
     /// # Errors
     /// [`Refusal`] for all that fails until then.
-    pub(crate) async fn begin(
+    pub(crate) async fn start(
         caller: Caller,
-        asked: Asked,
+        client_request: ClientRequest,
         memory: Reserved,
         deadline: Instant,
     ) -> Result<Self, Refusal> {
-        let nameless = |error| Refusal::host(format!("no random bytes to name an extraction: {error}"));
-        let id = unique().map_err(nameless)?;
+        let no_id = |error| Refusal::host(format!("cannot generate an extraction id: {error}"));
+        let id = unique_id().map_err(no_id)?;
         tracing::Span::current().record("extraction", &id);
-        let request = &asked.request;
+        let request = &client_request.request;
         check::precheck(&caller, request)?;
         let (tenant, kind) = (caller.tenant(), SplitKind::from(&request.split));
         let guest = match &request.split {
@@ -82,12 +82,16 @@ impl Extraction {
         let permit = timeout_at(deadline, entering).await.map_err(too_long)??;
         let waits = &caller.metrics().queue_waits;
         waits.observe(Queue::Extraction, started.elapsed());
-        let begun = tokio::select! {
-            begun = timeout_at(deadline, first(&caller, id, asked, kind)) => begun.map_err(too_long).flatten(),
-            refusal = caller.dismissed(guest.as_deref()) => Err(refusal),
+        let started_calls = tokio::select! {
+            started_calls = timeout_at(deadline, first_rows(&caller, id, client_request, kind)) => started_calls.map_err(too_long).flatten(),
+            refusal = caller.wait_until_revoked(guest.as_deref()) => Err(refusal),
         };
-        let refused = |_: &Refusal| caller.metrics().ended(&tenant.name, kind, Outcome::Refused);
-        let (first, encoder, calls) = begun.inspect_err(refused)?;
+        let refused = |_: &Refusal| {
+            caller
+                .metrics()
+                .count_extraction(&tenant.name, kind, Outcome::Refused)
+        };
+        let (first, encoder, calls) = started_calls.inspect_err(refused)?;
         Ok(Self {
             caller,
             guest,
@@ -117,41 +121,41 @@ impl Extraction {
                 Ok(Ok(())) => Outcome::Done,
                 Ok(Err(_)) if pieces.is_closed() => Outcome::ClientGone,
                 Ok(Err(error)) => {
-                    tracing::error!(%error, "an extraction failed after its answer had begun");
+                    tracing::error!(%error, "extraction failed after its answer had started");
                     Outcome::Failed
                 }
                 Err(_) => Outcome::Deadline,
             },
             () = pieces.closed() => Outcome::ClientGone,
             () = caller.scheduling().end.cancelled() => Outcome::HostStopped,
-            _ = caller.dismissed(self.guest.as_deref()) => Outcome::Dismissed,
+            _ = caller.wait_until_revoked(self.guest.as_deref()) => Outcome::Dismissed,
         };
         drop((self.permit, self.memory));
         let (metrics, took) = (caller.metrics(), started.elapsed());
         metrics.extraction_seconds.observe(took);
-        metrics.ended(&caller.tenant().name, self.kind, outcome);
+        metrics.count_extraction(&caller.tenant().name, self.kind, outcome);
         tracing::info!(kind = ?self.kind, ?outcome, seconds = took.as_secs_f64(), "extraction ended");
         tracing::Span::current().record("outcome", <&str>::from(outcome));
     }
 }
 
 /// Begins the calls of an extraction that has its permit, and waits for the first rows.
-async fn first(
+async fn first_rows(
     caller: &Caller,
     id: String,
-    asked: Asked,
+    client_request: ClientRequest,
     kind: SplitKind,
 ) -> Result<(Option<Vec<Bytes>>, Encoder, Calls), Refusal> {
-    let checked = check::check(caller, id, asked.request).await?;
+    let checked = check::check(caller, id, client_request.request).await?;
     let (rows, encoding) = (checked.rows.clone(), checked.encoding);
-    let encoder = Encoder::new(caller.clone(), rows, encoding, asked.checksums)?;
+    let encoder = Encoder::new(caller.clone(), rows, encoding, client_request.checksums)?;
     let mut calls = calls(caller.clone(), checked, kind);
-    let (first, encoder) = next(&mut calls, encoder).await?;
+    let (first, encoder) = next_rows(&mut calls, encoder).await?;
     Ok((first, encoder, calls))
 }
 
 /// The next rows, encoded; `None` after the last. Meanwhile the calls under way go on.
-async fn next(calls: &mut Calls, encoder: Encoder) -> Result<(Option<Vec<Bytes>>, Encoder), Refusal> {
+async fn next_rows(calls: &mut Calls, encoder: Encoder) -> Result<(Option<Vec<Bytes>>, Encoder), Refusal> {
     match calls.next().await {
         Some(rows) => {
             let (pieces, encoder) = encoder.rows(rows?).await?;
@@ -161,7 +165,7 @@ async fn next(calls: &mut Calls, encoder: Encoder) -> Result<(Option<Vec<Bytes>>
     }
 }
 
-/// Sends all rows and the end. While the client is slow this waits in `send`, and no further grant is asked for.
+/// Sends all rows and the end. While the client is slow this waits in `send`, and no further grant is requested.
 async fn send(
     pieces: &mpsc::Sender<Piece>,
     first: Option<Vec<Bytes>>,
@@ -169,20 +173,20 @@ async fn send(
     mut calls: Calls,
     mut encoder: Encoder,
 ) -> Result<(), Refusal> {
-    let gone = |_| Refusal::host("the client is gone");
+    let disconnected = |_| Refusal::host("the client disconnected");
     if let Some(rows) = first {
-        pieces.send(Piece::Rows(rows)).await.map_err(gone)?;
+        pieces.send(Piece::Rows(rows)).await.map_err(disconnected)?;
     }
     let mut work = until_first;
     loop {
         let started = Instant::now();
-        let (rows, left) = next(&mut calls, encoder).await?;
+        let (rows, next_encoder) = next_rows(&mut calls, encoder).await?;
         work += started.elapsed();
         let Some(rows) = rows else {
-            let end = Piece::End(left.finish()?, work);
-            return pieces.send(end).await.map_err(gone);
+            let end = Piece::End(next_encoder.finish()?, work);
+            return pieces.send(end).await.map_err(disconnected);
         };
-        encoder = left;
-        pieces.send(Piece::Rows(rows)).await.map_err(gone)?;
+        encoder = next_encoder;
+        pieces.send(Piece::Rows(rows)).await.map_err(disconnected)?;
     }
 }

@@ -1,10 +1,10 @@
 //! Rows to the bytes of an answer, away from the threads that serve HTTP where it takes long.
 
-use super::size::travels_as_it_is;
+use super::size::is_zero_copy;
 use super::work::CallRows;
 use crate::caller::Caller;
 use crate::refusal::Refusal;
-use crate::scheduling::holding;
+use crate::scheduling::with_reservation;
 use bytes::Bytes;
 use frostline_batching::Reserved;
 use frostline_images::DecodePool;
@@ -36,7 +36,7 @@ impl Encoder {
         let decoders = &caller.machine().decoders;
         Ok(Self {
             writer: open(rows, encoding.compression)?,
-            threads: (!travels_as_it_is(encoding)).then(|| decoders.for_tenant(&caller.tenant().name)),
+            threads: (!is_zero_copy(encoding)).then(|| decoders.for_tenant(&caller.tenant().name)),
             caller,
             bytes: 0,
         })
@@ -48,25 +48,25 @@ impl Encoder {
     /// [`Refusal::Quota`] where they make the answer larger than it may be.
     pub(super) async fn rows(self, mut rows: CallRows) -> Result<(Vec<Bytes>, Self), Refusal> {
         let memory = rows.memory.take();
-        let (mut pieces, mut encoder) = self.encoded(rows).await?;
+        let (mut pieces, mut encoder) = self.encode(rows).await?;
         let more: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
         if let Some(mut memory) = memory {
             // Less is never refused.
             memory.resize(more.min(memory.bytes())).ok();
-            pieces = kept(pieces, &Arc::new(memory));
+            pieces = attach_reservation(pieces, &Arc::new(memory));
         }
         encoder.bytes = encoder.bytes.saturating_add(more);
-        encoder.caller.within(QuotaKey::OutputBytes, encoder.bytes)?;
+        encoder.caller.check_quota(QuotaKey::OutputBytes, encoder.bytes)?;
         Ok((pieces, encoder))
     }
 
-    async fn encoded(mut self, rows: CallRows) -> Result<(Vec<Bytes>, Self), Refusal> {
+    async fn encode(mut self, rows: CallRows) -> Result<(Vec<Bytes>, Self), Refusal> {
         let Some(threads) = self.threads.clone() else {
             return Ok((rows.encode(&mut self.writer)?, self));
         };
         let encode = move || rows.encode(&mut self.writer).map(|pieces| (pieces, self));
         let encoded = threads.run(encode).await;
-        Ok(encoded.map_err(|lost| Refusal::host(format!("rows could not be encoded: {lost}")))??)
+        Ok(encoded.map_err(|error| Refusal::host(format!("cannot encode rows: {error}")))??)
     }
 
     /// The end of the answer.
@@ -76,6 +76,9 @@ impl Encoder {
 }
 
 /// The same pieces, each of which keeps `memory` until it is dropped, wherever it waits by then.
-fn kept(pieces: Vec<Bytes>, memory: &Arc<Reserved>) -> Vec<Bytes> {
-    pieces.into_iter().map(|piece| holding(piece, memory)).collect()
+fn attach_reservation(pieces: Vec<Bytes>, memory: &Arc<Reserved>) -> Vec<Bytes> {
+    pieces
+        .into_iter()
+        .map(|piece| with_reservation(piece, memory))
+        .collect()
 }

@@ -1,4 +1,4 @@
-//! Extractions: the path from a request that was read to the pieces of its answer. [`Extraction::begin`] is worth reading first.
+//! Extractions: the path from a request that was read to the pieces of its answer. [`Extraction::start`] is worth reading first.
 
 mod calls;
 mod check;
@@ -8,6 +8,6 @@ mod size;
 mod work;
 
 pub(crate) use check::{check_samples, check_view};
-pub(crate) use drive::{Asked, Extraction, Piece};
-pub(crate) use size::UNKNOWN as GRANT;
+pub(crate) use drive::{ClientRequest, Extraction, Piece};
+pub(crate) use size::DEFAULT_GRANT;
 pub(crate) use work::READS_AT_ONCE;

@@ -6,7 +6,7 @@ use frostline_wire::{Encoding, ExtractionRequest, Values};
 
 /// Samples of a grant of a network whose time is not known yet: to a CPU the size hardly matters (SqueezeNet on one thread: 6.3 ms a sample
 /// alone, 7.0 in a batch of 16), so what counts is that a call's own cost, tens of microseconds, vanishes beside 0.1 s of work.
-pub(crate) const UNKNOWN: usize = 16;
+pub(crate) const DEFAULT_GRANT: usize = 16;
 
 /// What a call takes beside its samples: its stack, the handles, and the linear memory of a guest like the stock one (1 MiB).
 const CALL: u64 = 2 << 20;
@@ -22,7 +22,7 @@ pub(super) struct GrantSize {
     /// Bytes of a call, whatever its samples.
     pub(super) fixed: u64,
     /// Bytes of a sample: what goes in, what comes out, and that encoded.
-    pub(super) each: u64,
+    pub(super) per_sample: u64,
     /// Whether rows are encoded beside what they were.
     copies: bool,
 }
@@ -37,7 +37,7 @@ impl GrantSize {
         most: usize,
     ) -> Self {
         let (encoding, terms) = (request.encoding, request.terms);
-        let copies = !travels_as_it_is(encoding);
+        let copies = !is_zero_copy(encoding);
         let width = if encoding.values == Values::U8 { 1 } else { 4 };
         let row = bytes(row, width);
         let rows = if copies { row.saturating_mul(2) } else { row };
@@ -46,7 +46,7 @@ impl GrantSize {
             terms,
             stage,
             fixed: CALL,
-            each: input.saturating_add(rows),
+            per_sample: input.saturating_add(rows),
             copies,
         }
     }
@@ -56,19 +56,19 @@ impl GrantSize {
     pub(super) fn samples(&self, known: Option<StageFigures>) -> usize {
         let knee = known.map_or(1, |known| known.knee.max(1));
         let seconds = known.and_then(|known| known.seconds_per_row);
-        let quantum = seconds.map_or(UNKNOWN, |seconds| {
+        let quantum = seconds.map_or(DEFAULT_GRANT, |seconds| {
             (QUANTUM.as_secs_f64() / seconds.max(1e-6)) as usize
         });
-        let wanted = quantum.max(knee).clamp(1, self.most.max(1));
+        let target = quantum.max(knee).clamp(1, self.most.max(1));
         let batch = self.terms.fixed_batch.unwrap_or(knee).max(1);
-        match wanted / batch {
-            0 if self.terms.fixed_batch.is_none() => wanted,
+        match target / batch {
+            0 if self.terms.fixed_batch.is_none() => target,
             batches => batches.max(1).saturating_mul(batch),
         }
     }
 
     /// What rows of so many bytes take until they are sent.
-    pub(super) fn of_rows(&self, bytes: usize) -> u64 {
+    pub(super) fn row_memory(&self, bytes: usize) -> u64 {
         let bytes = bytes as u64;
         if self.copies {
             bytes.saturating_mul(2)
@@ -79,7 +79,7 @@ impl GrantSize {
 }
 
 /// Whether rows are sent as they were computed, uncopied.
-pub(super) fn travels_as_it_is(encoding: Encoding) -> bool {
+pub(super) fn is_zero_copy(encoding: Encoding) -> bool {
     matches!(encoding, Encoding::F32 | Encoding::U8)
 }
 
@@ -129,7 +129,12 @@ mod tests {
 
     #[test]
     fn a_grant_has_what_goes_in_comes_out_and_is_encoded() {
-        let of = |encoding: &str, bytes| (size(encoding, None).each, size(encoding, None).of_rows(bytes));
+        let of = |encoding: &str, bytes| {
+            (
+                size(encoding, None).per_sample,
+                size(encoding, None).row_memory(bytes),
+            )
+        };
         assert_eq!(of("f32", 400), (1400, 400));
         assert_eq!(of("f16", 400), (1800, 800));
         assert_eq!(of("u8", 100), (1100, 100));
@@ -138,7 +143,7 @@ mod tests {
     #[test]
     fn a_grant_keeps_a_lane_busy_for_a_quantum_in_whole_batches() {
         let samples = |known| size("f32", None).samples(known);
-        assert_eq!(samples(None), UNKNOWN);
+        assert_eq!(samples(None), DEFAULT_GRANT);
         assert_eq!(samples(known(0.2, 1)), 2, "VGG19");
         assert_eq!(samples(known(0.02, 4)), 24, "six batches of four");
         assert_eq!(samples(known(0.2, 8)), 8, "the knee, though it takes longer");

@@ -65,19 +65,19 @@ impl Work {
     pub(super) async fn call(self, samples: Vec<RequestedSample>) -> Result<CallRows, Refusal> {
         let (positions, samples): (Vec<u32>, Vec<SampleRef>) = samples
             .into_iter()
-            .map(|asked| (asked.position, asked.sample))
+            .map(|requested| (requested.position, requested.sample))
             .unzip();
         match self {
             Self::Objects(source) => Ok(objects(&source, &positions, samples).await),
             Self::Pixels { loader, spec, format } => {
                 let loaded = loader.load(samples, spec, format).await?;
-                Ok(CallRows::of_tensor(&positions, loaded.pixels, loaded.failed))
+                Ok(CallRows::from_tensor(&positions, loaded.pixels, loaded.failed))
             }
             Self::Activations { guest, call, context } => {
                 let tenant = context.labels.tenant.clone();
                 let extracted = guest.extract(&samples, &call, context).await;
                 let extracted = extracted.map_err(|error| Refusal::extraction(error, &tenant))?;
-                Ok(CallRows::of_tensor(
+                Ok(CallRows::from_tensor(
                     &positions,
                     extracted.activations,
                     extracted.failed,
@@ -89,7 +89,7 @@ impl Work {
 
 impl CallRows {
     /// Rows of a tensor that has one for each sample but the failed ones.
-    fn of_tensor(positions: &[u32], tensor: Tensor, failed: Vec<SampleFailure>) -> Self {
+    fn from_tensor(positions: &[u32], tensor: Tensor, failed: Vec<SampleFailure>) -> Self {
         let bad: std::collections::HashSet<usize> = failed.iter().map(|failure| failure.index).collect();
         let good = positions
             .iter()
@@ -110,7 +110,7 @@ impl CallRows {
     }
 
     /// How many rows are good, and how many are not.
-    pub(super) fn count(&self) -> (u64, u64) {
+    pub(super) fn counts(&self) -> (u64, u64) {
         let good = match &self.values {
             Values::Objects(rows) => rows.len(),
             Values::Tensor(positions, _) => positions.len(),
@@ -182,7 +182,7 @@ impl LoaderSource {
     async fn sample(&self, sample: &SampleRef) -> Result<Bytes, OpError> {
         let started = Instant::now();
         let bytes = self.store.read_sample(sample, self.limit).await?;
-        self.metrics.read(started.elapsed(), bytes.len() as u64);
+        self.metrics.count_read(started.elapsed(), bytes.len() as u64);
         Ok(bytes)
     }
 }

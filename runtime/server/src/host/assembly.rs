@@ -3,16 +3,16 @@
 use super::error::StartError;
 use crate::audit::Audit;
 use crate::config::{HostConfig, StateLocation};
-use crate::extraction::GRANT;
-use crate::guest_lines::{GuestLines, since_1970};
+use crate::extraction::DEFAULT_GRANT;
+use crate::guest_logs::{GuestLogs, since_1970};
 use crate::library::{Library, Uploads};
 use crate::machine::Machine;
-use crate::metrics::{Build, Exposition, MemoryNow, Metrics, Present, Queue};
+use crate::metrics::{Build, Exposition, HostSnapshot, MemorySnapshot, Metrics, Queue};
 use crate::scheduling::Scheduling;
 use crate::service::{Operations, Service};
 use crate::stages::ModelStages;
-use crate::state::{Journal, ModelFacts, PartialLimits, Partials, SharedState, Shelf};
-use crate::tenants::{Bouncer, Tenants};
+use crate::state::{Journal, ModelFacts, PartialLimits, Partials, SharedState, UploadStore};
+use crate::tenants::{Tenants, TokenThrottle};
 use crate::tls::Certificate;
 use crate::token::TokenFile;
 use frostline_batching::{Budget, Memory};
@@ -95,7 +95,7 @@ pub(super) async fn service(
     let present = present(&scheduling, &machine, Arc::clone(&state.journal), certificate);
     Ok(Service {
         tenants: Tenants::new(token, &config, state.tenants, Arc::clone(&machine.lanes)),
-        bouncer: Bouncer::new(),
+        throttle: TokenThrottle::new(),
         library: Library::new(
             Uploads {
                 guests: state.guests,
@@ -110,7 +110,7 @@ pub(super) async fn service(
         operations: Operations {
             exposition: Exposition::new(&metrics, build, present),
             metrics,
-            lines: Arc::new(GuestLines::new(since_1970())),
+            lines: Arc::new(GuestLogs::new(since_1970())),
             audit: audit(&config)?,
         },
         machine,
@@ -125,16 +125,16 @@ fn present(
     machine: &Machine,
     journal: Arc<Journal>,
     certificate: Option<Arc<Certificate>>,
-) -> impl Fn() -> Present + Send + Sync + 'static {
+) -> impl Fn() -> HostSnapshot + Send + Sync + 'static {
     let decode_threads = machine.decoders.threads();
     let (extractions, lanes) = (Arc::clone(&scheduling.extractions), Arc::clone(&machine.lanes));
     let memory = scheduling.memory.clone();
     move || {
         let (standing, lanes) = (extractions.standing(), lanes.stats());
-        Present {
+        HostSnapshot {
             queued: standing.queued,
             running: standing.running,
-            memory: MemoryNow::of(&memory),
+            memory: MemorySnapshot::read(&memory),
             lanes,
             decode_threads,
             state_age: journal.age(),
@@ -163,7 +163,7 @@ fn device_memory(config: &HostConfig) -> Option<Memory> {
     let free = || free_device_memory(config.device).map(|free| free / 10 * 9);
     let bytes = config.device_memory_budget.or_else(free).unwrap_or_else(|| {
         let device = config.device;
-        tracing::warn!(%device, "nobody tells how much memory there is, so nothing is promised of it; write engine.device_memory_budget");
+        tracing::warn!(%device, "cannot determine the free GPU memory, so it is not limited; set engine.device_memory_budget");
         u64::MAX
     });
     Some(Memory::new(Budget {
@@ -176,7 +176,7 @@ fn device_memory(config: &HostConfig) -> Option<Memory> {
 fn machine(
     config: &HostConfig,
     memory: Memory,
-    models: Arc<Shelf<ModelFacts>>,
+    models: Arc<UploadStore<ModelFacts>>,
     metrics: &Arc<Metrics>,
 ) -> Result<Machine, StartError> {
     let waits = metrics.queue_waits.clone();
@@ -206,7 +206,7 @@ fn machine(
         lanes: Arc::new(Lanes::start(lanes, Arc::new(stages))?),
         decoders: DecodePool::start(config.decode_threads)
             .map_err(|source| StartError::Threads { source })?,
-        rows: config.grant.min(GRANT),
+        rows: config.grant.min(DEFAULT_GRANT),
         profiles: Folder::new(config.local.join("profiles")),
         library: format!("onnxruntime {}", library_version()?),
         name: frostline_profile::machine(gpu),

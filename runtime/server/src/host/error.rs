@@ -11,7 +11,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// A directory of the host cannot be used.
-    #[error("the host's directory {}: {source}", path.display())]
+    #[error("cannot use the host's directory {}: {source}", path.display())]
     Directory {
         /// The directory.
         path: PathBuf,
@@ -19,7 +19,7 @@ pub enum StartError {
         source: std::io::Error,
     },
     /// A folder with data is not there.
-    #[error("the data folder {}: {reason}; create it, or name another with --data", path.display())]
+    #[error("cannot use the data folder {}: {reason}; create it, or set another with --data", path.display())]
     Data {
         /// The folder.
         path: PathBuf,
@@ -27,7 +27,7 @@ pub enum StartError {
         reason: String,
     },
     /// The state's store cannot be opened.
-    #[error("the host's state: {source}")]
+    #[error("cannot open the host's state: {source}")]
     StateStore {
         /// The store's error.
         source: ObjectError,
@@ -48,15 +48,15 @@ pub enum StartError {
     #[error(transparent)]
     Engine(#[from] EngineError),
     /// The system gave no threads.
-    #[error("no threads to decode images: {source}")]
+    #[error("cannot start the decode threads: {source}")]
     Threads {
         /// The system's error.
         source: std::io::Error,
     },
     /// The budget has no room for what a host needs.
     #[error(
-        "memory_budget is {budget} bytes, and this host needs {needed}: {base} for itself, and with that one lane, one image being decoded, one \
-         object and one grant; write a larger memory_budget, or give it a larger memory cgroup"
+        "memory_budget is {budget} bytes, but this host needs {needed}: {base} for itself, and room for one lane, one image being decoded, one \
+         object and one grant; raise memory_budget or the limit of its memory cgroup"
     )]
     Memory {
         /// Bytes.
@@ -67,7 +67,7 @@ pub enum StartError {
         base: u64,
     },
     /// The admin's socket cannot be made.
-    #[error("the admin's socket {}: {source}", path.display())]
+    #[error("cannot open the admin socket {}: {source}", path.display())]
     AdminSocket {
         /// The socket's file.
         path: PathBuf,

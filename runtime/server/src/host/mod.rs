@@ -2,16 +2,16 @@
 
 mod assembly;
 mod error;
-mod examine;
+mod probe_config;
 mod sockets;
 mod upkeep;
 
 pub use error::StartError;
-pub use examine::{Examined, examine};
+pub use probe_config::{ProbeResult, probe_config};
 
 use crate::config::HostConfig;
 use crate::http::{self, Port};
-use crate::scheduling::Base;
+use crate::scheduling::BaseMemory;
 use crate::service::Service;
 use crate::state::{compact, follow};
 use crate::tls::Certificate;
@@ -84,7 +84,7 @@ impl Host {
         let tokens = admin.into_iter().chain([token]).collect();
         host.serve(listeners, tls);
         let refreshed = Refreshed { certificate, tokens };
-        host.look_after(refreshed, base);
+        host.start_upkeep(refreshed, base);
         let RunningHost {
             address, encrypted, ..
         } = &host;
@@ -93,10 +93,7 @@ impl Host {
         tracing::info!(%address, encrypted, %device, memory_budget, "serving");
         if !config.lowered.is_empty() {
             let lowered = config.lowered.join(", ");
-            tracing::info!(
-                lowered,
-                "limits are lower than written, for this memory_budget holds no more"
-            );
+            tracing::info!(lowered, "limits were lowered to fit memory_budget");
         }
         Ok(host)
     }
@@ -106,12 +103,12 @@ impl Host {
 ///
 /// # Errors
 /// [`StartError::Memory`] where the budget has no room for a grant beside that.
-fn base(service: &Service) -> Result<Option<Base>, StartError> {
+fn base(service: &Service) -> Result<Option<BaseMemory>, StartError> {
     if matches!(service.config.lanes_place, LanesPlace::InProcess) {
         return Ok(None);
     }
     let memory = &service.scheduling.memory;
-    let base = Base::new(memory.clone());
+    let base = BaseMemory::new(memory.clone());
     let (room, base_bytes) = memory.read(|ledger| (ledger.room(Kind::Grant), ledger.base()));
     if room < LEAST_GRANT {
         return Err(StartError::Memory {
@@ -128,7 +125,7 @@ async fn check_data(config: &HostConfig) -> Result<(), StartError> {
     for path in config.data.folders() {
         let reason = match tokio::fs::metadata(&path).await {
             Ok(found) if found.is_dir() => continue,
-            Ok(_) => "it is no folder".to_owned(),
+            Ok(_) => "not a folder".to_owned(),
             Err(error) => error.to_string(),
         };
         return Err(StartError::Data { path, reason });
@@ -179,12 +176,12 @@ impl RunningHost {
     }
 
     /// Does what is to be done from time to time.
-    fn look_after(&self, refreshed: Refreshed, base: Option<Base>) {
+    fn start_upkeep(&self, refreshed: Refreshed, base: Option<BaseMemory>) {
         let (library, stop) = (&self.service.library, || self.stop.clone());
         if let Some(base) = base {
             let service = Arc::clone(&self.service);
-            let forget = move || service.library.forget();
-            self.connections.spawn(base.watch(stop(), forget));
+            let evict = move || service.library.clear_caches();
+            self.connections.spawn(base.watch(stop(), evict));
         }
         self.connections.spawn(refresh(refreshed, stop()));
         let lines = Arc::clone(&self.service.operations.lines);
@@ -225,7 +222,7 @@ impl RunningHost {
     /// Stops: what is new or waits is refused with 503, what runs finishes, at the deadline everything ends. Where nothing runs that is at once.
     pub async fn shutdown(self, deadline: Duration) {
         let until = Instant::now() + deadline;
-        self.service.scheduling.stop();
+        self.service.scheduling.drain();
         self.service.scheduling.work.close();
         let finished = timeout_at(until, self.service.scheduling.work.wait())
             .await
@@ -236,7 +233,7 @@ impl RunningHost {
             .await
             .is_ok();
         if !finished || !closed {
-            tracing::warn!("some work did not finish before the deadline and was ended");
+            tracing::warn!("some work did not finish before the drain deadline and was cancelled");
         }
         self.service.scheduling.end.cancel();
         self.connections.wait().await;
@@ -245,7 +242,7 @@ impl RunningHost {
             .await
             .is_err()
         {
-            tracing::warn!("some work did not end when it was told to");
+            tracing::warn!("some work did not stop after cancellation");
         }
         let lanes = Arc::clone(&self.service.machine.lanes);
         if spawn_blocking(move || lanes.shutdown(LAST_WORDS)).await.is_err() {
@@ -254,7 +251,7 @@ impl RunningHost {
         let service = Arc::clone(&self.service);
         let flush = spawn_blocking(move || service.operations.audit.flush());
         if !matches!(flush.await, Ok(Ok(()))) {
-            tracing::error!("not all of the audit could be written");
+            tracing::error!("cannot write the whole audit log");
         }
     }
 }
@@ -262,7 +259,7 @@ impl RunningHost {
 impl Drop for RunningHost {
     fn drop(&mut self) {
         self.stop.cancel();
-        self.service.scheduling.stop();
+        self.service.scheduling.drain();
         self.service.scheduling.end.cancel();
     }
 }

@@ -63,7 +63,7 @@ fn admin_listener(path: &Path) -> std::io::Result<UnixListener> {
     if std::os::unix::net::UnixStream::connect(path).is_ok() {
         return Err(std::io::Error::new(
             std::io::ErrorKind::AddrInUse,
-            "another host answers there; give each a local directory of its own",
+            "another host listens there; give each host its own local directory",
         ));
     }
     let private = tempfile::Builder::new().prefix(".admin").tempdir_in(folder)?;

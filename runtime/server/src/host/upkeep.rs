@@ -1,6 +1,6 @@
 //! What is looked after while a host runs.
 
-use crate::guest_lines::{GuestLines, since_1970};
+use crate::guest_logs::{GuestLogs, since_1970};
 use crate::state::Partials;
 use crate::tls::Certificate;
 use crate::token::TokenFile;
@@ -24,17 +24,19 @@ impl Refreshed {
     /// What cannot be read leaves what was.
     fn refresh(&self) {
         match self.certificate.as_ref().map(|certificate| certificate.refresh()) {
-            Some(Ok(true)) => tracing::info!("the host shows another certificate from now on"),
-            Some(Err(error)) => tracing::warn!(%error, "the host goes on with the certificate it has"),
+            Some(Ok(true)) => tracing::info!("reloaded the certificate"),
+            Some(Err(error)) => {
+                tracing::warn!(%error, "cannot reload the certificate; keeping the current one")
+            }
             _ => {}
         }
         for token in &self.tokens {
             match token.refresh() {
                 Ok(true) => {
-                    tracing::info!(file = %token.path().display(), "the token in this file is another from now on")
+                    tracing::info!(file = %token.path().display(), "reloaded the token")
                 }
                 Ok(false) => {}
-                Err(error) => tracing::warn!(%error, "the host goes on with the token it has"),
+                Err(error) => tracing::warn!(%error, "cannot reload the token; keeping the current one"),
             }
         }
     }
@@ -49,13 +51,13 @@ pub(super) async fn refresh(refreshed: Refreshed, stop: CancellationToken) {
             .await
             .is_err()
         {
-            tracing::error!("certificates and tokens could not be read again");
+            tracing::error!("cannot reload certificates and tokens");
         }
     }
 }
 
 /// Removes leftovers of uploads and forgets old lines of guests from time to time, until `stop`.
-pub(super) async fn sweep(partials: Partials, lines: Arc<GuestLines>, stop: CancellationToken) {
+pub(super) async fn sweep(partials: Partials, lines: Arc<GuestLogs>, stop: CancellationToken) {
     while tokio::time::timeout(SWEEP, stop.cancelled()).await.is_err() {
         partials.sweep().await;
         lines.sweep(since_1970());

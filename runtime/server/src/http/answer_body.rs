@@ -1,6 +1,6 @@
 //! The body of an answer: pieces as they come, and a clean end only after all of them.
 
-use super::reading::Reading;
+use super::reading::ReadDeadline;
 use crate::extraction::Piece;
 use bytes::{Bytes, BytesMut};
 use h2::Reason;
@@ -25,7 +25,7 @@ const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Aborted {
     /// The request failed after its answer had begun.
-    #[error("the extraction failed after its answer had begun")]
+    #[error("the extraction failed after its answer had started")]
     Failed,
     /// Over HTTP/2 the stream is reset with `ENHANCE_YOUR_CALM`, by which clients know.
     #[error("the client reads too slowly")]
@@ -35,15 +35,15 @@ pub(super) enum Aborted {
 /// See the module.
 pub(super) struct AnswerBody {
     pieces: VecDeque<Bytes>,
-    coming: mpsc::Receiver<Piece>,
-    state: State,
-    reading: Reading,
+    receiver: mpsc::Receiver<Piece>,
+    state: BodyState,
+    reading: ReadDeadline,
     /// What is sent is counted in each.
     sent: [Counter; 2],
 }
 
 #[derive(PartialEq)]
-enum State {
+enum BodyState {
     Open,
     /// Everything is here; the trailers have yet to go.
     Closing(Duration),
@@ -52,35 +52,35 @@ enum State {
 }
 
 impl AnswerBody {
-    pub(super) fn new(coming: mpsc::Receiver<Piece>, reading: Reading, sent: [Counter; 2]) -> Self {
+    pub(super) fn new(receiver: mpsc::Receiver<Piece>, reading: ReadDeadline, sent: [Counter; 2]) -> Self {
         Self {
             pieces: VecDeque::new(),
-            coming,
-            state: State::Open,
+            receiver,
+            state: BodyState::Open,
             reading,
             sent,
         }
     }
 
-    fn take_in(&mut self, pieces: Vec<Bytes>) {
+    fn set_pieces(&mut self, pieces: Vec<Bytes>) {
         self.reading
-            .begin(pieces.iter().map(|piece| piece.len() as u64).sum());
+            .restart(pieces.iter().map(|piece| piece.len() as u64).sum());
         self.pieces = joined(pieces);
     }
 
     /// Gives up what is there, for a client that does not read it in time.
-    fn give_up(&mut self) -> Aborted {
+    fn abort(&mut self) -> Aborted {
         tracing::info!(
-            left = self.pieces.iter().map(Bytes::len).sum::<usize>(),
-            "an answer was ended: its client read too slowly to hold memory for it any longer"
+            unread = self.pieces.iter().map(Bytes::len).sum::<usize>(),
+            "answer aborted: the client reads too slowly while others wait for memory"
         );
         self.pieces.clear();
-        self.coming.close();
-        self.state = State::Aborted;
+        self.receiver.close();
+        self.state = BodyState::Aborted;
         Aborted::TooSlow(Reason::ENHANCE_YOUR_CALM.into())
     }
 
-    fn piece(&mut self) -> Option<Bytes> {
+    fn next_piece(&mut self) -> Option<Bytes> {
         let mut piece = self.pieces.pop_front()?;
         if piece.len() > FRAME {
             let frame = piece.split_to(FRAME);
@@ -101,30 +101,30 @@ impl Body for AnswerBody {
     ) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
         loop {
             if !self.pieces.is_empty() && self.reading.is_late() {
-                return Poll::Ready(Some(Err(self.give_up())));
+                return Poll::Ready(Some(Err(self.abort())));
             }
-            if let Some(piece) = self.piece() {
+            if let Some(piece) = self.next_piece() {
                 for counter in &self.sent {
                     counter.inc_by(piece.len() as u64);
                 }
                 return Poll::Ready(Some(Ok(Frame::data(piece))));
             }
             match self.state {
-                State::Open => {}
-                State::Closing(work) => {
-                    self.state = State::Ended;
+                BodyState::Open => {}
+                BodyState::Closing(work) => {
+                    self.state = BodyState::Ended;
                     return Poll::Ready(Some(Ok(Frame::trailers(server_timing(work)))));
                 }
-                State::Ended | State::Aborted => return Poll::Ready(None),
+                BodyState::Ended | BodyState::Aborted => return Poll::Ready(None),
             }
-            match futures::ready!(self.coming.poll_recv(cx)) {
-                Some(Piece::Rows(pieces)) => self.take_in(pieces),
+            match futures::ready!(self.receiver.poll_recv(cx)) {
+                Some(Piece::Rows(pieces)) => self.set_pieces(pieces),
                 Some(Piece::End(pieces, work)) => {
-                    self.take_in(pieces);
-                    self.state = State::Closing(work);
+                    self.set_pieces(pieces);
+                    self.state = BodyState::Closing(work);
                 }
                 None => {
-                    self.state = State::Aborted;
+                    self.state = BodyState::Aborted;
                     return Poll::Ready(Some(Err(Aborted::Failed)));
                 }
             }
@@ -132,7 +132,7 @@ impl Body for AnswerBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.pieces.is_empty() && self.state == State::Ended
+        self.pieces.is_empty() && self.state == BodyState::Ended
     }
 }
 
@@ -174,9 +174,9 @@ mod tests {
     const STALL: Duration = Duration::from_secs(60);
 
     fn body_within(memory: &Memory) -> (mpsc::Sender<Piece>, AnswerBody) {
-        let (sender, coming) = mpsc::channel(4);
-        let reading = Reading::new(memory, "slow", STALL, Instant::now() + 10 * STALL);
-        (sender, AnswerBody::new(coming, reading, Default::default()))
+        let (sender, receiver) = mpsc::channel(4);
+        let reading = ReadDeadline::new(memory, "slow", STALL, Instant::now() + 10 * STALL);
+        (sender, AnswerBody::new(receiver, reading, Default::default()))
     }
 
     fn body() -> (mpsc::Sender<Piece>, AnswerBody) {

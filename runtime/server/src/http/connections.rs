@@ -4,7 +4,7 @@ use super::admin::Admin;
 use super::peer::Peer;
 use super::permits::Permits;
 use super::proxy::client;
-use super::traffic::{Traffic, Waits};
+use super::traffic::{Traffic, WaitsFor};
 use crate::config::Limits;
 use crate::service::Service;
 use axum::{Extension, Router};
@@ -45,7 +45,7 @@ const PING: Duration = Duration::from_secs(20);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// How long a stranger's connection may take to close once the host stops: nothing of what strangers are told is worth waiting for.
-const FAREWELL: Duration = Duration::from_secs(1);
+const STRANGER_CLOSE: Duration = Duration::from_secs(1);
 
 /// Where a host listens, and what for.
 pub(crate) struct Port {
@@ -80,12 +80,12 @@ pub(crate) async fn serve(
         let Some((stream, address)) = accepted else {
             continue;
         };
-        if !gate.service.config.proxies.hold(address) {
-            gate.enter(stream, address, &connections);
+        if !gate.service.config.proxies.contains(address) {
+            gate.admit(stream, address, &connections);
         } else if let Ok(waiting) = Arc::clone(&unnamed).try_acquire_owned() {
             let (gate, tracker) = (Arc::clone(&gate), connections.clone());
             connections.spawn(async move {
-                gate.enter_by_proxy(stream, address, &tracker).await;
+                gate.admit_from_proxy(stream, address, &tracker).await;
                 drop(waiting);
             });
         }
@@ -103,13 +103,13 @@ struct Gate {
 
 impl Gate {
     /// Lets in who has a permit.
-    fn enter(&self, stream: TcpStream, address: IpAddr, connections: &TaskTracker) {
-        let Some(permit) = self.permits.take(address) else {
+    fn admit(&self, stream: TcpStream, address: IpAddr, connections: &TaskTracker) {
+        let Some(permit) = self.permits.acquire(address) else {
             self.service.operations.metrics.connections_refused.inc();
-            tracing::debug!(%address, "a connection was closed: its network has all that one may have");
+            tracing::debug!(%address, "connection refused: its network is at its connection limit");
             return;
         };
-        let visit = Visit {
+        let connection = Connection {
             peer: Peer {
                 address,
                 permit: Arc::new(permit),
@@ -118,19 +118,19 @@ impl Gate {
             service: Arc::clone(&self.service),
             stop: self.stop.clone(),
         };
-        connections.spawn(visit.greet(stream, self.tls.clone()));
+        connections.spawn(connection.accept(stream, self.tls.clone()));
     }
 
     /// Lets in whom a trusted proxy speaks for.
-    async fn enter_by_proxy(&self, mut stream: TcpStream, proxy: IpAddr, connections: &TaskTracker) {
-        let patience = self.service.config.limits.header_time;
-        let told = tokio::select! {
-            told = client(&mut stream, patience) => told,
+    async fn admit_from_proxy(&self, mut stream: TcpStream, proxy: IpAddr, connections: &TaskTracker) {
+        let limit = self.service.config.limits.header_time;
+        let source = tokio::select! {
+            source = client(&mut stream, limit) => source,
             () = self.stop.cancelled() => return,
         };
-        match told {
-            Ok(client) => self.enter(stream, client.unwrap_or(proxy), connections),
-            Err(error) => tracing::debug!(%proxy, %error, "a proxy's connection was closed"),
+        match source {
+            Ok(client) => self.admit(stream, client.unwrap_or(proxy), connections),
+            Err(error) => tracing::debug!(%proxy, %error, "proxy connection closed"),
         }
     }
 }
@@ -161,8 +161,7 @@ pub(crate) async fn serve_admin(
         if let Some(process) = peer.pid().filter(|process| is_own_child(*process)) {
             tracing::error!(
                 process,
-                "a process that this host started asked for the admin's socket and was refused: one of its lanes or compilers may have been \
-                 taken over"
+                "refused a child process of this host at the admin socket: a lane or compiler may be compromised"
             );
             continue;
         }
@@ -180,10 +179,10 @@ pub(crate) async fn serve_admin(
             tokio::select! {
                 outcome = serving => {
                     if let Err(error) = outcome {
-                        tracing::debug!(%error, "an admin's connection ended early");
+                        tracing::debug!(%error, "admin connection ended early");
                     }
                 }
-                () = let_go_by(&traffic, limits.stall) => tracing::debug!("an admin's connection was closed: nothing came"),
+                () = idle_timeout(&traffic, limits.stall) => tracing::debug!("admin connection closed: idle timeout"),
                 () = stop.cancelled() => {}
             }
             drop(permit);
@@ -198,13 +197,13 @@ fn is_own_child(process: i32) -> bool {
 }
 
 /// Ends when a client lets its turn go by for so long.
-async fn let_go_by(traffic: &Traffic, patience: Duration) {
+async fn idle_timeout(traffic: &Traffic, limit: Duration) {
     loop {
         let now = Instant::now();
         let due = match traffic.waits() {
-            Waits::Host => now + patience / 4,
-            Waits::Idle(since) | Waits::Untaken(since) if since + patience <= now => return,
-            Waits::Idle(since) | Waits::Untaken(since) => since + patience,
+            WaitsFor::Host => now + limit / 4,
+            WaitsFor::Idle(since) | WaitsFor::Untaken(since) if since + limit <= now => return,
+            WaitsFor::Idle(since) | WaitsFor::Untaken(since) => since + limit,
         };
         sleep_until(due).await;
     }
@@ -214,7 +213,7 @@ async fn accept(listener: &TcpListener) -> Option<(TcpStream, IpAddr)> {
     match listener.accept().await {
         Ok((stream, from)) => Some((stream, from.ip())),
         Err(error) => {
-            tracing::warn!(%error, "no connection could be accepted");
+            tracing::warn!(%error, "cannot accept a connection");
             tokio::time::sleep(ACCEPT_PAUSE).await;
             None
         }
@@ -222,33 +221,33 @@ async fn accept(listener: &TcpListener) -> Option<(TcpStream, IpAddr)> {
 }
 
 /// One connection, for as long as it lasts.
-struct Visit {
+struct Connection {
     peer: Peer,
     router: Router,
     service: Arc<Service>,
     stop: CancellationToken,
 }
 
-impl Visit {
+impl Connection {
     /// Serves a connection, encrypted where there is a certificate; who does not shake hands in time is gone.
-    async fn greet(self, stream: TcpStream, tls: Option<TlsAcceptor>) {
+    async fn accept(self, stream: TcpStream, tls: Option<TlsAcceptor>) {
         if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "a connection was gone at once");
+            tracing::debug!(%error, "connection closed immediately");
             return;
         }
         let Some(tls) = tls else {
             return self.serve(stream).await;
         };
-        let shaking = timeout(self.service.config.limits.header_time, tls.accept(stream));
-        let shaken = tokio::select! {
-            shaken = shaking => shaken,
+        let handshake = timeout(self.service.config.limits.header_time, tls.accept(stream));
+        let outcome = tokio::select! {
+            outcome = handshake => outcome,
             () = self.stop.cancelled() => return,
-            () = self.peer.permit.lost() => return,
+            () = self.peer.permit.revoked() => return,
         };
-        match shaken {
+        match outcome {
             Ok(Ok(stream)) => self.serve(stream).await,
-            Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
-            Err(_) => tracing::debug!("a TLS handshake took too long"),
+            Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
+            Err(_) => tracing::debug!("TLS handshake timed out"),
         }
     }
 
@@ -279,10 +278,10 @@ impl Visit {
         let mut closing = Closing::default();
         loop {
             let (waits, now) = (traffic.waits(), Instant::now());
-            let due = self.due(waits, &closing);
+            let due = self.idle_deadline(waits, &closing);
             if due.is_some_and(|due| due <= now) {
-                if closing.since.is_some() || !matches!(waits, Waits::Idle(_)) {
-                    tracing::debug!(?waits, "a connection was closed: its client let its turn go by");
+                if closing.since.is_some() || !matches!(waits, WaitsFor::Idle(_)) {
+                    tracing::debug!(?waits, "connection closed: idle timeout");
                     return;
                 }
                 closing.since = Some(now);
@@ -291,7 +290,7 @@ impl Visit {
             tokio::select! {
                 outcome = serving.as_mut() => {
                     if let Err(error) = outcome {
-                        tracing::debug!(error = %error, "a connection ended early");
+                        tracing::debug!(error = %error, "connection ended early");
                     }
                     return;
                 }
@@ -300,28 +299,28 @@ impl Visit {
                     serving.as_mut().graceful_shutdown();
                 }
                 () = sleep_until(due.map_or(now + pause, |due| due.min(now + pause))) => {}
-                () = self.peer.permit.lost() => return,
+                () = self.peer.permit.revoked() => return,
                 () = self.service.scheduling.end.cancelled() => return,
             }
         }
     }
 
     /// When the connection ends unless somebody moves; `None` while the client waits for this host.
-    fn due(&self, waits: Waits, closing: &Closing) -> Option<Instant> {
+    fn idle_deadline(&self, waits: WaitsFor, closing: &Closing) -> Option<Instant> {
         let since = match waits {
-            Waits::Host => return None,
-            Waits::Idle(since) => closing.since.map_or(since, |closing| closing.max(since)),
-            Waits::Untaken(since) => since,
+            WaitsFor::Host => return None,
+            WaitsFor::Idle(since) => closing.since.map_or(since, |closing| closing.max(since)),
+            WaitsFor::Untaken(since) => since,
         };
-        Some(since + self.patience(closing))
+        Some(since + self.idle_limit(closing))
     }
 
     /// How long a client may let its turn go by.
-    fn patience(&self, closing: &Closing) -> Duration {
+    fn idle_limit(&self, closing: &Closing) -> Duration {
         let limits = &self.service.config.limits;
-        match self.peer.permit.is_known() {
+        match self.peer.permit.has_tenant() {
             true => limits.stall,
-            false if closing.stopping => FAREWELL.min(limits.header_time),
+            false if closing.stopping => STRANGER_CLOSE.min(limits.header_time),
             false => limits.header_time,
         }
     }

@@ -2,7 +2,7 @@
 
 use super::network::Network;
 use super::peer::Peer;
-use super::strangers::{Sampler, cut};
+use super::strangers::{Sampler, truncate};
 use crate::caller::Caller;
 use crate::metrics::RequestLabels;
 use crate::refusal::Refusal;
@@ -32,22 +32,22 @@ pub(super) async fn authorize(
         Ok(pass) => {
             let caller = Caller::new(Arc::clone(&service), pass);
             Span::current().record("tenant", &caller.tenant().name);
-            peer.permit.known(&caller.tenant().name);
+            peer.permit.assign_tenant(&caller.tenant().name);
             request.extensions_mut().insert(caller.clone());
             tokio::select! {
                 mut response = next.run(request) => {
-                    response.extensions_mut().insert(Known);
+                    response.extensions_mut().insert(Authenticated);
                     if response.status() == StatusCode::TOO_MANY_REQUESTS {
-                        service.operations.metrics.tenants.busy(&caller.tenant().name);
+                        service.operations.metrics.tenants.count_busy(&caller.tenant().name);
                     }
                     Ok(response)
                 }
-                refusal = caller.dismissed(None) => Err(refusal),
+                refusal = caller.wait_until_revoked(None) => Err(refusal),
             }
         }
         Err(denied) => {
-            peer.permit.unknown();
-            slowed_down(&service, peer.address)?;
+            peer.permit.clear_tenant();
+            throttle(&service, peer.address)?;
             Err(denied.into())
         }
     }
@@ -55,7 +55,7 @@ pub(super) async fn authorize(
 
 /// Stands in the answer to a request with a good token.
 #[derive(Clone)]
-struct Known;
+struct Authenticated;
 
 /// The tenant that the token was found to be of, before the handler was reached.
 impl FromRequestParts<Arc<Service>> for Caller {
@@ -70,13 +70,17 @@ impl FromRequestParts<Arc<Service>> for Caller {
 ///
 /// # Errors
 /// [`Refusal::Busy`] when there were too many.
-pub(super) fn slowed_down(service: &Service, from: IpAddr) -> Result<(), Refusal> {
-    let (now, bouncer, from) = (Instant::now(), &service.bouncer, Network::of(from).customer);
-    if let Some(wait) = bouncer.wait(from, now) {
-        let message = format!("too many bad tokens came from {from}; come back later, or with a good one");
+pub(super) fn throttle(service: &Service, from: IpAddr) -> Result<(), Refusal> {
+    let (now, throttle, from) = (
+        Instant::now(),
+        &service.throttle,
+        Network::from_address(from).customer,
+    );
+    if let Some(wait) = throttle.remaining_wait(from, now) {
+        let message = format!("too many invalid tokens from {from}; retry later, or with a valid token");
         return Err(Refusal::busy(message, wait));
     }
-    bouncer.bad(from, now);
+    throttle.record(from, now);
     Ok(())
 }
 
@@ -119,8 +123,8 @@ pub(super) async fn span(State(strangers): State<Arc<Sampler>>, request: Request
     let caller = caller_of(request.headers());
     let span = tracing::error_span!(
         "request",
-        method = cut(request.method().as_str()),
-        path = cut(request.uri().path()),
+        method = truncate(request.method().as_str()),
+        path = truncate(request.uri().path()),
         route = route(&request),
         trace = caller.map_or_else(|| "-".to_owned(), |caller| caller.trace_id()),
         parent = caller.map(|caller| caller.span_and_flags()),
@@ -134,9 +138,9 @@ pub(super) async fn span(State(strangers): State<Arc<Sampler>>, request: Request
     async move {
         let response = next.run(request).await;
         let (status, ms) = (response.status().as_u16(), started.elapsed().as_millis() as u64);
-        if response.extensions().get::<Known>().is_some() {
+        if response.extensions().get::<Authenticated>().is_some() {
             tracing::info!(status, ms, "answered");
-        } else if let Some(left_out) = strangers.take() {
+        } else if let Some(left_out) = strangers.sample() {
             let left_out = (left_out > 0).then_some(left_out);
             tracing::info!(status, ms, left_out, "answered");
         }

@@ -1,10 +1,10 @@
 //! `POST /v1/extractions`.
 
 use super::answer_body::AnswerBody;
-use super::reading::Reading;
+use super::reading::ReadDeadline;
 use super::receive::json;
 use crate::caller::Caller;
-use crate::extraction::{Asked, Extraction};
+use crate::extraction::{ClientRequest, Extraction};
 use crate::refusal::Refusal;
 use axum::body::Body;
 use axum::extract::Request;
@@ -25,13 +25,13 @@ pub(super) async fn extract(caller: Caller, request: Request) -> Result<Response
         .get(ROW_CHECKSUM)
         .is_some_and(|kind| kind == XXH3);
     let (request, memory) = json(request, caller.service(), Some(&caller)).await?;
-    let asked = Asked { request, checksums };
-    let extraction = Extraction::begin(caller.clone(), asked, memory, deadline).await?;
+    let client_request = ClientRequest { request, checksums };
+    let extraction = Extraction::start(caller.clone(), client_request, memory, deadline).await?;
     let (sender, pieces) = mpsc::channel(1);
     extraction.send(sender);
     let (service, tenant) = (caller.service(), &caller.tenant().name);
     let (memory, stall) = (&service.scheduling.memory, service.config.limits.stall);
-    let reading = Reading::new(memory, tenant, stall, deadline);
+    let reading = ReadDeadline::new(memory, tenant, stall, deadline);
     let sent = caller.metrics().answer_bytes_of(tenant);
     let body = Body::new(AnswerBody::new(pieces, reading, sent));
     Ok(([(CONTENT_TYPE, ARROW_STREAM)], body).into_response())

@@ -1,13 +1,13 @@
 //! Uploads as they come in: to a file, so that what came of one that breaks off is there to go on from.
 
-use super::receive::{Pace, declared};
+use super::receive::{BodyPace, declared_length};
 use super::references::sha256;
-use super::upload_room::{Reserved, TenantsShare};
+use super::upload_room::{TenantUploadSlot, UploadRoom};
 use crate::caller::Caller;
 use crate::refusal::Refusal;
-use crate::scheduling::Room;
+use crate::scheduling::TenantMemory;
 use crate::service::Service;
-use crate::state::{Claim, Content, SHARED, Unclaimed};
+use crate::state::{CheckedUpload, Claim, ClaimError, SHARED};
 use axum::body::Body;
 use axum::extract::Request;
 use bytes::Bytes;
@@ -33,22 +33,22 @@ pub(super) struct Upload {
     pub(super) bytes: Bytes,
     pub(super) sha256: String,
     claim: Option<Claim>,
-    /// Held until the upload is stored or refused, and nothing works on it any more.
-    reserved: Arc<Held>,
+    /// Held until the upload is stored or refused, and no task works on it.
+    reserved: Arc<UploadReservation>,
 }
 
-/// Room on disk, and memory.
-type Held = (Reserved, frostline_batching::Reserved);
+/// Reserved disk space and memory.
+type UploadReservation = (UploadRoom, frostline_batching::Reserved);
 
 impl Upload {
     /// What its bytes are accounted to: for whoever goes on working on them when its client is gone.
-    pub(super) fn reserved(&self) -> Arc<Held> {
+    pub(super) fn reserved(&self) -> Arc<UploadReservation> {
         Arc::clone(&self.reserved)
     }
 
     /// It, as a shelf takes it.
-    pub(super) fn content<F>(&self, facts: F) -> Content<F> {
-        Content {
+    pub(super) fn content<F>(&self, facts: F) -> CheckedUpload<F> {
+        CheckedUpload {
             sha256: self.sha256.clone(),
             bytes: self.bytes.clone(),
             facts,
@@ -56,7 +56,7 @@ impl Upload {
     }
 
     /// Ends the upload. Its file goes, unless asking again with the same bytes may end better.
-    pub(super) fn end<T>(self, outcome: Result<T, Refusal>) -> Result<T, Refusal> {
+    pub(super) fn finish<T>(self, outcome: Result<T, Refusal>) -> Result<T, Refusal> {
         let again = |refusal: &Refusal| {
             matches!(
                 refusal.class(),
@@ -81,7 +81,7 @@ pub(super) fn digest(headers: &HeaderMap) -> Result<Option<String>, Refusal> {
     let sha256 = value.to_str().ok().and_then(digest_of);
     sha256.map(Some).ok_or_else(|| {
         Refusal::request(format!(
-            "{REPR_DIGEST} must name the SHA-256 of the whole upload, as in sha-256=:<base64>:"
+            "invalid {REPR_DIGEST}: expected the SHA-256 of the whole upload, as in sha-256=:<base64>:"
         ))
     })
 }
@@ -92,10 +92,10 @@ fn offset(headers: &HeaderMap) -> Result<u64, Refusal> {
         return Ok(0);
     };
     let offset = value.to_str().ok().and_then(|text| text.parse().ok());
-    offset.ok_or_else(|| Refusal::request(format!("{UPLOAD_OFFSET} must be a number of bytes")))
+    offset.ok_or_else(|| Refusal::request(format!("invalid {UPLOAD_OFFSET}: expected a number of bytes")))
 }
 
-/// Reads an upload of at most `limit` bytes to its end and hashes it. Room for it is reserved before a byte is read.
+/// Reads an upload of at most `limit` bytes to its end and hashes it. Space for it is reserved before a byte is read.
 ///
 /// It goes on in a task of its own when the client is gone, so that what came is written down. Without a `sender` it is an admin's.
 ///
@@ -110,32 +110,32 @@ pub(super) async fn receive(
     what: &'static str,
     limit: u64,
 ) -> Result<Upload, Refusal> {
-    let wanted = sha256(request.uri())?;
-    let share = sender.map(TenantsShare::of).transpose()?;
-    if service.scheduling.stopped() {
+    let expected = sha256(request.uri())?;
+    let share = sender.map(TenantUploadSlot::acquire).transpose()?;
+    if service.scheduling.is_draining() {
         return Err(Refusal::Stopping);
     }
     let (digest, offset) = (digest(request.headers())?, offset(request.headers())?);
     if digest.is_none() && offset > 0 {
         return Err(Refusal::request(format!(
-            "an upload that goes on at {offset} must say by {REPR_DIGEST} which one it is"
+            "resuming an upload at {offset} requires {REPR_DIGEST}"
         )));
     }
-    let whole = whole(&request, what, offset, limit)?;
-    let reserved = Reserved::of(service, share, whole).await?;
+    let total = total_bytes(&request, what, offset, limit)?;
+    let reserved = UploadRoom::reserve(service, share, total).await?;
     let partials = &service.library.partials;
     let (claim, file) = match digest {
-        None => (None, partials.unnamed().await?),
+        None => (None, partials.temporary_file().await?),
         Some(sha256) => {
             let owner = sender.map_or(SHARED, |sender| &sender.tenant().name);
-            let (claim, file) = partials.claim(owner, &sha256, offset, whole).await?;
+            let (claim, file) = partials.claim(owner, &sha256, offset, total).await?;
             (Some(claim), file)
         }
     };
-    let arrival = Arrival {
+    let receiver = UploadReceiver {
         service: Arc::clone(service),
         sender: sender.cloned(),
-        wanted,
+        expected,
         what,
         limit,
         bytes: offset,
@@ -143,14 +143,14 @@ pub(super) async fn receive(
         claim,
     };
     let body = request.into_body();
-    let receiving = async move { arrival.receive(body, reserved).await };
+    let receiving = async move { receiver.receive(body, reserved).await };
     let receiving = service.scheduling.work.spawn(receiving.in_current_span());
     receiving.await?
 }
 
 /// Bytes of the whole upload, of which `offset` came before; as many as may be where the request does not say.
-fn whole(request: &Request, what: &str, offset: u64, limit: u64) -> Result<u64, Refusal> {
-    let rest = declared(request, what, limit)?;
+fn total_bytes(request: &Request, what: &str, offset: u64, limit: u64) -> Result<u64, Refusal> {
+    let rest = declared_length(request, what, limit)?;
     match rest.map_or(limit.max(offset), |rest| offset.saturating_add(rest)) {
         bytes if bytes > limit => Err(Refusal::TooLarge {
             what: what.to_owned(),
@@ -162,12 +162,12 @@ fn whole(request: &Request, what: &str, offset: u64, limit: u64) -> Result<u64, 
 }
 
 /// An upload on its way to its file.
-struct Arrival {
+struct UploadReceiver {
     service: Arc<Service>,
     /// Whose it is; `None` for an admin's.
     sender: Option<Caller>,
     /// What its address says that it hashes to.
-    wanted: Option<String>,
+    expected: Option<String>,
     what: &'static str,
     limit: u64,
     /// Bytes that came, those of earlier attempts included.
@@ -176,25 +176,25 @@ struct Arrival {
     claim: Option<Claim>,
 }
 
-impl Arrival {
-    async fn receive(mut self, body: Body, reserved: Reserved) -> Result<Upload, Refusal> {
-        let came = self.pour(body).await;
+impl UploadReceiver {
+    async fn receive(mut self, body: Body, reserved: UploadRoom) -> Result<Upload, Refusal> {
+        let received = self.write_body(body).await;
         // What came is written down whatever the end.
         let written = self.file.flush().await.map_err(disk);
-        if let Err(refusal) = came.and(written) {
-            self.break_off(&refusal).await;
+        if let Err(refusal) = received.and(written) {
+            self.interrupt(&refusal).await;
             return Err(refusal);
         }
-        self.whole(reserved).await
+        self.verify(reserved).await
     }
 
     /// Writes down the body.
-    async fn pour(&mut self, mut body: Body) -> Result<(), Refusal> {
-        let mut pace = Pace::new(self.service.config.limits.stall);
+    async fn write_body(&mut self, mut body: Body) -> Result<(), Refusal> {
+        let mut pace = BodyPace::new(self.service.config.limits.stall);
         let sender = self.sender.clone();
         let dismissed = async {
             match &sender {
-                Some(sender) => sender.dismissed(None).await,
+                Some(sender) => sender.wait_until_revoked(None).await,
                 None => std::future::pending().await,
             }
         };
@@ -208,20 +208,22 @@ impl Arrival {
             };
             let frame = tokio::select! {
                 frame = pace.frame(&mut body) => frame?,
-                () = stop => return Err(Unclaimed::GaveWay.into()),
+                () = stop => return Err(ClaimError::Superseded.into()),
                 () = self.service.scheduling.end.cancelled() => return Err(Refusal::Stopping),
                 refusal = dismissed.as_mut() => return Err(refusal),
             };
             let Some(frame) = frame else { return Ok(()) };
             let what = self.what;
-            let frame = frame.map_err(|error| Refusal::request(format!("{what} broke off: {error}")))?;
+            let frame = frame.map_err(|error| {
+                Refusal::request(format!("the upload of {what} was interrupted: {error}"))
+            })?;
             if let Ok(piece) = frame.into_data() {
-                self.take(&piece).await?;
+                self.write_piece(&piece).await?;
             }
         }
     }
 
-    async fn take(&mut self, piece: &[u8]) -> Result<(), Refusal> {
+    async fn write_piece(&mut self, piece: &[u8]) -> Result<(), Refusal> {
         self.bytes += piece.len() as u64;
         if self.bytes > self.limit {
             return Err(Refusal::TooLarge {
@@ -236,15 +238,15 @@ impl Arrival {
             .upload_bytes
             .inc_by(piece.len() as u64);
         if let Some(claim) = &self.claim {
-            claim.moved();
+            claim.record_progress();
         }
         self.file.write_all(piece).await.map_err(disk)
     }
 
     /// Lets others go on from what came, as far as the host keeps that.
-    async fn break_off(self, refusal: &Refusal) {
+    async fn interrupt(self, refusal: &Refusal) {
         let Some(claim) = self.claim else { return };
-        tracing::info!(sha256 = claim.sha256(), bytes = self.bytes, %refusal, "an upload broke off");
+        tracing::info!(sha256 = claim.sha256(), bytes = self.bytes, %refusal, "upload interrupted");
         if matches!(refusal, Refusal::TooLarge { .. }) {
             claim.discard();
         } else {
@@ -254,29 +256,29 @@ impl Arrival {
     }
 
     /// Reads the file back and holds it against its digest: what is hashed is what is used, whenever its parts came.
-    async fn whole(self, reserved: Reserved) -> Result<Upload, Refusal> {
+    async fn verify(self, reserved: UploadRoom) -> Result<Upload, Refusal> {
         let tenant = self.sender.as_ref().map_or("", |sender| &sender.tenant().name);
-        let room = Room::new(&self.service.scheduling.memory, tenant, Kind::Request);
+        let room = TenantMemory::new(&self.service.scheduling.memory, tenant, Kind::Request);
         let stall = self.service.config.limits.stall;
-        let memory = room.wait(self.bytes.saturating_mul(TAKES), stall).await?;
+        let memory = room.reserve(self.bytes.saturating_mul(TAKES), stall).await?;
         let (file, length) = (self.file.into_inner().into_std().await, self.bytes);
         let read = spawn_blocking(move || hashed(file, length)).await?;
         let (bytes, sha256) = read.map_err(disk)?;
         let digest = self.claim.as_ref().map(Claim::sha256);
-        let mut wanted = digest.into_iter().chain(self.wanted.as_deref());
-        let other = wanted.find(|wanted| **wanted != sha256).map(str::to_owned);
+        let mut expected = digest.into_iter().chain(self.expected.as_deref());
+        let other = expected.find(|expected| **expected != sha256).map(str::to_owned);
         let upload = Upload {
             bytes,
             sha256,
             claim: self.claim,
             reserved: Arc::new((reserved, memory)),
         };
-        let Some(wanted) = other else { return Ok(upload) };
+        let Some(expected) = other else { return Ok(upload) };
         let refusal = Refusal::request(format!(
-            "the bytes received have the SHA-256 {}, not {wanted}; nothing was stored or kept, send them from the start",
+            "the received bytes have the SHA-256 {}, not {expected}; nothing was stored, upload again from the start",
             upload.sha256
         ));
-        upload.end(Err(refusal))
+        upload.finish(Err(refusal))
     }
 }
 
@@ -289,5 +291,5 @@ fn hashed(mut file: std::fs::File, length: u64) -> io::Result<(Bytes, String)> {
 }
 
 fn disk(error: io::Error) -> Refusal {
-    Refusal::from(Unclaimed::Disk(error))
+    Refusal::from(ClaimError::Disk(error))
 }

@@ -93,7 +93,7 @@ pub(crate) fn routes(service: Arc<Service>) -> Router {
 
 /// 200, and 503 once the host is stopping.
 async fn ready(State(service): State<Arc<Service>>) -> (StatusCode, &'static str) {
-    if service.scheduling.stopped() {
+    if service.scheduling.is_draining() {
         (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n")
     } else {
         (StatusCode::OK, "ready\n")

@@ -12,7 +12,7 @@ pub(super) struct Network {
 }
 
 impl Network {
-    pub(super) fn of(address: IpAddr) -> Self {
+    pub(super) fn from_address(address: IpAddr) -> Self {
         match address.to_canonical() {
             IpAddr::V4(address) => Self {
                 customer: address.into(),
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     fn network(text: &str) -> Network {
-        Network::of(text.parse().unwrap())
+        Network::from_address(text.parse().unwrap())
     }
 
     #[test]

@@ -18,22 +18,22 @@ const GRACE: Duration = Duration::from_secs(2);
 
 /// The permits of one port.
 pub(super) struct Permits {
-    most: usize,
-    state: Mutex<State>,
+    limit: usize,
+    state: Mutex<ConnectionTable>,
 }
 
 #[derive(Default)]
-struct State {
+struct ConnectionTable {
     next: u64,
     /// In the order they came.
-    taken: BTreeMap<u64, Taken>,
+    connected: BTreeMap<u64, Connected>,
 }
 
-struct Taken {
+struct Connected {
     network: Network,
     /// Whose it is; `None` for a stranger's.
     tenant: Option<String>,
-    leave: CancellationToken,
+    revoke: CancellationToken,
     since: Instant,
 }
 
@@ -41,85 +41,96 @@ struct Taken {
 pub(super) struct Permit {
     permits: Arc<Permits>,
     id: u64,
-    leave: CancellationToken,
+    revoke: CancellationToken,
 }
 
 impl Permits {
     /// As many as `most`, at least four.
-    pub(super) fn new(most: usize) -> Arc<Self> {
+    pub(super) fn new(limit: usize) -> Arc<Self> {
         Arc::new(Self {
-            most: most.max(4),
+            limit: limit.max(4),
             state: Mutex::default(),
         })
     }
 
     /// A permit for a stranger from `address`, where that needs it another stranger's. `None` when its network has all it may and all of
     /// that is tenants', or when nobody crowds and all strangers have just come.
-    pub(super) fn take(self: &Arc<Self>, address: IpAddr) -> Option<Permit> {
-        let network = Network::of(address);
+    pub(super) fn acquire(self: &Arc<Self>, address: IpAddr) -> Option<Permit> {
+        let network = Network::from_address(address);
         let now = Instant::now();
         let mut state = self.state.lock();
-        while let Some(crowd) = self.crowd(&state, network) {
-            let id = state.oldest_stranger(crowd, now, self.most)?;
-            if let Some(taken) = state.taken.remove(&id) {
-                taken.leave.cancel();
+        while let Some(scope) = self.full_scope(&state, network) {
+            let id = state.oldest_stranger(scope, now, self.limit)?;
+            if let Some(taken) = state.connected.remove(&id) {
+                taken.revoke.cancel();
             }
         }
         state.next += 1;
-        let (id, leave) = (state.next, CancellationToken::new());
-        let taken = Taken {
+        let (id, revoke) = (state.next, CancellationToken::new());
+        let taken = Connected {
             network,
             tenant: None,
-            leave: leave.clone(),
+            revoke: revoke.clone(),
             since: now,
         };
-        state.taken.insert(id, taken);
+        state.connected.insert(id, taken);
         Some(Permit {
             permits: Arc::clone(self),
             id,
-            leave,
+            revoke,
         })
     }
 
     /// What is full for a stranger from `network`, if anything is.
-    fn crowd(&self, state: &State, network: Network) -> Option<Crowd> {
-        let within = |crowd: Crowd| state.taken.values().filter(move |taken| crowd.has(taken)).count();
-        let (customer, site) = (Crowd::Customer(network.customer), Crowd::Site(network.site));
-        if within(customer) >= self.most / 2 {
+    fn full_scope(&self, state: &ConnectionTable, network: Network) -> Option<Scope> {
+        let within = |scope: Scope| {
+            state
+                .connected
+                .values()
+                .filter(move |taken| scope.contains(taken))
+                .count()
+        };
+        let (customer, site) = (Scope::Customer(network.customer), Scope::Site(network.site));
+        if within(customer) >= self.limit / 2 {
             return Some(customer);
         }
         // Whole companies sit behind one /24 of private addresses.
-        if network.site.is_ipv6() && within(site) >= self.most / 4 * 3 {
+        if network.site.is_ipv6() && within(site) >= self.limit / 4 * 3 {
             return Some(site);
         }
         let strangers = state
-            .taken
+            .connected
             .values()
             .filter(|taken| taken.tenant.is_none())
             .count();
-        (strangers >= self.most / 2 || state.taken.len() >= self.most).then_some(Crowd::All)
+        (strangers >= self.limit / 2 || state.connected.len() >= self.limit).then_some(Scope::All)
     }
 
     /// Whether another permit may become this tenant's: three eighths of all at most, and an eighth of all stays for strangers, as whom everybody
     /// comes.
-    fn may_be_of(&self, state: &State, tenant: &str) -> bool {
-        let known = || state.taken.values().filter_map(|taken| taken.tenant.as_deref());
-        let of_strangers = (self.most / 8).max(1);
-        known().count() < self.most - of_strangers
-            && known().filter(|name| *name == tenant).count() < self.most * 3 / 8
+    fn may_assign(&self, state: &ConnectionTable, tenant: &str) -> bool {
+        let known = || {
+            state
+                .connected
+                .values()
+                .filter_map(|taken| taken.tenant.as_deref())
+        };
+        let of_strangers = (self.limit / 8).max(1);
+        known().count() < self.limit - of_strangers
+            && known().filter(|name| *name == tenant).count() < self.limit * 3 / 8
     }
 }
 
 /// Connections that are too many together.
 #[derive(Debug, Clone, Copy)]
-enum Crowd {
+enum Scope {
     Customer(IpAddr),
     Site(IpAddr),
     All,
 }
 
-impl Crowd {
-    fn has(self, taken: &Taken) -> bool {
+impl Scope {
+    fn contains(self, taken: &Connected) -> bool {
         match self {
             Self::Customer(address) => taken.network.customer == address,
             Self::Site(address) => taken.network.site == address,
@@ -128,30 +139,30 @@ impl Crowd {
     }
 }
 
-impl State {
+impl ConnectionTable {
     /// The oldest stranger of the customer that has the most of them, within the site that has the most: who crowds others out goes
     /// before them. Of a customer with a sixteenth of all permits, and a site with an eighth, none goes that has just come.
-    fn oldest_stranger(&self, crowd: Crowd, now: Instant, most: usize) -> Option<u64> {
-        let strangers = || self.taken.iter().filter(|(_, taken)| taken.tenant.is_none());
+    fn oldest_stranger(&self, scope: Scope, now: Instant, limit: usize) -> Option<u64> {
+        let strangers = || self.connected.iter().filter(|(_, taken)| taken.tenant.is_none());
         let customers = counts(strangers().map(|(_, taken)| taken.network.customer));
         let sites = counts(strangers().map(|(_, taken)| taken.network.site));
         let crowds = |network: Network| {
             customers
                 .get(&network.customer)
-                .is_some_and(|count| *count > (most / 16).max(1))
+                .is_some_and(|count| *count > (limit / 16).max(1))
                 || sites
                     .get(&network.site)
-                    .is_some_and(|count| *count > (most / 8).max(2))
+                    .is_some_and(|count| *count > (limit / 8).max(2))
         };
-        let may_go = |taken: &Taken| {
-            crowd.has(taken) && (now.duration_since(taken.since) >= GRACE || crowds(taken.network))
+        let may_go = |taken: &Connected| {
+            scope.contains(taken) && (now.duration_since(taken.since) >= GRACE || crowds(taken.network))
         };
-        let there: Vec<_> = strangers().filter(|(_, taken)| may_go(taken)).collect();
-        let site = most_frequent(there.iter().map(|(_, taken)| taken.network.site))?;
-        let there = || there.iter().filter(|(_, taken)| taken.network.site == site);
-        let customer = most_frequent(there().map(|(_, taken)| taken.network.customer))?;
-        let mut theirs = there().filter(|(_, taken)| taken.network.customer == customer);
-        theirs.next().map(|(id, _)| **id)
+        let candidates: Vec<_> = strangers().filter(|(_, taken)| may_go(taken)).collect();
+        let site = most_frequent(candidates.iter().map(|(_, taken)| taken.network.site))?;
+        let in_site = || candidates.iter().filter(|(_, taken)| taken.network.site == site);
+        let customer = most_frequent(in_site().map(|(_, taken)| taken.network.customer))?;
+        let mut in_customer = in_site().filter(|(_, taken)| taken.network.customer == customer);
+        in_customer.next().map(|(id, _)| **id)
     }
 }
 
@@ -174,43 +185,43 @@ fn most_frequent(addresses: impl Iterator<Item = IpAddr>) -> Option<IpAddr> {
 
 impl Permit {
     /// A good token of this tenant was shown here.
-    pub(super) fn known(&self, tenant: &str) {
+    pub(super) fn assign_tenant(&self, tenant: &str) {
         let mut state = self.permits.state.lock();
-        let now = state.taken.get(&self.id).map(|taken| taken.tenant.as_deref());
-        if now.is_some_and(|now| now != Some(tenant)) && self.permits.may_be_of(&state, tenant) {
-            self.set(&mut state, Some(tenant.to_owned()));
+        let now = state.connected.get(&self.id).map(|taken| taken.tenant.as_deref());
+        if now.is_some_and(|now| now != Some(tenant)) && self.permits.may_assign(&state, tenant) {
+            self.set_tenant(&mut state, Some(tenant.to_owned()));
         }
     }
 
     /// A bad token was shown here.
-    pub(super) fn unknown(&self) {
-        self.set(&mut self.permits.state.lock(), None);
+    pub(super) fn clear_tenant(&self) {
+        self.set_tenant(&mut self.permits.state.lock(), None);
     }
 
-    fn set(&self, state: &mut State, tenant: Option<String>) {
-        if let Some(taken) = state.taken.get_mut(&self.id) {
+    fn set_tenant(&self, state: &mut ConnectionTable, tenant: Option<String>) {
+        if let Some(taken) = state.connected.get_mut(&self.id) {
             taken.tenant = tenant;
         }
     }
 
     /// Whether it is a tenant's.
-    pub(super) fn is_known(&self) -> bool {
+    pub(super) fn has_tenant(&self) -> bool {
         let state = self.permits.state.lock();
         state
-            .taken
+            .connected
             .get(&self.id)
             .is_some_and(|taken| taken.tenant.is_some())
     }
 
     /// Ends when somebody else was given it.
-    pub(super) async fn lost(&self) {
-        self.leave.cancelled().await;
+    pub(super) async fn revoked(&self) {
+        self.revoke.cancelled().await;
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.permits.state.lock().taken.remove(&self.id);
+        self.permits.state.lock().connected.remove(&self.id);
     }
 }
 
@@ -221,12 +232,12 @@ mod tests {
 
     const HERE: &str = "192.0.2.1";
 
-    fn come(permits: &Arc<Permits>, address: &str) -> Permit {
-        permits.take(address.parse().unwrap()).unwrap()
+    fn connect(permits: &Arc<Permits>, address: &str) -> Permit {
+        permits.acquire(address.parse().unwrap()).unwrap()
     }
 
-    fn gone(permit: &Permit) -> bool {
-        permit.leave.is_cancelled()
+    fn is_revoked(permit: &Permit) -> bool {
+        permit.revoke.is_cancelled()
     }
 
     #[tokio::test(start_paused = true)]
@@ -234,95 +245,98 @@ mod tests {
         let permits = Permits::new(8);
         let mut many = Vec::new();
         for last in 0..100 {
-            many.push(come(&permits, &format!("10.{last}.0.1")));
+            many.push(connect(&permits, &format!("10.{last}.0.1")));
             advance(GRACE).await;
         }
-        let staying = many.iter().filter(|permit| !gone(permit)).count();
+        let staying = many.iter().filter(|permit| !is_revoked(permit)).count();
         assert_eq!(staying, 4);
         let tenants: Vec<Permit> = (0..8)
             .map(|last| {
-                let permit = come(&permits, &format!("10.200.0.{last}"));
-                permit.known(["a", "b", "c"][last % 3]);
+                let permit = connect(&permits, &format!("10.200.0.{last}"));
+                permit.assign_tenant(["a", "b", "c"][last % 3]);
                 permit
             })
             .collect();
-        let known = tenants.iter().filter(|permit| permit.is_known()).count();
+        let known = tenants.iter().filter(|permit| permit.has_tenant()).count();
         assert_eq!(known, 7, "an eighth stays for those who come");
         advance(GRACE).await;
-        let newcomer = come(&permits, "10.250.0.1");
-        assert!(!gone(&newcomer));
+        let newcomer = connect(&permits, "10.250.0.1");
+        assert!(!is_revoked(&newcomer));
         assert!(
             tenants
                 .iter()
-                .filter(|permit| permit.is_known())
-                .all(|permit| !gone(permit))
+                .filter(|permit| permit.has_tenant())
+                .all(|permit| !is_revoked(permit))
         );
-        assert_eq!(permits.state.lock().taken.len(), 8);
+        assert_eq!(permits.state.lock().connected.len(), 8);
     }
 
     #[test]
     fn who_crowds_goes_before_others_who_are_older() {
         let permits = Permits::new(8);
-        let quiet = come(&permits, "198.51.100.1");
-        let beside = come(&permits, "192.0.2.2");
-        let crowd: Vec<Permit> = (0..50).map(|_| come(&permits, HERE)).collect();
-        assert!(!gone(&quiet) && !gone(&beside));
-        assert!(gone(&crowd[0]) && !gone(&crowd[49]));
+        let quiet = connect(&permits, "198.51.100.1");
+        let beside = connect(&permits, "192.0.2.2");
+        let crowd: Vec<Permit> = (0..50).map(|_| connect(&permits, HERE)).collect();
+        assert!(!is_revoked(&quiet) && !is_revoked(&beside));
+        assert!(is_revoked(&crowd[0]) && !is_revoked(&crowd[49]));
     }
 
     #[test]
     fn one_customer_has_half_and_a_site_three_quarters_whoever_they_are() {
         let permits = Permits::new(8);
         let tenant = |address: &str, name: &str| {
-            let permit = come(&permits, address);
-            permit.known(name);
-            assert!(permit.is_known());
+            let permit = connect(&permits, address);
+            permit.assign_tenant(name);
+            assert!(permit.has_tenant());
             permit
         };
         let first = ["a", "a", "c", "c"].map(|name| tenant("2001:db8:1:1::1", name));
-        assert!(permits.take("2001:db8:1:1::2".parse().unwrap()).is_none());
+        assert!(permits.acquire("2001:db8:1:1::2".parse().unwrap()).is_none());
         let second: Vec<Permit> = (0..2).map(|_| tenant("2001:db8:1:2::1", "b")).collect();
-        assert!(permits.take("2001:db8:1:3::1".parse().unwrap()).is_none());
-        assert!(permits.take("2001:db8:2:1::1".parse().unwrap()).is_some());
+        assert!(permits.acquire("2001:db8:1:3::1".parse().unwrap()).is_none());
+        assert!(permits.acquire("2001:db8:2:1::1".parse().unwrap()).is_some());
         drop((first, second));
-        assert!(permits.state.lock().taken.is_empty());
-        let older = come(&permits, "::ffff:192.0.2.1");
-        let crowd: Vec<Permit> = (0..4).map(|_| come(&permits, HERE)).collect();
-        assert!(gone(&older) && !gone(&crowd[3]), "its own oldest stranger goes");
+        assert!(permits.state.lock().connected.is_empty());
+        let older = connect(&permits, "::ffff:192.0.2.1");
+        let crowd: Vec<Permit> = (0..4).map(|_| connect(&permits, HERE)).collect();
+        assert!(
+            is_revoked(&older) && !is_revoked(&crowd[3]),
+            "its own oldest stranger goes"
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_has_just_come_keeps_its_permit_unless_its_own_network_crowds() {
         let permits = Permits::new(8);
-        let slow = come(&permits, "198.51.100.1");
+        let slow = connect(&permits, "198.51.100.1");
         let many: Vec<_> = (0..50)
-            .map(|last| permits.take(format!("10.{last}.0.1").parse().unwrap()))
+            .map(|last| permits.acquire(format!("10.{last}.0.1").parse().unwrap()))
             .collect();
         advance(GRACE - Duration::from_millis(1)).await;
-        assert!(permits.take("10.100.0.1".parse().unwrap()).is_none());
-        assert!(!gone(&slow) && many[..3].iter().flatten().all(|permit| !gone(permit)));
+        assert!(permits.acquire("10.100.0.1".parse().unwrap()).is_none());
+        assert!(!is_revoked(&slow) && many[..3].iter().flatten().all(|permit| !is_revoked(permit)));
         drop(many);
         let crowd: Vec<Permit> = (0..50)
-            .map(|last| come(&permits, &format!("10.0.0.{last}")))
+            .map(|last| connect(&permits, &format!("10.0.0.{last}")))
             .collect();
-        assert!(!gone(&slow) && gone(&crowd[0]) && !gone(&crowd[49]));
-        slow.known("a");
-        assert!(slow.is_known());
+        assert!(!is_revoked(&slow) && is_revoked(&crowd[0]) && !is_revoked(&crowd[49]));
+        slow.assign_tenant("a");
+        assert!(slow.has_tenant());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_tenant_leaves_others_at_its_address_room() {
         let permits = Permits::new(16);
         let known = |tenant: &str| {
-            let permit = come(&permits, HERE);
-            permit.known(tenant);
+            let permit = connect(&permits, HERE);
+            permit.assign_tenant(tenant);
             permit
         };
         let first: Vec<Permit> = (0..20).map(|_| known("a")).collect();
-        assert_eq!(first.iter().filter(|permit| permit.is_known()).count(), 6);
+        assert_eq!(first.iter().filter(|permit| permit.has_tenant()).count(), 6);
         advance(GRACE).await;
         let second = [known("b"), known("b")];
-        assert!(second.iter().all(Permit::is_known));
+        assert!(second.iter().all(Permit::has_tenant));
     }
 
     #[tokio::test(start_paused = true)]
@@ -330,24 +344,24 @@ mod tests {
         let permits = Permits::new(8);
         let mut many = Vec::new();
         for last in 0..5 {
-            many.push(come(&permits, &format!("10.0.{last}.1")));
+            many.push(connect(&permits, &format!("10.0.{last}.1")));
             advance(GRACE).await;
         }
         // The first has lost its permit to the fifth.
-        assert!(gone(&many[0]));
+        assert!(is_revoked(&many[0]));
         let more: Vec<Permit> = many[1..]
             .iter()
-            .map(|permit| permit.known("a"))
-            .map(|()| come(&permits, HERE))
+            .map(|permit| permit.assign_tenant("a"))
+            .map(|()| connect(&permits, HERE))
             .collect();
-        more.iter().for_each(|permit| permit.known("a"));
-        assert!(more.iter().all(|permit| !permit.is_known()));
-        assert_eq!(many.iter().filter(|permit| permit.is_known()).count(), 3);
-        more[3].known("b");
-        assert!(more[3].is_known());
-        more[3].unknown();
-        assert!(!more[3].is_known());
-        many[0].known("b");
-        assert!(!many[0].is_known(), "who has lost it gets no other by a token");
+        more.iter().for_each(|permit| permit.assign_tenant("a"));
+        assert!(more.iter().all(|permit| !permit.has_tenant()));
+        assert_eq!(many.iter().filter(|permit| permit.has_tenant()).count(), 3);
+        more[3].assign_tenant("b");
+        assert!(more[3].has_tenant());
+        more[3].clear_tenant();
+        assert!(!more[3].has_tenant());
+        many[0].assign_tenant("b");
+        assert!(!many[0].has_tenant(), "who has lost it gets no other by a token");
     }
 }

@@ -31,9 +31,9 @@ struct Amount {
 pub(super) async fn probe(request: Request) -> Result<Response, Refusal> {
     let amount = Query::<Amount>::try_from_uri(request.uri());
     let Query(Amount { bytes }) =
-        amount.map_err(|error| Refusal::request(format!("{error}; write /v1/probe?bytes=<number>")))?;
+        amount.map_err(|error| Refusal::request(format!("{error}; use /v1/probe?bytes=<number>")))?;
     if bytes > MOST {
-        return Err(Refusal::request(format!("a probe has at most {MOST} bytes")));
+        return Err(Refusal::request(format!("a probe is limited to {MOST} bytes")));
     }
     let pieces = (0..bytes.div_ceil(PIECE)).map(move |index| {
         let left = bytes - index * PIECE;

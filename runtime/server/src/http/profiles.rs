@@ -16,7 +16,7 @@ pub(super) async fn measure(caller: Caller, request: Request) -> Result<Json<Pro
         let (request, _memory) = json(request, caller.service(), Some(&caller)).await?;
         profiles::profile(&caller, request).await
     };
-    caller.in_time(measure).await.map(Json)
+    caller.with_timeout(measure).await.map(Json)
 }
 
 /// The newest profile of the newest model of that name.

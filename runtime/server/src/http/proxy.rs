@@ -16,15 +16,15 @@ const LONGEST_LINE: usize = 107;
 /// The longest body of version 2: its addresses take 36 bytes, what proxies add to them some hundreds.
 const LONGEST_BODY: usize = 4096;
 
-/// Whose connection a proxy passes on, as it says within `patience`; `None` where it speaks for itself.
+/// Whose connection a proxy passes on, as it says within `limit`; `None` where it speaks for itself.
 ///
 /// # Errors
 /// When it sends anything else.
 pub(super) async fn client(
     stream: &mut (impl AsyncRead + Unpin),
-    patience: Duration,
+    limit: Duration,
 ) -> io::Result<Option<IpAddr>> {
-    let header = timeout(patience, header(stream)).await;
+    let header = timeout(limit, header(stream)).await;
     header.map_err(|_| io::ErrorKind::TimedOut)?
 }
 
@@ -81,7 +81,7 @@ fn first<const N: usize>(body: &[u8]) -> io::Result<[u8; N]> {
 fn invalid() -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidData,
-        "it sent no header of the PROXY protocol; let the proxy send one, or take it out of proxy_protocol_from",
+        "missing or invalid PROXY protocol header; enable it in the proxy, or remove its address from proxy_protocol_from",
     )
 }
 
@@ -89,7 +89,7 @@ fn invalid() -> io::Error {
 mod tests {
     use super::*;
 
-    async fn told(header: &[u8]) -> io::Result<(Option<IpAddr>, Vec<u8>)> {
+    async fn parse(header: &[u8]) -> io::Result<(Option<IpAddr>, Vec<u8>)> {
         let stream = [header, b"GET /".as_slice()].concat();
         let mut reader = stream.as_slice();
         let client = client(&mut reader, Duration::from_secs(1)).await?;
@@ -116,7 +116,7 @@ mod tests {
             (version_2(0x21, 0x21, &v6), Some("2001::9")),
             (version_2(0x20, 0, &[]), None),
         ] {
-            let (client, rest) = told(&header).await.unwrap();
+            let (client, rest) = parse(&header).await.unwrap();
             let expected = expected.map(|text| text.parse().unwrap());
             assert_eq!(client, expected, "{header:?}");
             assert_eq!(rest, b"GET /", "nothing of the request is taken");
@@ -133,7 +133,7 @@ mod tests {
             version_2(0x31, 0x11, &[0; 12]),
             SIGNATURE.to_vec(),
         ] {
-            assert!(told(&broken).await.is_err(), "{broken:?}");
+            assert!(parse(&broken).await.is_err(), "{broken:?}");
         }
     }
 }

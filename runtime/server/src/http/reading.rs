@@ -13,7 +13,7 @@ const RATE: u64 = 1 << 20;
 /// Who takes nothing is disconnected after the time a client may stall; who takes a little now and then would hold a grant for hours. So rows
 /// may stay for that time and what [`RATE`] takes for them, unless nobody else waits for memory; and that long after the extraction's own time
 /// in any case.
-pub(super) struct Reading {
+pub(super) struct ReadDeadline {
     memory: Memory,
     tenant: Arc<str>,
     stall: Duration,
@@ -22,7 +22,7 @@ pub(super) struct Reading {
     bytes: u64,
 }
 
-impl Reading {
+impl ReadDeadline {
     /// Of an answer to `tenant`, whose extraction is to end by the `deadline`.
     pub(super) fn new(memory: &Memory, tenant: &str, stall: Duration, deadline: Instant) -> Self {
         Self {
@@ -36,7 +36,7 @@ impl Reading {
     }
 
     /// So many bytes are there to be read from now on.
-    pub(super) fn begin(&mut self, bytes: u64) {
+    pub(super) fn restart(&mut self, bytes: u64) {
         (self.since, self.bytes) = (Instant::now(), bytes);
     }
 

@@ -3,7 +3,7 @@
 use crate::caller::Caller;
 use crate::config::Limits;
 use crate::refusal::Refusal;
-use crate::scheduling::Room;
+use crate::scheduling::TenantMemory;
 use crate::service::Service;
 use axum::Error;
 use axum::body::Body;
@@ -33,13 +33,13 @@ const WAIT: Duration = Duration::from_secs(10);
 const LEAST: u64 = 256 << 10;
 
 /// How fast a body comes.
-pub(super) struct Pace {
+pub(super) struct BodyPace {
     stall: Duration,
     since: Instant,
     bytes: u64,
 }
 
-impl Pace {
+impl BodyPace {
     pub(super) fn new(stall: Duration) -> Self {
         Self {
             stall,
@@ -87,11 +87,11 @@ pub(crate) async fn json<T: DeserializeOwned>(
         Some(caller) => Some(body_permit(caller).await?),
         None => None,
     };
-    let length = declared(&request, "the request", limits.request_bytes as u64)?;
-    let room = Room::new(&service.scheduling.memory, tenant, Kind::Request);
+    let length = declared_length(&request, "the request", limits.request_bytes as u64)?;
+    let room = TenantMemory::new(&service.scheduling.memory, tenant, Kind::Request);
     let (bytes, mut memory) = collect(request.into_body(), length, limits, &room).await?;
     let parsed = serde_json::from_slice(&bytes)
-        .map_err(|error| Refusal::request(format!("the request cannot be read: {error}")))?;
+        .map_err(|error| Refusal::request(format!("invalid request: {error}")))?;
     // Less is never refused.
     memory.resize(bytes.len() as u64 * (TAKES - 1)).ok();
     Ok((parsed, memory))
@@ -101,14 +101,14 @@ pub(crate) async fn json<T: DeserializeOwned>(
 async fn body_permit(caller: &Caller) -> Result<SemaphorePermit<'_>, Refusal> {
     let permit = timeout(WAIT, caller.tenant().bodies.acquire()).await;
     let full = |_| {
-        let message = "as many requests of this tenant are being received as may be; send fewer at once";
+        let message = "too many concurrent requests of this tenant; send fewer at once";
         Refusal::busy(message, WAIT)
     };
     permit.map_err(full)?.map_err(|_| Refusal::Stopping)
 }
 
 /// The length a request declares, refused when it is over `limit`.
-pub(super) fn declared(request: &Request, what: &str, limit: u64) -> Result<Option<u64>, Refusal> {
+pub(super) fn declared_length(request: &Request, what: &str, limit: u64) -> Result<Option<u64>, Refusal> {
     let header = request
         .headers()
         .get(CONTENT_LENGTH)
@@ -130,18 +130,19 @@ async fn collect(
     mut body: Body,
     length: Option<u64>,
     limits: &Limits,
-    room: &Room,
+    room: &TenantMemory,
 ) -> Result<(Bytes, Reserved), Refusal> {
     let limit = limits.request_bytes as u64;
     let mut expected = length.unwrap_or(FIRST);
-    let mut memory = room.wait(expected.saturating_mul(TAKES), WAIT).await?;
+    let mut memory = room.reserve(expected.saturating_mul(TAKES), WAIT).await?;
     let capacity = usize::try_from(expected).unwrap_or_default();
-    let (mut bytes, mut pace) = (BytesMut::with_capacity(capacity), Pace::new(limits.stall));
+    let (mut bytes, mut pace) = (BytesMut::with_capacity(capacity), BodyPace::new(limits.stall));
     loop {
         let Some(frame) = pace.frame(&mut body).await? else {
             return Ok((bytes.freeze(), memory));
         };
-        let frame = frame.map_err(|error| Refusal::request(format!("the request broke off: {error}")))?;
+        let frame =
+            frame.map_err(|error| Refusal::request(format!("the request was interrupted: {error}")))?;
         let Ok(piece) = frame.into_data() else { continue };
         let total = bytes.len() as u64 + piece.len() as u64;
         if total > limit {
@@ -181,7 +182,7 @@ mod tests {
             stall: STALL,
             ..Limits::default()
         };
-        let room = Room::new(&Memory::unbounded(), "a", Kind::Request);
+        let room = TenantMemory::new(&Memory::unbounded(), "a", Kind::Request);
         let collected = collect(body, None, &limits, &room).await;
         collected.map(|(bytes, _)| bytes.len())
     }
@@ -194,7 +195,7 @@ mod tests {
         });
         let others = memory.try_reserve("b", Kind::Request, held).unwrap();
         let pieces = stream::iter((0..bytes / 1024).map(|_| Ok::<_, Infallible>(vec![b' '; 1024])));
-        let room = Room::new(&memory, "a", Kind::Request);
+        let room = TenantMemory::new(&memory, "a", Kind::Request);
         let length = says.then_some(bytes);
         let collected = collect(Body::from_stream(pieces), length, &Limits::default(), &room).await;
         let reserved = collected.as_ref().map(|(_, memory)| memory.bytes());

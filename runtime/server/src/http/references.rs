@@ -1,7 +1,7 @@
 //! What addresses and queries name.
 
 use crate::refusal::Refusal;
-use crate::state::{Facts, Found, Stored};
+use crate::state::{Facts, FindResult, StoredVersion};
 use axum::extract::Query;
 use http::Uri;
 use serde::Deserialize;
@@ -23,7 +23,7 @@ pub(super) fn checked_name(name: &str) -> Result<(), Refusal> {
         return Ok(());
     }
     Err(Refusal::request(format!(
-        "the name {name:?} is not allowed: up to 63 of a-z, 0-9, '.', '_' and '-', the first a letter or digit"
+        "invalid name {name:?}: use up to 63 of a-z, 0-9, '.', '_' and '-', starting with a letter or digit"
     )))
 }
 
@@ -31,7 +31,7 @@ pub(super) fn checked_name(name: &str) -> Result<(), Refusal> {
 pub(super) fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Refusal> {
     Query::<T>::try_from_uri(uri)
         .map(|Query(query)| query)
-        .map_err(|error| Refusal::request(format!("the query cannot be read: {}", error.body_text())))
+        .map_err(|error| Refusal::request(format!("invalid query: {}", error.body_text())))
 }
 
 /// A version as an address names it: `name` and `name:latest` for the newest, `name@sha256:<hex>` or `name?sha256=<hex>` for that one.
@@ -48,7 +48,7 @@ impl<'a> Reference<'a> {
         let (name, named) = match text.split_once('@') {
             Some((name, digest)) => {
                 let hex = digest.strip_prefix("sha256:").ok_or_else(|| {
-                    Refusal::request(format!("{text:?} names no version; write {name}@sha256:<hex>"))
+                    Refusal::request(format!("invalid version in {text:?}; write {name}@sha256:<hex>"))
                 })?;
                 (name, Some(hex.to_ascii_lowercase()))
             }
@@ -56,7 +56,7 @@ impl<'a> Reference<'a> {
         };
         if named.is_some() && asked.is_some() && named != asked {
             return Err(Refusal::request(format!(
-                "{text:?} and ?sha256= name different versions; leave one out"
+                "{text:?} and ?sha256= name different versions; remove one"
             )));
         }
         Ok(Self {
@@ -73,13 +73,17 @@ pub(super) fn sha256(uri: &Uri) -> Result<Option<String>, Refusal> {
 }
 
 /// What was found, if it is what was asked for.
-pub(super) fn version<F: Facts>(found: Found<F>, what: &str, name: &str) -> Result<Arc<Stored<F>>, Refusal> {
+pub(super) fn version<F: Facts>(
+    found: FindResult<F>,
+    what: &str,
+    name: &str,
+) -> Result<Arc<StoredVersion<F>>, Refusal> {
     match found {
-        Found::Version(stored) => Ok(stored),
-        Found::Other(_) => Err(Refusal::not_found(format!(
-            "this host has no such version of the {what} {name:?}"
+        FindResult::Version(stored) => Ok(stored),
+        FindResult::OtherVersion(_) => Err(Refusal::not_found(format!(
+            "unknown version of the {what} {name:?}"
         ))),
-        Found::Nothing => Err(Refusal::not_found(format!("this host has no {what} {name:?}"))),
+        FindResult::Missing => Err(Refusal::not_found(format!("unknown {what} {name:?}"))),
     }
 }
 

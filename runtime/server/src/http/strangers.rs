@@ -12,38 +12,38 @@ const LONGEST: usize = 200;
 
 /// Counts lines.
 #[derive(Default)]
-pub(super) struct Sampler(Mutex<Option<Second>>);
+pub(super) struct Sampler(Mutex<Option<Window>>);
 
-struct Second {
-    began: Instant,
+struct Window {
+    started: Instant,
     lines: u32,
     left_out: u64,
 }
 
 impl Sampler {
     /// Whether a line may be logged, and how many before it were not.
-    pub(super) fn take(&self) -> Option<u64> {
+    pub(super) fn sample(&self) -> Option<u64> {
         let now = Instant::now();
         let mut state = self.0.lock();
-        let second = state.get_or_insert(Second {
-            began: now,
+        let window = state.get_or_insert(Window {
+            started: now,
             lines: 0,
             left_out: 0,
         });
-        if now.duration_since(second.began) >= Duration::from_secs(1) {
-            (second.began, second.lines) = (now, 0);
+        if now.duration_since(window.started) >= Duration::from_secs(1) {
+            (window.started, window.lines) = (now, 0);
         }
-        if second.lines >= A_SECOND {
-            second.left_out += 1;
+        if window.lines >= A_SECOND {
+            window.left_out += 1;
             return None;
         }
-        second.lines += 1;
-        Some(std::mem::take(&mut second.left_out))
+        window.lines += 1;
+        Some(std::mem::take(&mut window.left_out))
     }
 }
 
 /// The beginning of a text, as much of it as is logged.
-pub(super) fn cut(text: &str) -> &str {
+pub(super) fn truncate(text: &str) -> &str {
     text.get(..text.floor_char_boundary(LONGEST)).unwrap_or_default()
 }
 
@@ -54,12 +54,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_flood_is_counted_not_logged() {
         let sampler = Sampler::default();
-        let logged = (0..1000).filter_map(|_| sampler.take()).count();
+        let logged = (0..1000).filter_map(|_| sampler.sample()).count();
         assert_eq!(logged, A_SECOND as usize);
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert_eq!(sampler.take(), Some(1000 - u64::from(A_SECOND)));
-        assert_eq!(sampler.take(), Some(0));
-        assert_eq!(cut(&"ü".repeat(1000)).len(), LONGEST);
-        assert_eq!(cut("/v1/models"), "/v1/models");
+        assert_eq!(sampler.sample(), Some(1000 - u64::from(A_SECOND)));
+        assert_eq!(sampler.sample(), Some(0));
+        assert_eq!(truncate(&"ü".repeat(1000)).len(), LONGEST);
+        assert_eq!(truncate("/v1/models"), "/v1/models");
     }
 }

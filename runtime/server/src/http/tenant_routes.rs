@@ -3,11 +3,11 @@
 use super::receive::json;
 use super::references::{Reference, query, version};
 use crate::caller::Caller;
-use crate::extraction::GRANT;
-use crate::guest_lines::{ANSWER, since_1970};
+use crate::extraction::DEFAULT_GRANT;
+use crate::guest_logs::{ANSWER, since_1970};
 use crate::refusal::Refusal;
-use crate::scheduling::holding;
-use crate::state::{Found, ModelFacts, Named, StateError, Stored};
+use crate::scheduling::with_reservation;
+use crate::state::{FindResult, ModelFacts, NamedUpload, StateError, StoredVersion};
 use axum::Json;
 use axum::extract::{Path, Request};
 use axum::response::{IntoResponse, Response};
@@ -26,7 +26,7 @@ use std::time::Duration;
 /// `?root=&after=&layout=&limit=`
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Listing {
+struct ListingQuery {
     root: String,
     after: Option<String>,
     #[serde(default)]
@@ -49,17 +49,17 @@ const LISTING: Duration = Duration::from_secs(10);
 /// `?sha256=&after=&limit=`
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Page {
+struct PageQuery {
     sha256: Option<String>,
     after: Option<String>,
     limit: Option<usize>,
 }
 
-impl Page {
+impl PageQuery {
     /// The names that belong on it.
-    fn of<F>(&self, named: Vec<Named<F>>) -> Vec<Named<F>> {
-        let behind = |named: &Named<F>| self.after.as_ref().is_none_or(|after| named.name > *after);
-        let mut named: Vec<Named<F>> = named.into_iter().filter(behind).collect();
+    fn select<F>(&self, named: Vec<NamedUpload<F>>) -> Vec<NamedUpload<F>> {
+        let behind = |named: &NamedUpload<F>| self.after.as_ref().is_none_or(|after| named.name > *after);
+        let mut named: Vec<NamedUpload<F>> = named.into_iter().filter(behind).collect();
         named.sort_by(|left, right| left.name.cmp(&right.name));
         named.truncate(self.limit.unwrap_or(usize::MAX));
         named
@@ -68,26 +68,26 @@ impl Page {
 
 /// Lists the guests, newest versions, by name; `?limit=` and `?after=` for a page.
 pub(super) async fn list_guests(caller: Caller, uri: Uri) -> Result<Response, Refusal> {
-    let guests = query::<Page>(&uri)?.of(caller.guests().names());
+    let guests = query::<PageQuery>(&uri)?.select(caller.guests().names());
     let memory = (guests.len() as u64).saturating_mul(LISTED);
-    let memory = caller.room(Kind::Request).wait(memory, LISTING).await?;
-    let info = |named: Named<()>| {
+    let memory = caller.memory(Kind::Request).reserve(memory, LISTING).await?;
+    let info = |named: NamedUpload<()>| {
         let newest = named.versions.last()?;
         Some(newest.info(&named.name, named.disabled))
     };
     let guests: Vec<GuestInfo> = guests.into_iter().filter_map(info).collect();
-    held(&guests, memory)
+    json_response(&guests, memory)
 }
 
 /// Lists the models by name; `?sha256=` those with that version, `?limit=` and `?after=` for a page.
 ///
 /// A shared model hides behind one of the tenant's own.
 pub(super) async fn list_models(caller: Caller, uri: Uri) -> Result<Response, Refusal> {
-    let wanted: Page = query(&uri)?;
+    let wanted: PageQuery = query(&uri)?;
     let own = caller.models().names().into_iter().map(|named| (named, false));
     let shared = caller.shared_models().names().into_iter();
     let shared = shared.map(|named| (named, true));
-    let version = |(named, shared): (Named<ModelFacts>, bool)| {
+    let version = |(named, shared): (NamedUpload<ModelFacts>, bool)| {
         let version = match &wanted.sha256 {
             Some(wanted) => named.versions.iter().rfind(|version| version.sha256 == *wanted),
             None => named.versions.last(),
@@ -101,11 +101,12 @@ pub(super) async fn list_models(caller: Caller, uri: Uri) -> Result<Response, Re
     let models: Vec<_> = models.collect();
     let bytes = models
         .iter()
-        .map(|(_, (version, _))| TEXT * version.facts.kept_bytes() + LISTED);
-    let memory = caller.room(Kind::Request).wait(bytes.sum(), LISTING).await?;
-    let info =
-        |(name, (version, shared)): &(String, (Arc<Stored<ModelFacts>>, bool))| version.info(name, *shared);
-    held(&models.iter().map(info).collect::<Vec<ModelInfo>>(), memory)
+        .map(|(_, (version, _))| TEXT * version.facts.memory_bytes() + LISTED);
+    let memory = caller.memory(Kind::Request).reserve(bytes.sum(), LISTING).await?;
+    let info = |(name, (version, shared)): &(String, (Arc<StoredVersion<ModelFacts>>, bool))| {
+        version.info(name, *shared)
+    };
+    json_response(&models.iter().map(info).collect::<Vec<ModelInfo>>(), memory)
 }
 
 /// Shows a guest: its newest version, or the one of `NAME@sha256:HEX`.
@@ -125,7 +126,7 @@ pub(super) async fn show_guest(
 /// `?after=` what the last answer said.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Following {
+struct LogQuery {
     #[serde(default)]
     after: u64,
 }
@@ -136,11 +137,11 @@ pub(super) async fn guest_log(
     Path(name): Path<String>,
     uri: Uri,
 ) -> Result<Response, Refusal> {
-    let Following { after } = query(&uri)?;
-    let memory = caller.room(Kind::Request).wait(ANSWER, LISTING).await?;
+    let LogQuery { after } = query(&uri)?;
+    let memory = caller.memory(Kind::Request).reserve(ANSWER, LISTING).await?;
     let lines = &caller.service().operations.lines;
     if let Some(log) = lines.read(caller.owner(), &name, after, since_1970()) {
-        return held(&log, memory);
+        return json_response(&log, memory);
     }
     // One that logged nothing yet is no mistake.
     version(caller.guests().find(&name, None), "guest", &name)?;
@@ -148,13 +149,13 @@ pub(super) async fn guest_log(
         next: after,
         ..GuestLog::default()
     };
-    held(&nothing, memory)
+    json_response(&nothing, memory)
 }
 
 /// JSON whose memory is reserved until it has been sent.
-fn held(value: &impl Serialize, memory: Reserved) -> Result<Response, Refusal> {
+fn json_response(value: &impl Serialize, memory: Reserved) -> Result<Response, Refusal> {
     let json = serde_json::to_vec(value).map_err(Refusal::host)?;
-    let body = holding(json.into(), &Arc::new(memory));
+    let body = with_reservation(json.into(), &Arc::new(memory));
     Ok(([(CONTENT_TYPE, "application/json")], body).into_response())
 }
 
@@ -173,56 +174,56 @@ pub(super) async fn show_model(
 
 /// Removes a guest with all its versions.
 pub(super) async fn delete_guest(caller: Caller, Path(name): Path<String>) -> Result<StatusCode, Refusal> {
-    let deleted = match caller.guests().withdraw(&name).await {
+    let deleted = match caller.guests().delete_as_owner(&name).await {
         Err(StateError::Disabled { .. }) => return Err(caller.guest_disabled(&name)),
         deleted => deleted?,
     };
-    gone(&caller, deleted, "guest", &name)
+    deletion_response(&caller, deleted, "guest", &name)
 }
 
 /// Removes a model with all its versions.
 pub(super) async fn delete_model(caller: Caller, Path(name): Path<String>) -> Result<StatusCode, Refusal> {
-    let deleted = caller.models().withdraw(&name).await?;
-    if !deleted && let Found::Version(_) = caller.shared_models().find(&name, None) {
+    let deleted = caller.models().delete_as_owner(&name).await?;
+    if !deleted && let FindResult::Version(_) = caller.shared_models().find(&name, None) {
         return Err(Refusal::not_found(format!(
-            "{name:?} is none of your models but one that all tenants use; only whoever runs this host can remove it"
+            "{name:?} is a shared model; only the operator can remove it"
         )));
     }
-    gone(&caller, deleted, "model", &name)
+    deletion_response(&caller, deleted, "model", &name)
 }
 
 /// Lists the objects below a data root.
 pub(super) async fn list_objects(caller: Caller, uri: Uri) -> Result<Response, Refusal> {
-    let listing: Listing = query(&uri)?;
+    let listing: ListingQuery = query(&uri)?;
     let most = caller.config().limits.page;
     let limit = listing.limit.unwrap_or(PAGE);
     if limit == 0 || limit > most {
         return Err(Refusal::request(format!(
-            "limit is {limit}, it must lie between 1 and {most}"
+            "invalid limit {limit}: expected 1 to {most}"
         )));
     }
     let store = caller.store(&listing.root, Kind::Read)?;
-    let _turn = caller.listing().await?;
+    let _turn = caller.listing_permit().await?;
     let memory = (limit as u64).saturating_mul(LISTED);
-    let memory = caller.room(Kind::Request).wait(memory, LISTING).await?;
+    let memory = caller.memory(Kind::Request).reserve(memory, LISTING).await?;
     let page = store.list_as(listing.layout, listing.after.as_deref(), limit);
-    held(&page.await?, memory)
+    json_response(&page.await?, memory)
 }
 
 /// Asks a guest which pixels it needs and which cuts of a model it serves.
 pub(super) async fn describe(caller: Caller, request: Request) -> Result<Json<Description>, Refusal> {
     let (request, _memory) = json::<DescriptionRequest>(request, caller.service(), Some(&caller)).await?;
     let model = caller.model(&request.model)?;
-    caller.may_use(&request.guest)?;
+    caller.find_guest(&request.guest)?;
     let describe = async {
-        let _permit = caller.asking().await?;
+        let _permit = caller.description_permit().await?;
         let allowance = caller.allowance();
         let guest = caller.guest(&request.guest, &allowance).await?;
         caller
             .describe(&guest, &model, &request.parameters, &allowance)
             .await
     };
-    let description = caller.in_time(describe).await?;
+    let description = caller.with_timeout(describe).await?;
     Ok(Json(Description::clone(&description)))
 }
 
@@ -246,7 +247,7 @@ pub(super) async fn load(caller: Caller) -> Json<Load> {
         samples_per_second: caller.metrics().meter.per_second(),
         share: Some(share(&caller)),
         waited_seconds: waited.max_by(f64::total_cmp),
-        grant: Some(caller.config().grant.min(GRANT) as u64),
+        grant: Some(caller.config().grant.min(DEFAULT_GRANT) as u64),
         stages: stages(&caller),
         memory: Some(memory),
         device_memory: caller.machine().device_memory(),
@@ -264,7 +265,7 @@ fn stages(caller: &Caller) -> Vec<StageLoad> {
     let mut known = caller.machine().lanes.stage_figures();
     // Of a network that runs in several forms, what extractions of the stock guest run.
     known.sort_by_key(|(stage, _)| (!stage.precision.is_full(), stage.pixels.is_none()));
-    let told = known
+    let loads = known
         .into_iter()
         .filter_map(|(Stage { model, from, to, .. }, figures)| {
             Some(StageLoad {
@@ -275,7 +276,7 @@ fn stages(caller: &Caller) -> Vec<StageLoad> {
                 to,
             })
         });
-    told.filter(|stage| usable.contains(&stage.model)).collect()
+    loads.filter(|stage| usable.contains(&stage.model)).collect()
 }
 
 /// The caller's part of device time beside all who have something here now.
@@ -288,11 +289,16 @@ fn share(caller: &Caller) -> f64 {
     own / (own + weights.map(f64::from).sum::<f64>())
 }
 
-fn gone(caller: &Caller, was_there: bool, what: &str, name: &str) -> Result<StatusCode, Refusal> {
+fn deletion_response(
+    caller: &Caller,
+    was_there: bool,
+    what: &str,
+    name: &str,
+) -> Result<StatusCode, Refusal> {
     if was_there {
-        caller.note(&format!("{what} removed"), name);
+        caller.audit(&format!("{what} removed"), name);
         Ok(StatusCode::NO_CONTENT)
     } else {
-        Err(Refusal::not_found(format!("this host has no {what} {name:?}")))
+        Err(Refusal::not_found(format!("unknown {what} {name:?}")))
     }
 }

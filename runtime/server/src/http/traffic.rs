@@ -11,18 +11,18 @@ use tokio::time::Instant;
 
 /// See the module.
 pub(super) struct Traffic {
-    state: Mutex<State>,
+    state: Mutex<Requests>,
 }
 
-struct State {
+struct Requests {
     next: u64,
-    open: HashMap<u64, Turn>,
+    open: HashMap<u64, RequestState>,
     /// When the last request ended.
     ended: Instant,
 }
 
 #[derive(Clone, Copy)]
-enum Turn {
+enum RequestState {
     Host,
     /// Since when there is more of an answer to take than was taken.
     Client(Instant),
@@ -30,7 +30,7 @@ enum Turn {
 
 /// Whom a connection waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Waits {
+pub(super) enum WaitsFor {
     /// This host.
     Host,
     /// The client, which has nothing open since then.
@@ -40,21 +40,21 @@ pub(super) enum Waits {
 }
 
 /// A request that is open until this is dropped.
-pub(super) struct Open {
+pub(super) struct OpenRequest {
     traffic: Arc<Traffic>,
     id: u64,
 }
 
 /// The body of an answer, which knows when a client takes of it.
-pub(super) struct Watched<B> {
+pub(super) struct TrackedBody<B> {
     body: B,
-    open: Open,
+    open: OpenRequest,
 }
 
 impl Traffic {
     pub(super) fn new() -> Arc<Self> {
         Arc::new(Self {
-            state: Mutex::new(State {
+            state: Mutex::new(Requests {
                 next: 0,
                 open: HashMap::new(),
                 ended: Instant::now(),
@@ -63,43 +63,43 @@ impl Traffic {
     }
 
     /// Begins a request.
-    pub(super) fn open(self: &Arc<Self>) -> Open {
+    pub(super) fn open(self: &Arc<Self>) -> OpenRequest {
         let mut state = self.state.lock();
         state.next += 1;
         let id = state.next;
-        state.open.insert(id, Turn::Host);
-        Open {
+        state.open.insert(id, RequestState::Host);
+        OpenRequest {
             traffic: Arc::clone(self),
             id,
         }
     }
 
-    pub(super) fn waits(&self) -> Waits {
+    pub(super) fn waits(&self) -> WaitsFor {
         let state = self.state.lock();
         if state.open.is_empty() {
-            return Waits::Idle(state.ended);
+            return WaitsFor::Idle(state.ended);
         }
-        let untaken = state.open.values().filter_map(|turn| match turn {
-            Turn::Host => None,
-            Turn::Client(since) => Some(*since),
+        let untaken = state.open.values().filter_map(|request| match request {
+            RequestState::Host => None,
+            RequestState::Client(since) => Some(*since),
         });
-        untaken.min().map_or(Waits::Host, Waits::Untaken)
+        untaken.min().map_or(WaitsFor::Host, WaitsFor::Untaken)
     }
 }
 
-impl Open {
+impl OpenRequest {
     /// The answer, of which the client may now take.
-    pub(super) fn answer<B>(self, body: B) -> Watched<B> {
-        self.turn(Turn::Client(Instant::now()));
-        Watched { body, open: self }
+    pub(super) fn answer<B>(self, body: B) -> TrackedBody<B> {
+        self.set_state(RequestState::Client(Instant::now()));
+        TrackedBody { body, open: self }
     }
 
-    fn turn(&self, turn: Turn) {
-        self.traffic.state.lock().open.insert(self.id, turn);
+    fn set_state(&self, request: RequestState) {
+        self.traffic.state.lock().open.insert(self.id, request);
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenRequest {
     fn drop(&mut self) {
         let mut state = self.traffic.state.lock();
         state.open.remove(&self.id);
@@ -107,7 +107,7 @@ impl Drop for Open {
     }
 }
 
-impl<B: Body<Data = Bytes> + Unpin> Body for Watched<B> {
+impl<B: Body<Data = Bytes> + Unpin> Body for TrackedBody<B> {
     type Data = Bytes;
     type Error = B::Error;
 
@@ -116,9 +116,9 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Watched<B> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let polled = Pin::new(&mut self.body).poll_frame(cx);
-        self.open.turn(match polled {
-            Poll::Pending => Turn::Host,
-            Poll::Ready(_) => Turn::Client(Instant::now()),
+        self.open.set_state(match polled {
+            Poll::Pending => RequestState::Host,
+            Poll::Ready(_) => RequestState::Client(Instant::now()),
         });
         polled
     }
@@ -152,15 +152,15 @@ mod tests {
         sender.unbounded_send(Bytes::from_static(b"b")).unwrap();
         let begun = Instant::now();
         tokio::time::advance(SECOND).await;
-        assert_eq!(traffic.waits(), Waits::Untaken(begun));
+        assert_eq!(traffic.waits(), WaitsFor::Untaken(begun));
         assert!(body.frame().await.is_some());
-        assert_eq!(traffic.waits(), Waits::Untaken(begun + SECOND));
+        assert_eq!(traffic.waits(), WaitsFor::Untaken(begun + SECOND));
         assert!(body.frame().await.is_some());
         assert!(poll!(Box::pin(body.frame())).is_pending());
         tokio::time::advance(100 * SECOND).await;
-        assert_eq!(traffic.waits(), Waits::Host, "there is nothing to take");
+        assert_eq!(traffic.waits(), WaitsFor::Host, "there is nothing to take");
         drop(body);
-        assert_eq!(traffic.waits(), Waits::Idle(begun + 101 * SECOND));
+        assert_eq!(traffic.waits(), WaitsFor::Idle(begun + 101 * SECOND));
     }
 
     #[tokio::test(start_paused = true)]
@@ -170,12 +170,12 @@ mod tests {
         let untaken = traffic.open().answer(());
         tokio::time::advance(SECOND).await;
         let (working, taken) = (traffic.open(), traffic.open().answer(()));
-        assert_eq!(traffic.waits(), Waits::Untaken(begun));
+        assert_eq!(traffic.waits(), WaitsFor::Untaken(begun));
         drop(untaken);
-        assert_eq!(traffic.waits(), Waits::Untaken(begun + SECOND));
+        assert_eq!(traffic.waits(), WaitsFor::Untaken(begun + SECOND));
         drop(taken);
-        assert_eq!(traffic.waits(), Waits::Host);
+        assert_eq!(traffic.waits(), WaitsFor::Host);
         drop(working);
-        assert_eq!(traffic.waits(), Waits::Idle(begun + SECOND));
+        assert_eq!(traffic.waits(), WaitsFor::Idle(begun + SECOND));
     }
 }

@@ -1,4 +1,4 @@
-//! Room for uploads: reserved before a byte is read, and held until an upload is stored or refused.
+//! Space for uploads: reserved before a byte is read, and held until an upload is stored or refused.
 
 use crate::caller::Caller;
 use crate::config::upload_units;
@@ -14,28 +14,28 @@ use tokio::time::timeout;
 const LATER: Duration = Duration::from_secs(5);
 
 /// The right to one of a tenant's uploads, and what they may fill together.
-pub(super) struct TenantsShare {
+pub(super) struct TenantUploadSlot {
     permit: OwnedSemaphorePermit,
     room: Arc<Semaphore>,
 }
 
 /// What an upload holds.
-pub(super) struct Reserved {
+pub(super) struct UploadRoom {
     _permit: Option<OwnedSemaphorePermit>,
     _share: Option<OwnedSemaphorePermit>,
     _room: OwnedSemaphorePermit,
 }
 
-impl TenantsShare {
+impl TenantUploadSlot {
     /// # Errors
     /// [`Refusal::Busy`] where the tenant has as many uploads as it may.
-    pub(super) fn of(caller: &Caller) -> Result<Self, Refusal> {
+    pub(super) fn acquire(caller: &Caller) -> Result<Self, Refusal> {
         let tenant = caller.tenant();
         let permit = Arc::clone(&tenant.uploads).try_acquire_owned();
         let full = |_| {
             let message = format!(
-                "{name} is sending {} uploads, which is all it may at once here; come back when one is done, or ask whoever runs this \
-                 host for more (frostline admin quota set {name} uploads=<number>)",
+                "{name} has {} concurrent uploads, its limit; retry later, or ask the operator to raise the quota (frostline admin quota \
+                 set {name} uploads=<number>)",
                 tenant.allowed.get(QuotaKey::Uploads),
                 name = tenant.name
             );
@@ -48,32 +48,38 @@ impl TenantsShare {
     }
 }
 
-impl Reserved {
-    /// Room for `bytes`, of the tenant's share first, so that who waits for more than that keeps nobody else waiting.
+impl UploadRoom {
+    /// Reserves space for `bytes`, from the tenant's share first, so that a tenant that waits for its own share delays no other.
     ///
     /// # Errors
     /// [`Refusal::Busy`] where others fill it for too long.
-    pub(super) async fn of(
+    pub(super) async fn reserve(
         service: &Service,
-        share: Option<TenantsShare>,
+        share: Option<TenantUploadSlot>,
         bytes: u64,
     ) -> Result<Self, Refusal> {
         let stall = service.config.limits.stall;
         let (permit, share) = match share {
-            Some(TenantsShare { permit, room }) => (Some(permit), Some(part(&room, bytes, stall).await?)),
+            Some(TenantUploadSlot { permit, room }) => {
+                (Some(permit), Some(acquire_bytes(&room, bytes, stall).await?))
+            }
             None => (None, None),
         };
         Ok(Self {
             _permit: permit,
             _share: share,
-            _room: part(&service.scheduling.uploads, bytes, stall).await?,
+            _room: acquire_bytes(&service.scheduling.uploads, bytes, stall).await?,
         })
     }
 }
 
-async fn part(room: &Arc<Semaphore>, bytes: u64, longest: Duration) -> Result<OwnedSemaphorePermit, Refusal> {
+async fn acquire_bytes(
+    room: &Arc<Semaphore>,
+    bytes: u64,
+    limit: Duration,
+) -> Result<OwnedSemaphorePermit, Refusal> {
     let reserve = Arc::clone(room).acquire_many_owned(upload_units(bytes));
-    let full = |_| Refusal::busy("other uploads fill the room this host sets aside for them", LATER);
-    let reserved = timeout(longest, reserve).await.map_err(full)?;
+    let full = |_| Refusal::busy("the host's space for uploads is full; retry later", LATER);
+    let reserved = timeout(limit, reserve).await.map_err(full)?;
     reserved.map_err(|_| Refusal::Stopping)
 }

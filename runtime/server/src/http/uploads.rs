@@ -6,7 +6,7 @@ use super::references::{checked_name, sha256, version};
 use crate::caller::Caller;
 use crate::refusal::Refusal;
 use crate::service::Service;
-use crate::state::{Alive, Facts, Found, ModelFacts, Stored};
+use crate::state::{Alive, Facts, FindResult, ModelFacts, StoredVersion};
 use axum::Json;
 use axum::extract::{Path, Request};
 use axum::response::{IntoResponse, Response};
@@ -39,9 +39,9 @@ pub(super) async fn put_guest(
     let limit = caller.config().limits.guest_bytes;
     let upload = receive(caller.service(), Some(&caller), request, "the guest", limit).await?;
     let stored = store_guest(&caller, &name, &upload).await;
-    let (stored, new) = upload.end(stored)?;
+    let (stored, new) = upload.finish(stored)?;
     if new {
-        caller.note("guest uploaded", stored.audited(&name));
+        caller.audit("guest uploaded", stored.audited(&name));
     }
     let disabled = caller.guests().disabled(&name);
     Ok((status(new), Json(stored.info(&name, disabled))))
@@ -51,14 +51,14 @@ async fn store_guest(
     caller: &Caller,
     name: &str,
     upload: &Upload,
-) -> Result<(Arc<Stored<()>>, bool), Refusal> {
+) -> Result<(Arc<StoredVersion<()>>, bool), Refusal> {
     let tenant = &caller.tenant().name;
     let (library, allowance) = (caller.library(), caller.allowance());
     let guest = library.compile(tenant, upload.bytes.clone(), &allowance).await?;
     let _storing = caller.tenant().storing.lock().await;
-    let fits = |bytes| caller.may_store(bytes);
+    let fits = |bytes| caller.check_stored_bytes(bytes);
     let stored = caller.guests().put(name, upload.content(()), fits).await?;
-    library.keep_ready(tenant, guest);
+    library.cache_guest(tenant, guest);
     Ok(stored)
 }
 
@@ -72,9 +72,9 @@ pub(super) async fn put_model(
     let limit = caller.config().limits.model_bytes;
     let upload = receive(caller.service(), Some(&caller), request, "the model", limit).await?;
     let stored = store_model(&caller, &name, &upload).await;
-    let (stored, new) = upload.end(stored)?;
+    let (stored, new) = upload.finish(stored)?;
     if new {
-        caller.note("model uploaded", stored.audited(&name));
+        caller.audit("model uploaded", stored.audited(&name));
     }
     Ok((status(new), Json(stored.info(&name, false))))
 }
@@ -83,16 +83,20 @@ async fn store_model(
     caller: &Caller,
     name: &str,
     upload: &Upload,
-) -> Result<(Arc<Stored<ModelFacts>>, bool), Refusal> {
+) -> Result<(Arc<StoredVersion<ModelFacts>>, bool), Refusal> {
     let tenant = caller.tenant();
-    let checked = Checked {
+    let check = ModelCheck {
         tenant: &tenant.name,
         queued: tenant.allowed.permits().queued,
     };
-    let facts = checked.facts(caller.service(), upload).await?;
+    let facts = check.facts(caller.service(), upload).await?;
     let _storing = tenant.storing.lock().await;
-    let kept = facts.kept_bytes();
-    let fits = |bytes| caller.may_store(bytes).and_then(|()| caller.may_keep(kept));
+    let kept = facts.memory_bytes();
+    let fits = |bytes| {
+        caller
+            .check_stored_bytes(bytes)
+            .and_then(|()| caller.check_metadata(kept))
+    };
     Ok(caller.models().put(name, upload.content(facts), fits).await?)
 }
 
@@ -119,7 +123,7 @@ pub(super) async fn model_offset(
 /// `HEAD` with a digest: how much of that upload is here. Without one it is `GET` without its body.
 async fn offset<F: Facts>(
     caller: &Caller,
-    find: impl Fn(Option<&str>) -> Found<F>,
+    find: impl Fn(Option<&str>) -> FindResult<F>,
     what: &str,
     name: &str,
     request: &Parts,
@@ -130,7 +134,7 @@ async fn offset<F: Facts>(
         return version(found, what, name).map(|_| StatusCode::OK.into_response());
     };
     let (offset, complete) = match find(None) {
-        Found::Version(newest) if newest.sha256 == digest => (newest.bytes, "?1"),
+        FindResult::Version(newest) if newest.sha256 == digest => (newest.bytes, "?1"),
         _ => (
             caller
                 .library()
@@ -149,27 +153,30 @@ async fn offset<F: Facts>(
 }
 
 /// Whose upload is checked, and how many of theirs may wait for that.
-pub(super) struct Checked<'a> {
+pub(super) struct ModelCheck<'a> {
     pub(super) tenant: &'a str,
     pub(super) queued: usize,
 }
 
-impl Checked<'_> {
+impl ModelCheck<'_> {
     /// What is to be known of a model that was uploaded, if it is one this host takes. It is checked in turns between tenants, on the tenant's
     /// account; a client that leaves gives its turn up, or ends the check at its next step, and what the upload holds is held until then.
     pub(super) async fn facts(self, service: &Service, upload: &Upload) -> Result<ModelFacts, Refusal> {
-        let permit = service.scheduling.admit(self.tenant, self.queued).await?;
+        let permit = service
+            .scheduling
+            .model_check_permit(self.tenant, self.queued)
+            .await?;
         let (bytes, held) = (upload.bytes.clone(), (permit, upload.reserved()));
-        let (limits, asked) = (service.config.limits.model, CancellationToken::new());
-        let gone = asked.clone();
-        let _asking = asked.drop_guard();
+        let (limits, cancel) = (service.config.limits.model, CancellationToken::new());
+        let cancelled = cancel.clone();
+        let _cancel = cancel.drop_guard();
         let (metrics, tenant) = (Arc::clone(&service.operations.metrics), self.tenant.to_owned());
         let check = move || {
             let _held = held;
             let before = thread_cpu();
-            let facts = facts(bytes, &limits, &gone);
+            let facts = facts(bytes, &limits, &cancelled);
             let cpu = thread_cpu().saturating_sub(before);
-            metrics.used(
+            metrics.count_usage(
                 &tenant,
                 &Usage {
                     compiling: cpu,
@@ -188,17 +195,17 @@ fn thread_cpu() -> Duration {
 }
 
 /// Checks and reads the network, unless nobody waits for it any more; only cuts in f32 can travel.
-fn facts(bytes: Bytes, limits: &ModelLimits, gone: &CancellationToken) -> Result<ModelFacts, Refusal> {
-    let asked = || match gone.is_cancelled() {
+fn facts(bytes: Bytes, limits: &ModelLimits, cancelled: &CancellationToken) -> Result<ModelFacts, Refusal> {
+    let check_cancelled = || match cancelled.is_cancelled() {
         true => Err(Refusal::Stopping),
         false => Ok(()),
     };
-    asked()?;
+    check_cancelled()?;
     let model = Model::admit(bytes, limits)?;
-    asked()?;
+    check_cancelled()?;
     let network = model.network()?;
     network.check_cuts(limits)?;
-    asked()?;
+    check_cancelled()?;
     let alive = model.footprint()?.alive;
     let cuts = network
         .cuts
@@ -227,9 +234,13 @@ mod tests {
 
     #[test]
     fn a_model_that_nobody_waits_for_is_not_checked() {
-        let gone = CancellationToken::new();
-        gone.cancel();
-        let checked = facts(Bytes::from_static(b"no model"), &ModelLimits::default(), &gone);
+        let cancelled = CancellationToken::new();
+        cancelled.cancel();
+        let checked = facts(
+            Bytes::from_static(b"no model"),
+            &ModelLimits::default(),
+            &cancelled,
+        );
         assert!(matches!(checked, Err(Refusal::Stopping)));
     }
 }

@@ -1,7 +1,7 @@
 use super::labels::{ExtractionLabels, Outcome, RequestLabels, SampleLabels, SplitKind};
-use super::meter::Meter;
+use super::meter::RateMeter;
 use super::queues::QueueWaits;
-use super::tally::{COMPILING, GUEST_CPU, SecondsCounter, Tally};
+use super::tally::{COMPILING, GUEST_CPU, SecondsCounter, TenantCounters};
 use frostline_sandbox::Usage;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -19,7 +19,7 @@ pub(crate) struct Metrics {
     pub(crate) busy_answers: Counter,
     extractions: Family<ExtractionLabels, Counter>,
     /// By tenant; as many as have had anything done since the host started.
-    pub(crate) tenants: Tally,
+    pub(crate) tenants: TenantCounters,
     samples: Family<SampleLabels, Counter>,
     answer_bytes: Counter,
     pub(crate) upload_bytes: Counter,
@@ -34,7 +34,7 @@ pub(crate) struct Metrics {
     guest_cpu: SecondsCounter,
     compiling: SecondsCounter,
     /// For `/v1/load`.
-    pub(crate) meter: Meter,
+    pub(crate) meter: RateMeter,
 }
 
 /// A histogram of seconds.
@@ -62,8 +62,8 @@ impl Seconds {
 
 impl Metrics {
     /// Counts a tenant's admitted extraction that ended.
-    pub(crate) fn ended(&self, tenant: &str, split: SplitKind, outcome: Outcome) {
-        self.tenants.ended(tenant);
+    pub(crate) fn count_extraction(&self, tenant: &str, split: SplitKind, outcome: Outcome) {
+        self.tenants.count_extraction(tenant);
         self.extractions
             .get_or_create(&ExtractionLabels {
                 split: split.into(),
@@ -73,19 +73,19 @@ impl Metrics {
     }
 
     /// Counts samples that were answered, by `good` rows and by `bad` ones.
-    pub(crate) fn answered(&self, tenant: &str, split: SplitKind, good: u64, bad: u64) {
+    pub(crate) fn count_samples(&self, tenant: &str, split: SplitKind, good: u64, bad: u64) {
         let split = split.into();
         for (failed, samples) in [(false, good), (true, bad)] {
             self.samples
                 .get_or_create(&SampleLabels { split, failed })
                 .inc_by(samples);
         }
-        self.tenants.answered(tenant, good + bad);
+        self.tenants.count_samples(tenant, good + bad);
         self.meter.count(good + bad);
     }
 
     /// Counts an object that was read.
-    pub(crate) fn read(&self, took: Duration, bytes: u64) {
+    pub(crate) fn count_read(&self, took: Duration, bytes: u64) {
         self.read_seconds.observe(took);
         self.read_bytes.inc_by(bytes);
     }
@@ -102,11 +102,11 @@ impl Metrics {
     }
 
     /// Counts what a tenant's request used in the sandbox.
-    pub(crate) fn used(&self, tenant: &str, usage: &Usage) {
+    pub(crate) fn count_usage(&self, tenant: &str, usage: &Usage) {
         let (cpu, compiling) = (usage.cpu.as_secs_f64(), usage.compiling.as_secs_f64());
         self.guest_cpu.inc_by(cpu);
         self.compiling.inc_by(compiling);
-        self.tenants.used(tenant, cpu, compiling);
+        self.tenants.count_usage(tenant, cpu, compiling);
     }
 
     /// Shows all of it but what tenants had.
@@ -116,7 +116,7 @@ impl Metrics {
         self.queue_waits.register(registry);
         registry.register(
             "extractions",
-            "Admitted extractions by how they ended",
+            "Admitted extractions by outcome",
             self.extractions.clone(),
         );
         registry.register("samples", "Samples answered", self.samples.clone());
@@ -133,16 +133,16 @@ impl Metrics {
             registry.register_with_unit(name, help, Unit::Bytes, counter.clone());
         }
         let seconds = [
-            ("call", "Calls for one grant", &self.call_seconds),
-            ("extraction", "Extractions", &self.extraction_seconds),
+            ("call", "Duration of the calls for one grant", &self.call_seconds),
+            ("extraction", "Duration of extractions", &self.extraction_seconds),
             (
                 "read",
-                "Objects read, from asking to having all of it, waits for memory included",
+                "Duration of object reads, waits for memory included",
                 &self.read_seconds,
             ),
             (
                 "decode",
-                "Images decoded, each on its thread",
+                "Duration of image decoding on one thread",
                 &self.decode_seconds,
             ),
         ];
@@ -159,7 +159,7 @@ impl Metrics {
         registry.register("connections", "Open connections", self.connections.clone());
         registry.register(
             "connections_refused",
-            "Connections closed at once, since their network had all that one may have",
+            "Connections refused at the connection limit of their network",
             self.connections_refused.clone(),
         );
     }

@@ -2,7 +2,7 @@
 
 use super::counters::Metrics;
 use super::figures::{counters, device_gauges, gauges};
-use super::memory::MemoryNow;
+use super::memory::MemorySnapshot;
 use super::process::Process;
 use frostline_engine::LaneStats;
 use prometheus_client::collector::Collector;
@@ -17,11 +17,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// What is so now, and counted elsewhere.
-pub(crate) struct Present {
+pub(crate) struct HostSnapshot {
     pub(crate) queued: usize,
     pub(crate) running: usize,
     pub(crate) lanes: LaneStats,
-    pub(crate) memory: MemoryNow,
+    pub(crate) memory: MemorySnapshot,
     pub(crate) decode_threads: usize,
     /// Since the state that hosts share was last read to its end.
     pub(crate) state_age: Duration,
@@ -47,21 +47,21 @@ pub(crate) struct Exposition {
 }
 
 impl Exposition {
-    /// Shows `metrics` and what `present` says.
+    /// Shows `metrics` and what `snapshot` says.
     pub(crate) fn new(
         metrics: &Metrics,
         build: Build,
-        present: impl Fn() -> Present + Send + Sync + 'static,
+        snapshot: impl Fn() -> HostSnapshot + Send + Sync + 'static,
     ) -> Self {
         let mut process = Registry::default();
         process.register_collector(Box::new(Process));
         let [mut host, mut tenants] = [(); 2].map(|()| Registry::with_prefix("frostline"));
-        host.register("build", "What this host is", Info::new(build));
+        host.register("build", "Build and device of this host", Info::new(build));
         metrics.register(&mut host);
-        let present = Arc::new(present);
-        host.register_collector(Box::new(Now(Arc::clone(&present))));
+        let snapshot = Arc::new(snapshot);
+        host.register_collector(Box::new(HostCollector(Arc::clone(&snapshot))));
         metrics.tenants.register(&mut tenants);
-        tenants.register_collector(Box::new(OfTenants(present)));
+        tenants.register_collector(Box::new(TenantCollector(snapshot)));
         Self {
             process,
             host,
@@ -90,30 +90,29 @@ fn encoded(registries: &[&Registry]) -> Result<String, fmt::Error> {
 }
 
 /// Asks what is so at every scrape.
-struct Now<F>(Arc<F>);
+struct HostCollector<F>(Arc<F>);
 
 /// The same of what each tenant has.
-struct OfTenants<F>(Arc<F>);
+struct TenantCollector<F>(Arc<F>);
 
-impl<F> fmt::Debug for Now<F> {
+impl<F> fmt::Debug for HostCollector<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Now")
+        f.write_str("HostCollector")
     }
 }
 
-impl<F: Fn() -> Present + Send + Sync + 'static> Collector for Now<F> {
+impl<F: Fn() -> HostSnapshot + Send + Sync + 'static> Collector for HostCollector<F> {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let present = (self.0)();
+        let snapshot = (self.0)();
         let mut show = |name, help, metric: &dyn EncodeMetric| {
             metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)
         };
-        let lanes = &present.lanes;
+        let lanes = &snapshot.lanes;
         let of_device = device_gauges(lanes).into_iter().flatten();
-        for (name, help, value) in gauges(&present).into_iter().chain(of_device) {
+        for (name, help, value) in gauges(&snapshot).into_iter().chain(of_device) {
             show(name, help, &ConstGauge::new(value))?;
         }
-        let help =
-            "What 95 % of predictions of a run's memory were off by at most, as a part of what it took.";
+        let help = "95th percentile of the relative error of predicted run memory.";
         if let Some(error) = lanes.memory_error {
             show("lane_memory_error_p95", help, &ConstGauge::new(error))?;
         }
@@ -122,24 +121,24 @@ impl<F: Fn() -> Present + Send + Sync + 'static> Collector for Now<F> {
         }
         show(
             "memory_waiting",
-            "Who waits for memory.",
-            &ConstGauge::new(present.memory.waiting),
+            "Requests waiting for memory.",
+            &ConstGauge::new(snapshot.memory.waiting),
         )?;
         let busy: f64 = lanes.busy.iter().map(Duration::as_secs_f64).sum();
-        let help = "Time that lanes have worked, all together, with what they run now";
+        let help = "Busy time of all lanes together, current runs included";
         let seconds = Some(&Unit::Seconds);
         let whole = encoder.encode_descriptor("lane_busy", help, seconds, MetricType::Counter)?;
         ConstCounter::new(busy).encode(whole)?;
-        let help = "Time since the state that hosts share was last read to its end";
+        let help = "Age of this host's copy of the shared state";
         let whole = encoder.encode_descriptor("state_age", help, seconds, MetricType::Gauge)?;
-        ConstGauge::new(present.state_age.as_secs_f64()).encode(whole)?;
-        if let Some(ends) = present.certificate_ends {
-            let help = "When the certificate that the host shows ends, in Unix time";
+        ConstGauge::new(snapshot.state_age.as_secs_f64()).encode(whole)?;
+        if let Some(ends) = snapshot.certificate_ends {
+            let help = "Expiry of the host's certificate, in Unix time";
             let name = "certificate_expiry_timestamp";
             let whole = encoder.encode_descriptor(name, help, seconds, MetricType::Gauge)?;
             ConstGauge::new(ends).encode(whole)?;
         }
-        let MemoryNow { budget, held, .. } = &present.memory;
+        let MemorySnapshot { budget, held, .. } = &snapshot.memory;
         let help = "Memory that host and lanes may hold";
         let whole =
             encoder.encode_descriptor("memory_budget", help, Some(&Unit::Bytes), MetricType::Gauge)?;
@@ -148,36 +147,36 @@ impl<F: Fn() -> Present + Send + Sync + 'static> Collector for Now<F> {
         bytes_by(
             &mut encoder,
             "memory_held",
-            "Memory that is reserved, and the base that is not",
+            "Reserved memory by kind, and the unreserved base",
             all,
         )
     }
 }
 
-impl<F> fmt::Debug for OfTenants<F> {
+impl<F> fmt::Debug for TenantCollector<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("OfTenants")
+        f.write_str("TenantCollector")
     }
 }
 
-impl<F: Fn() -> Present + Send + Sync + 'static> Collector for OfTenants<F> {
+impl<F: Fn() -> HostSnapshot + Send + Sync + 'static> Collector for TenantCollector<F> {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let Present { lanes, memory, .. } = (self.0)();
-        let help = "Time of lanes that tenants used, of those that used any lately";
+        let HostSnapshot { lanes, memory, .. } = (self.0)();
+        let help = "Lane time used, by recently active tenant";
         let seconds = Some(&Unit::Seconds);
         let mut family = encoder.encode_descriptor("tenant_device", help, seconds, MetricType::Counter)?;
         for (name, time) in &lanes.used {
             let label = [("tenant", name.as_str())];
             ConstCounter::new(time.as_secs_f64()).encode(family.encode_family(&label)?)?;
         }
-        let help = "The longest that work waited for a lane in the last minute or two, by tenant";
+        let help = "Longest wait for a lane in the last minute or two, by tenant";
         let mut family =
             encoder.encode_descriptor("tenant_longest_wait", help, seconds, MetricType::Gauge)?;
         for (name, waited) in &lanes.waited {
             let label = [("tenant", name.as_str())];
             ConstGauge::new(waited.as_secs_f64()).encode(family.encode_family(&label)?)?;
         }
-        let help = "Rows of tenants that wait for a lane, of those that have any";
+        let help = "Rows waiting for a lane, by tenant";
         let mut family = encoder.encode_descriptor("tenant_lane_rows", help, None, MetricType::Gauge)?;
         for (name, rows) in &lanes.waiting {
             let label = [("tenant", name.as_str())];
@@ -188,7 +187,7 @@ impl<F: Fn() -> Present + Send + Sync + 'static> Collector for OfTenants<F> {
         bytes_by(
             &mut encoder,
             "tenant_memory",
-            "Memory that is reserved, by tenant",
+            "Reserved memory, by tenant",
             tenants,
         )
     }

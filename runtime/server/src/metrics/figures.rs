@@ -1,45 +1,45 @@
 //! Plain numbers of what is so now.
 
-use super::exposition::Present;
+use super::exposition::HostSnapshot;
 use frostline_engine::LaneStats;
 
 /// A name, what it is, and how much.
-pub(super) type Shown = (&'static str, &'static str, u64);
+pub(super) type Figure = (&'static str, &'static str, u64);
 
 /// Only of lanes whose device has memory of its own.
-pub(super) fn device_gauges(lanes: &LaneStats) -> Option<[Shown; 2]> {
+pub(super) fn device_gauges(lanes: &LaneStats) -> Option<[Figure; 2]> {
     Some([
         (
             "device_memory_budget_bytes",
-            "Memory of the GPU that lanes may hold.",
+            "GPU memory that lanes may hold.",
             lanes.device_budget?,
         ),
         (
             "device_memory_held_bytes",
-            "Memory of the GPU that is reserved for lanes and their runs.",
+            "GPU memory reserved for lanes and their runs.",
             lanes.memory_reserved,
         ),
     ])
 }
 
-pub(super) fn gauges(present: &Present) -> [Shown; 7] {
-    let lanes = &present.lanes;
+pub(super) fn gauges(snapshot: &HostSnapshot) -> [Figure; 7] {
+    let lanes = &snapshot.lanes;
     [
         (
             "extractions_queued",
             "Extractions waiting.",
-            present.queued as u64,
+            snapshot.queued as u64,
         ),
         (
             "extractions_running",
             "Extractions running.",
-            present.running as u64,
+            snapshot.running as u64,
         ),
-        ("lanes", "Lanes of the engine.", present.lanes.busy.len() as u64),
+        ("lanes", "Engine lanes.", snapshot.lanes.busy.len() as u64),
         (
             "decode_threads",
             "Threads that decode images.",
-            present.decode_threads as u64,
+            snapshot.decode_threads as u64,
         ),
         ("lane_queue", "Batches waiting for a lane.", lanes.queued as u64),
         (
@@ -55,15 +55,15 @@ pub(super) fn gauges(present: &Present) -> [Shown; 7] {
     ]
 }
 
-pub(super) fn counters(lanes: &LaneStats) -> [Shown; 10] {
+pub(super) fn counters(lanes: &LaneStats) -> [Figure; 10] {
     [
         (
             "lane_samples",
             "Samples computed by the lanes.",
             lanes.samples_done,
         ),
-        ("lane_runs", "Runs of the lanes that ended well.", lanes.runs),
-        ("lane_rows", "Rows in those runs.", lanes.rows),
+        ("lane_runs", "Successful engine runs.", lanes.runs),
+        ("lane_rows", "Rows in successful engine runs.", lanes.rows),
         (
             "lane_runs_joined",
             "Runs with rows of several batches.",
@@ -71,7 +71,7 @@ pub(super) fn counters(lanes: &LaneStats) -> [Shown; 10] {
         ),
         (
             "lane_out_of_memory",
-            "Runs tried again with fewer rows.",
+            "Runs retried with fewer rows after running out of memory.",
             lanes.out_of_memory,
         ),
         (
@@ -82,17 +82,17 @@ pub(super) fn counters(lanes: &LaneStats) -> [Shown; 10] {
         ("lane_sessions_opened", "Sessions opened.", lanes.sessions_opened),
         (
             "lane_sessions_closed",
-            "Sessions closed for others.",
+            "Sessions evicted for others.",
             lanes.sessions_closed,
         ),
         (
             "lane_crashes",
-            "Processes of lanes lost during a run.",
+            "Lane processes that crashed during a run.",
             lanes.crashes,
         ),
         (
             "lane_quarantines",
-            "Models not run any more as they crashed processes.",
+            "Stages quarantined after crashing lane processes.",
             lanes.quarantines,
         ),
     ]

@@ -67,7 +67,7 @@ pub(crate) struct TenantLabels {
 }
 
 impl TenantLabels {
-    pub(super) fn of(tenant: &str) -> Self {
+    pub(super) fn new(tenant: &str) -> Self {
         Self {
             tenant: tenant.to_owned(),
         }

@@ -5,7 +5,7 @@ use strum::IntoEnumIterator;
 
 /// What there is of memory, and who holds how much.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct MemoryNow {
+pub(crate) struct MemorySnapshot {
     /// Bytes.
     pub(crate) budget: u64,
     /// Bytes by kind, first of all what nobody reserved.
@@ -16,8 +16,8 @@ pub(crate) struct MemoryNow {
     pub(crate) tenants: Vec<(String, u64)>,
 }
 
-impl MemoryNow {
-    pub(crate) fn of(memory: &Memory) -> Self {
+impl MemorySnapshot {
+    pub(crate) fn read(memory: &Memory) -> Self {
         memory.read(|ledger: &Ledger| {
             let kinds = Kind::iter().map(|kind| (kind.into(), ledger.held(kind)));
             let tenants = ledger.tenants().filter(|(name, _)| !name.is_empty());

@@ -4,30 +4,30 @@ use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 
 /// Whole seconds the rate is taken over: long enough for batches that come every few seconds, short enough to be "now".
-const WINDOW: usize = 10;
+const SECONDS: usize = 10;
 
 /// Counts events and says how many came per second lately.
-pub(crate) struct Meter(Mutex<State>);
+pub(crate) struct RateMeter(Mutex<Window>);
 
-struct State {
+struct Window {
     start: Instant,
     /// The second the newest count belongs to, since `start`.
     newest: u64,
-    counts: [u64; WINDOW],
+    counts: [u64; SECONDS],
 }
 
-impl Default for Meter {
+impl Default for RateMeter {
     fn default() -> Self {
         Self::new(Instant::now())
     }
 }
 
-impl Meter {
+impl RateMeter {
     fn new(start: Instant) -> Self {
-        Self(Mutex::new(State {
+        Self(Mutex::new(Window {
             start,
             newest: 0,
-            counts: [0; WINDOW],
+            counts: [0; SECONDS],
         }))
     }
 
@@ -43,7 +43,7 @@ impl Meter {
 
     fn count_at(&self, now: Instant, events: u64) {
         let mut state = self.0.lock();
-        state.move_on(now);
+        state.advance(now);
         let slot = slot(state.newest);
         if let Some(count) = state.counts.get_mut(slot) {
             *count = count.saturating_add(events);
@@ -52,19 +52,19 @@ impl Meter {
 
     fn per_second_at(&self, now: Instant) -> f64 {
         let mut state = self.0.lock();
-        state.move_on(now);
+        state.advance(now);
         let window = now
             .saturating_duration_since(state.start)
-            .min(Duration::from_secs(WINDOW as u64));
+            .min(Duration::from_secs(SECONDS as u64));
         state.counts.iter().sum::<u64>() as f64 / window.as_secs_f64().max(1.0)
     }
 }
 
-impl State {
+impl Window {
     /// Empties the seconds that passed without a count.
-    fn move_on(&mut self, now: Instant) {
+    fn advance(&mut self, now: Instant) {
         let second = now.saturating_duration_since(self.start).as_secs();
-        let passed = second.saturating_sub(self.newest).min(WINDOW as u64);
+        let passed = second.saturating_sub(self.newest).min(SECONDS as u64);
         for step in 0..passed {
             if let Some(count) = self.counts.get_mut(slot(second - step)) {
                 *count = 0;
@@ -75,7 +75,7 @@ impl State {
 }
 
 fn slot(second: u64) -> usize {
-    usize::try_from(second % WINDOW as u64).unwrap_or(0)
+    usize::try_from(second % SECONDS as u64).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn the_rate_is_that_of_the_last_seconds() {
         let start = Instant::now();
-        let meter = Meter::new(start);
+        let meter = RateMeter::new(start);
         let at = |seconds: u64| start + Duration::from_secs(seconds);
         meter.count_at(at(0), 100);
         assert_eq!(meter.per_second_at(at(0)), 100.0);

@@ -12,9 +12,9 @@ mod sample;
 mod tally;
 
 pub(crate) use counters::Metrics;
-pub(crate) use exposition::{Build, Exposition, Present};
+pub(crate) use exposition::{Build, Exposition, HostSnapshot};
 pub(crate) use labels::{Outcome, RequestLabels, SplitKind};
-pub(crate) use memory::MemoryNow;
+pub(crate) use memory::MemorySnapshot;
 pub(crate) use process::resident_bytes;
 pub(crate) use queues::Queue;
 pub use sample::sample_metrics;

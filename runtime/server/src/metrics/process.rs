@@ -18,7 +18,7 @@ impl Collector for Process {
             metric.encode(encoder.encode_descriptor(name, help, unit, metric.metric_type())?)
         };
         if let Some(bytes) = resident_bytes() {
-            let help = "Memory that the host's process holds; its lanes are processes of their own.";
+            let help = "Resident memory of the host's process, without its lane processes.";
             let bytes = ConstGauge::new(bytes);
             show("process_resident_memory", help, Some(&Unit::Bytes), &bytes)?;
         }
@@ -31,15 +31,10 @@ impl Collector for Process {
         }
         if let Ok(files) = std::fs::read_dir("/proc/self/fd") {
             let open = ConstGauge::new(files.count() as u64);
-            show(
-                "process_open_fds",
-                "Files and sockets that are open.",
-                None,
-                &open,
-            )?;
+            show("process_open_fds", "Open files and sockets.", None, &open)?;
         }
         if let Some(most) = getrlimit(Resource::Nofile).current {
-            let help = "Files and sockets that may be open.";
+            let help = "Limit of open files and sockets.";
             show("process_max_fds", help, None, &ConstGauge::new(most))?;
         }
         Ok(())

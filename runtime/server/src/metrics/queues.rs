@@ -33,23 +33,23 @@ impl Default for QueueWaits {
     fn default() -> Self {
         let family = Family::new_with_constructor(histogram as fn() -> Histogram);
         let waits = Self(family);
-        Queue::iter().for_each(|queue| drop(waits.of(queue)));
+        Queue::iter().for_each(|queue| drop(waits.histogram(queue)));
         waits
     }
 }
 
 impl QueueWaits {
-    fn of(&self, queue: Queue) -> Histogram {
+    fn histogram(&self, queue: Queue) -> Histogram {
         let labels = Labels { queue: queue.into() };
         self.0.get_or_create(&labels).clone()
     }
 
     pub(crate) fn observe(&self, queue: Queue, waited: Duration) {
-        self.of(queue).observe(waited.as_secs_f64());
+        self.histogram(queue).observe(waited.as_secs_f64());
     }
 
     pub(super) fn register(&self, registry: &mut Registry) {
-        let help = "How long extractions waited for a place, grants for memory, batches for a lane";
+        let help = "Waits of extractions for a permit, of grants for memory, of batches for a lane";
         registry.register_with_unit("queue_wait", help, Unit::Seconds, self.0.clone());
     }
 }

@@ -1,9 +1,9 @@
 //! Every metric with a value, for the reference and for tests.
 
 use super::counters::Metrics;
-use super::exposition::{Build, Exposition, Present};
+use super::exposition::{Build, Exposition, HostSnapshot};
 use super::labels::{Outcome, RequestLabels, SplitKind};
-use super::memory::MemoryNow;
+use super::memory::MemorySnapshot;
 use super::queues::Queue;
 use frostline_engine::LaneStats;
 use frostline_sandbox::Usage;
@@ -27,18 +27,18 @@ pub(super) fn exposition() -> Exposition {
             status: "2xx",
         })
         .inc();
-    metrics.answered("acme", SplitKind::Cut, 7, 0);
-    metrics.ended("acme", SplitKind::Input, Outcome::ClientGone);
+    metrics.count_samples("acme", SplitKind::Cut, 7, 0);
+    metrics.count_extraction("acme", SplitKind::Input, Outcome::ClientGone);
     let usage = Usage {
         cpu: Duration::from_millis(1500),
         compiling: Duration::from_millis(250),
         ..Usage::default()
     };
-    metrics.used("acme", &usage);
+    metrics.count_usage("acme", &usage);
     drop(metrics.answer_bytes_of("acme"));
-    metrics.tenants.busy("acme");
+    metrics.tenants.count_busy("acme");
     metrics.busy_answers.inc();
-    metrics.read(Duration::from_millis(10), 2000);
+    metrics.count_read(Duration::from_millis(10), 2000);
     metrics.on_decoded()(Duration::from_millis(3));
     metrics.queue_waits.observe(Queue::Lane, Duration::from_secs(3));
     let build = Build {
@@ -46,12 +46,12 @@ pub(super) fn exposition() -> Exposition {
         device: "cpu".to_owned(),
         library: "onnxruntime 1".to_owned(),
     };
-    Exposition::new(&metrics, build, present)
+    Exposition::new(&metrics, build, snapshot)
 }
 
-fn present() -> Present {
+fn snapshot() -> HostSnapshot {
     let tenant = "acme".to_owned();
-    Present {
+    HostSnapshot {
         queued: 2,
         running: 1,
         lanes: LaneStats {
@@ -66,7 +66,7 @@ fn present() -> Present {
             busy: vec![Duration::from_millis(500); 2],
             ..LaneStats::default()
         },
-        memory: MemoryNow {
+        memory: MemorySnapshot {
             budget: 100,
             held: vec![("base", 10), ("grant", 30)],
             waiting: 1,

@@ -15,68 +15,70 @@ pub(super) const COMPILING: &str = "Time spent compiling guests and checking mod
 
 /// What each tenant had of the host.
 #[derive(Default)]
-pub(crate) struct Tally {
+pub(crate) struct TenantCounters {
     extractions: Family<TenantLabels, Counter>,
     samples: Family<TenantLabels, Counter>,
     answer_bytes: Family<TenantLabels, Counter>,
     cpu_seconds: Family<TenantLabels, SecondsCounter>,
     compile_seconds: Family<TenantLabels, SecondsCounter>,
     busy_answers: Family<TenantLabels, Counter>,
-    known: Mutex<BTreeSet<String>>,
+    names: Mutex<BTreeSet<String>>,
 }
 
-impl Tally {
+impl TenantCounters {
     /// Who extracted something, or had guest code run.
     pub(crate) fn names(&self) -> impl Iterator<Item = String> {
-        self.known.lock().clone().into_iter()
+        self.names.lock().clone().into_iter()
     }
 
     /// Counts an extraction that ended.
-    pub(super) fn ended(&self, tenant: &str) {
+    pub(super) fn count_extraction(&self, tenant: &str) {
         let labels = self.labels(tenant);
         self.extractions.get_or_create(&labels).inc();
     }
 
     /// Counts samples that were answered.
-    pub(super) fn answered(&self, tenant: &str, samples: u64) {
+    pub(super) fn count_samples(&self, tenant: &str, samples: u64) {
         self.samples
-            .get_or_create(&TenantLabels::of(tenant))
+            .get_or_create(&TenantLabels::new(tenant))
             .inc_by(samples);
     }
 
     /// What the bytes of a tenant's answers are counted in.
     pub(super) fn answer_bytes_of(&self, tenant: &str) -> Counter {
-        self.answer_bytes.get_or_create(&TenantLabels::of(tenant)).clone()
+        self.answer_bytes
+            .get_or_create(&TenantLabels::new(tenant))
+            .clone()
     }
 
     /// Counts what a request used in the sandbox.
-    pub(super) fn used(&self, tenant: &str, cpu: f64, compiling: f64) {
+    pub(super) fn count_usage(&self, tenant: &str, cpu: f64, compiling: f64) {
         let labels = self.labels(tenant);
         self.cpu_seconds.get_or_create(&labels).inc_by(cpu);
         self.compile_seconds.get_or_create(&labels).inc_by(compiling);
     }
 
     /// Counts a request that was answered 429.
-    pub(crate) fn busy(&self, tenant: &str) {
-        self.busy_answers.get_or_create(&TenantLabels::of(tenant)).inc();
+    pub(crate) fn count_busy(&self, tenant: &str) {
+        self.busy_answers.get_or_create(&TenantLabels::new(tenant)).inc();
     }
 
     /// Of a tenant that is known from now on.
     fn labels(&self, tenant: &str) -> TenantLabels {
-        self.known.lock().insert(tenant.to_owned());
-        TenantLabels::of(tenant)
+        self.names.lock().insert(tenant.to_owned());
+        TenantLabels::new(tenant)
     }
 
     /// Extractions, samples and bytes of a tenant so far.
-    pub(crate) fn of(&self, tenant: &str) -> [u64; 3] {
-        let labels = TenantLabels::of(tenant);
+    pub(crate) fn totals(&self, tenant: &str) -> [u64; 3] {
+        let labels = TenantLabels::new(tenant);
         [&self.extractions, &self.samples, &self.answer_bytes]
             .map(|family| family.get(&labels).map_or(0, |counter| counter.get()))
     }
 
     /// CPU time of the guest code that ran for a tenant so far.
     pub(crate) fn cpu_seconds_of(&self, tenant: &str) -> f64 {
-        let labels = TenantLabels::of(tenant);
+        let labels = TenantLabels::new(tenant);
         let counter = self.cpu_seconds.get(&labels);
         counter.map_or(0.0, |counter| counter.get())
     }

@@ -6,7 +6,7 @@ mod task;
 
 use crate::caller::Caller;
 use crate::refusal::Refusal;
-use crate::state::Found;
+use crate::state::FindResult;
 use crate::tenants::Tenant;
 use frostline_wire::{Profile, ProfileRequest};
 use std::time::Duration;
@@ -19,8 +19,8 @@ const MEASURING: Duration = Duration::from_secs(120);
 
 /// The newest profile of the newest model of that name.
 pub(crate) async fn newest(caller: &Caller, name: &str) -> Result<Profile, Refusal> {
-    let (Found::Version(model), _) = caller.find_model(name, None) else {
-        return Err(Refusal::not_found(format!("this host has no model {name:?}")));
+    let (FindResult::Version(model), _) = caller.find_model(name, None) else {
+        return Err(Refusal::not_found(format!("unknown model {name:?}")));
     };
     let folder = caller.machine().profiles.clone();
     let subject = task::subject(caller, &model.sha256);
@@ -28,7 +28,7 @@ pub(crate) async fn newest(caller: &Caller, name: &str) -> Result<Profile, Refus
     let here = stored.filter(|profile| profile.platform == caller.machine().platform());
     here.ok_or_else(|| {
         Refusal::not_found(format!(
-            "the model {name:?} was not measured on this host in the last 30 days; measure it with POST /v1/profiles, or with frostline profile"
+            "no profile of the model {name:?} from the last 30 days; create one with POST /v1/profiles, or with frostline profile"
         ))
     })
 }
@@ -41,7 +41,10 @@ pub(crate) async fn profile(caller: &Caller, request: ProfileRequest) -> Result<
         return Ok(stored);
     }
     let Tenant { name, allowed, .. } = caller.tenant();
-    let turn = caller.scheduling().measure(name, allowed.permits(), wait).await?;
+    let turn = caller
+        .scheduling()
+        .measurement_turn(name, allowed.permits(), wait)
+        .await?;
     // Whoever was before us may have asked the same.
     if let Some(stored) = task.stored(caller).await? {
         return Ok(stored);

@@ -2,7 +2,7 @@
 
 use crate::config::Limits;
 use crate::refusal::Refusal;
-use crate::scheduling::Room;
+use crate::scheduling::TenantMemory;
 use frostline_images::{DecodePool, LoaderOptions, Undecoded, load_augmented, normalise};
 use frostline_objects::Store;
 use frostline_profile::timed;
@@ -27,7 +27,7 @@ pub(super) struct Reader<'a> {
     pub(super) spec: PixelSpec,
     pub(super) view: Option<View>,
     pub(super) limits: &'a Limits,
-    pub(super) room: &'a Room,
+    pub(super) room: &'a TenantMemory,
 }
 
 /// Reads and decodes `samples`. One that cannot be used is left out; the last one's error is told when none can.
@@ -54,7 +54,7 @@ pub(super) async fn samples(reader: Reader<'_>, samples: &[RequestedSample]) -> 
         reads.push(started.elapsed().as_secs_f64());
         let takes = Undecoded::read(&object, &limit).map_or(0, |image| image.takes());
         let _memory = if takes >= LoaderOptions::ASKS_FROM {
-            Some(room.wait(takes, limits.stall).await?)
+            Some(room.reserve(takes, limits.stall).await?)
         } else {
             None
         };
@@ -69,7 +69,7 @@ pub(super) async fn samples(reader: Reader<'_>, samples: &[RequestedSample]) -> 
         }
     }
     if crops.is_empty() {
-        let nothing = || Refusal::request("a profile needs at least one sample");
+        let nothing = || Refusal::request("a profile requires at least one sample");
         return Err(refusal.unwrap_or_else(nothing));
     }
     let shape = Shape::new(spec.sample_shape()).batched(decodes.len());
@@ -83,7 +83,7 @@ pub(super) async fn samples(reader: Reader<'_>, samples: &[RequestedSample]) -> 
 }
 
 fn lost(error: impl std::fmt::Display) -> Refusal {
-    Refusal::host(format!("decoding for a profile: {error}"))
+    Refusal::host(format!("cannot decode a sample for the profile: {error}"))
 }
 
 /// The mean, without the first where there are more: it pays for connections and cold caches.

@@ -4,9 +4,9 @@ use super::reading::Beside;
 use super::samples::{Reader, Samples, samples};
 use crate::caller::Caller;
 use crate::config::Limits;
-use crate::extraction::{GRANT, READS_AT_ONCE, check_samples, check_view};
+use crate::extraction::{DEFAULT_GRANT, READS_AT_ONCE, check_samples, check_view};
 use crate::refusal::Refusal;
-use crate::state::Found;
+use crate::state::FindResult;
 use frostline_batching::{Kind, Reserved};
 use frostline_graph::Model;
 use frostline_objects::Store;
@@ -64,8 +64,8 @@ impl Task {
         check_view(request.view.as_ref(), &Split::Input)?;
         let store = caller.store(&request.root, Kind::Read)?;
         let view = caller.model(&request.model)?;
-        caller.may_use(&request.guest)?;
-        let permit = caller.asking().await?;
+        caller.find_guest(&request.guest)?;
+        let permit = caller.description_permit().await?;
         let allowance = caller.allowance();
         let guest = caller.guest(&request.guest, &allowance).await?;
         let description = caller
@@ -75,14 +75,14 @@ impl Task {
         check_cuts(&request.cuts, &view, &description)?;
         let Pixels::Spec(spec) = description.pixels else {
             return Err(Refusal::request(format!(
-                "the guest {} makes its own input, and a profile needs one that describes it by a recipe (spec); without a profile, \
-                 name the split yourself",
+                "guest {} computes its own input, but a profile requires a guest with a pixel recipe (spec); without a profile, \
+                 set the split yourself",
                 description.name
             )));
         };
         if spec.sample_shape().as_slice() != view.input_shape.as_slice() {
             return Err(Refusal::request(format!(
-                "the guest's recipe makes {:?} a sample, but the model's input takes {:?}",
+                "the guest's recipe yields {:?} per sample, but the model's input is {:?}",
                 spec.sample_shape(),
                 view.input_shape
             )));
@@ -115,7 +115,7 @@ impl Task {
         );
         let (key, profile) = (self.key(&profile.platform)?, profile.clone());
         let kept = spawn_blocking(move || folder.put(&subject, &key, &profile)).await?;
-        kept.inspect_err(|error| tracing::warn!(%error, "a profile was not kept"))
+        kept.inspect_err(|error| tracing::warn!(%error, "cannot store the profile"))
             .ok();
         Ok(())
     }
@@ -147,13 +147,13 @@ impl Task {
             spec: self.spec,
             view: self.request.view,
             limits: &caller.config().limits,
-            room: &caller.room(Kind::Decode),
+            room: &caller.memory(Kind::Decode),
         };
         let samples = samples(reader, &self.request.samples).await?;
         let (bytes, pixels) = (samples.bytes.clone(), samples.pixels.clone());
         let input = spawn_blocking(move || encoded_pixels(&bytes, &pixels)).await??;
         let rules = Rules {
-            batch: caller.config().grant.min(GRANT),
+            batch: caller.config().grant.min(DEFAULT_GRANT),
             lanes: caller.config().lanes,
             ..Rules::default()
         };
@@ -181,8 +181,8 @@ impl Task {
         let bytes = sample
             .saturating_mul(copies)
             .saturating_mul(self.request.samples.len());
-        let room = caller.room(Kind::Grant);
-        room.wait(bytes as u64, caller.config().limits.stall).await
+        let room = caller.memory(Kind::Grant);
+        room.reserve(bytes as u64, caller.config().limits.stall).await
     }
 
     /// Seconds of the whole machine that reading a sample takes from computing.
@@ -218,11 +218,11 @@ impl Task {
     async fn memory(&self, caller: &Caller) -> Result<Vec<(String, Linear)>, Refusal> {
         let Pin { name, sha256 } = &self.request.model;
         let takes = match caller.find_model(name, Some(sha256)).0 {
-            Found::Version(model) => model.bytes.saturating_mul(2),
-            Found::Nothing | Found::Other(_) => 0,
+            FindResult::Version(model) => model.bytes.saturating_mul(2),
+            FindResult::Missing | FindResult::OtherVersion(_) => 0,
         };
         let stall = caller.config().limits.stall;
-        let _memory = caller.room(Kind::Grant).wait(takes, stall).await?;
+        let _memory = caller.memory(Kind::Grant).reserve(takes, stall).await?;
         let bytes = caller.library().models.bytes_of(&self.view.sha256).await?;
         let cuts = self.request.cuts.clone();
         let count = move || {
@@ -232,7 +232,7 @@ impl Task {
                 let dtype = network.cut(name)?.dtype;
                 if dtype != DType::F32 {
                     return Err(Refusal::request(format!(
-                        "activations at '{name}' are {dtype}, and only f32 travels; leave this cut out"
+                        "activations at '{name}' are {dtype}, but only f32 is supported; omit this cut"
                     )));
                 }
             }
@@ -247,7 +247,7 @@ impl Task {
 fn check_cuts(cuts: &[String], model: &ModelView, description: &Description) -> Result<(), Refusal> {
     if cuts.is_empty() || cuts.len() > CUTS {
         return Err(Refusal::request(format!(
-            "{} cuts; a profile takes 1 to {CUTS}",
+            "the request has {} cuts, allowed are 1 to {CUTS}",
             cuts.len()
         )));
     }
@@ -259,14 +259,14 @@ fn check_cuts(cuts: &[String], model: &ModelView, description: &Description) -> 
         }
         if position <= before {
             return Err(Refusal::request(format!(
-                "the cut '{name}' is not in the order of execution, or there twice"
+                "the cut '{name}' is out of execution order or a duplicate"
             )));
         }
         before = position;
         let served = description.cuts.iter().find(|served| served.name == *name);
         if served.is_none_or(|served| served.activation != Activation::Faithful) {
             return Err(Refusal::request(format!(
-                "the guest {} does not serve the model's own activations at the cut '{name}'; leave it out",
+                "guest {} does not serve the model's own activations at the cut '{name}'; omit it",
                 description.name
             )));
         }

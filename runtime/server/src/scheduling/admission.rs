@@ -1,4 +1,4 @@
-//! Who runs, who waits, and what is said to who is sent away.
+//! Admission control: permits, a bounded queue, and refusals with a time to retry.
 
 use crate::refusal::Refusal;
 use frostline_batching::{EnterError, Share, Standing, TurnGate};
@@ -10,90 +10,90 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-/// What a client is told to wait at least and at most: less is a busy loop, more lets permits lie idle.
+/// Bounds of `Retry-After`, in seconds: less is a busy loop, more leaves permits idle.
 const RETRY: (u64, u64) = (1, 30);
 
-/// What one takes of a tenant that had none lately.
-const UNKNOWN: Duration = Duration::from_secs(1);
+/// Assumed duration for a tenant without recent ones.
+const DEFAULT_DURATION: Duration = Duration::from_secs(1);
 
-/// Tenants whose times are remembered.
+/// Tenants whose durations are remembered.
 const TENANTS: usize = 1024;
 
 /// A bounded number of permits, and a bounded queue before them.
 pub(crate) struct Admission {
-    /// What is admitted, in words: of many.
+    /// What is admitted, as a plural noun for messages.
     what: &'static str,
     gate: Arc<TurnGate>,
-    /// How long those of each tenant took lately; of so many tenants.
-    lately: Cache<String, Duration>,
+    /// Recent duration by tenant.
+    recent: Cache<String, Duration>,
     tracker: TaskTracker,
 }
 
-/// The right to run; dropping it lets the next one in.
+/// The right to run, released on drop.
 pub(crate) struct Permit {
     admission: Arc<Admission>,
     tenant: String,
-    since: Instant,
+    started: Instant,
     _permit: frostline_batching::Permit,
     _token: TaskTrackerToken,
 }
 
 impl Admission {
-    /// `permits` for `what` (extractions) with `queued` waiting for them. Whoever holds one is counted in `tracker`.
+    /// `permits` for `what` (extractions) with `queued` waiting for them. `tracker` counts the holders.
     pub(super) fn new(what: &'static str, permits: usize, queued: usize, tracker: TaskTracker) -> Arc<Self> {
         Arc::new(Self {
             what,
             gate: TurnGate::open(permits, queued),
-            lately: Cache::new(TENANTS),
+            recent: Cache::new(TENANTS),
             tracker,
         })
     }
 
-    /// Waits for a permit, of which the tenant may have as many as it is allowed.
+    /// Waits for a permit; `allowed` bounds the tenant's permits and queue.
     ///
     /// # Errors
     /// [`Refusal::Busy`] when the tenant's queue or the host's is full, [`Refusal::Stopping`] when the host shuts down.
     pub(crate) async fn enter(self: &Arc<Self>, tenant: &str, allowed: Standing) -> Result<Permit, Refusal> {
-        // Before the wait, so that a host that ends waits for whoever was let in and does not know it yet.
+        // Before the wait, so that a shutdown also waits for requests that are just being admitted.
         let token = self.tracker.token();
         let permit = self.gate.enter(tenant, Share::AtMost(allowed)).await;
         Ok(Permit {
             _permit: permit.map_err(|error| self.refusal(tenant, error))?,
             admission: Arc::clone(self),
             tenant: tenant.to_owned(),
-            since: Instant::now(),
+            started: Instant::now(),
             _token: token,
         })
     }
 
-    /// Lets nobody in any more, the queue included. Whoever has a permit keeps it.
-    pub(crate) fn stop(&self) {
+    /// Refuses new entries and the queue; permits stay valid.
+    pub(crate) fn drain(&self) {
         self.gate.close();
     }
 
-    pub(crate) fn stopped(&self) -> bool {
+    pub(crate) fn is_draining(&self) -> bool {
         self.gate.closed()
     }
 
-    /// How many run and wait.
+    /// Running and queued, in all.
     pub(crate) fn standing(&self) -> Standing {
         self.gate.standing()
     }
 
-    /// The same, of everybody who has something here.
+    /// Running and queued by tenant.
     pub(crate) fn standings(&self) -> BTreeMap<String, Standing> {
         self.gate.standings()
     }
 
-    /// How many have ever asked for a permit.
-    pub(super) fn asked(&self) -> u64 {
+    /// Permits requested so far.
+    pub(super) fn requested(&self) -> u64 {
         self.gate.asked()
     }
 
-    /// When a tenant that is not let in should come back: when, at its own present rate, half of its own that wait are served.
-    pub(super) fn retry(&self, tenant: &str) -> Duration {
+    /// When a refused tenant should retry: when, at its present rate, half of its queue is served.
+    pub(super) fn retry_after(&self, tenant: &str) -> Duration {
         let own = self.gate.standing_of(tenant);
-        let each = self.lately.get(tenant).unwrap_or(UNKNOWN).as_secs_f64();
+        let each = self.recent.get(tenant).unwrap_or(DEFAULT_DURATION).as_secs_f64();
         let seconds = each * (own.queued as f64 / 2.0 + 1.0) / own.running.max(1) as f64;
         Duration::from_secs((seconds.ceil() as u64).clamp(RETRY.0, RETRY.1))
     }
@@ -105,17 +105,17 @@ impl Admission {
             EnterError::TenantFull(now) => {
                 let Standing { running, queued } = now;
                 let message = format!(
-                    "{running} {what} of {tenant} run and {queued} wait, which is all it may have here; come back when some are done, or ask \
-                     whoever runs this host for more (frostline admin quota set {tenant} queued=<number>)"
+                    "the queue of {tenant} is full: {running} {what} running, {queued} queued; retry later, or ask the operator to raise \
+                     the quota (frostline admin quota set {tenant} queued=<number>)"
                 );
-                Refusal::busy(message, self.retry(tenant))
+                Refusal::busy(message, self.retry_after(tenant))
             }
             EnterError::Full(now) => {
                 let Standing { running, queued } = now;
                 let message = format!(
-                    "{running} {what} run and {queued} wait on this host, which is all it takes, and {tenant} has its share of them"
+                    "the host's queue is full: {running} {what} running, {queued} queued, and {tenant} has its fair share; retry later"
                 );
-                Refusal::busy(message, self.retry(tenant))
+                Refusal::busy(message, self.retry_after(tenant))
             }
         }
     }
@@ -123,9 +123,9 @@ impl Admission {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let (lately, new) = (&self.admission.lately, self.since.elapsed());
-        let old = lately.get(&self.tenant).unwrap_or(new);
-        lately.insert(std::mem::take(&mut self.tenant), (old * 3 + new) / 4);
+        let (recent, new) = (&self.admission.recent, self.started.elapsed());
+        let old = recent.get(&self.tenant).unwrap_or(new);
+        recent.insert(std::mem::take(&mut self.tenant), (old * 3 + new) / 4);
     }
 }
 
@@ -153,7 +153,7 @@ mod tests {
             running: 9,
             queued: 9,
         };
-        for (allowed, words) in [(ONE, "quota set greedy queued="), (much, "has its share")] {
+        for (allowed, words) in [(ONE, "quota set greedy queued="), (much, "has its fair share")] {
             let refusal = admission.enter("greedy", allowed).await.map(drop).unwrap_err();
             assert!(refusal.to_string().contains(words), "{refusal}");
             let Refusal::Busy { retry_after, .. } = refusal else {
@@ -175,7 +175,7 @@ mod tests {
             tokio::time::advance(Duration::from_secs(seconds)).await;
             drop(permit);
         }
-        let seconds = |tenant| admission.retry(tenant).as_secs();
+        let seconds = |tenant| admission.retry_after(tenant).as_secs();
         assert_eq!((seconds("slow"), seconds("quick"), seconds("new")), (20, 1, 1));
         let _running = admission.enter("quick", ONE).await.unwrap();
         let mut waiting = Box::pin(admission.enter("quick", ONE));
@@ -190,7 +190,7 @@ mod tests {
         let first = admission.enter("a", ONE).await.unwrap();
         let mut second = Box::pin(admission.enter("a", ONE));
         assert!(poll!(&mut second).is_pending());
-        admission.stop();
+        admission.drain();
         assert_eq!(second.await.map(drop).unwrap_err(), Refusal::Stopping);
         assert_eq!(refused(&admission, "a").await, Refusal::Stopping);
         assert_eq!(tracker.len(), 1);

@@ -7,15 +7,15 @@ mod room;
 mod tensors;
 
 pub(crate) use admission::{Admission, Permit};
-pub(crate) use base::Base;
-pub(crate) use measuring::Turn;
-pub(crate) use room::{Room, holding};
-pub(crate) use tensors::Tensors;
+pub(crate) use base::BaseMemory;
+pub(crate) use measuring::MeasurementTurn;
+pub(crate) use room::{TenantMemory, with_reservation};
+pub(crate) use tensors::TensorMemory;
 
 use crate::config::{HostConfig, upload_units};
 use crate::refusal::Refusal;
 use frostline_batching::{Memory, Standing};
-use measuring::Measuring;
+use measuring::MeasurementQueue;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -24,26 +24,26 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 /// Requests at once that ask guests something outside of extractions: an honest one answers in microseconds, so a few are plenty.
-const ASKING: usize = 8;
+const DESCRIPTIONS: usize = 8;
 
 /// Listings at once. Each takes a thread while it walks a folder, or waits for a store; a tenant has half of them at most, so that one with a
 /// folder of a million files, or shards to read through, keeps no other waiting.
-const LISTING: usize = 16;
+const LISTINGS: usize = 16;
 
 /// Models of strangers that are checked at once: one of a tenant's, so that the next tenant's waits for no queue of them.
-const ADMITTING: usize = 2;
+const MODEL_CHECKS: usize = 2;
 
 /// See the module.
 pub(crate) struct Scheduling {
     /// Extractions, and whoever measures beside them.
     pub(crate) extractions: Arc<Admission>,
     /// Who asks guests something outside of extractions.
-    asking: Arc<Admission>,
+    descriptions: Arc<Admission>,
     /// Who lists data.
-    listing: Arc<Admission>,
+    listings: Arc<Admission>,
     /// Whose uploaded models are checked.
-    admitting: Arc<Admission>,
-    measuring: Measuring,
+    model_checks: Arc<Admission>,
+    measurements: MeasurementQueue,
     /// All memory that the host and its lanes may hold.
     pub(crate) memory: Memory,
     /// Bytes of uploads being received, in the units of [`upload_units`].
@@ -60,10 +60,10 @@ impl Scheduling {
         let admission = |what, permits| Admission::new(what, permits, config.queued, work.clone());
         Self {
             extractions: admission("extractions", config.running),
-            asking: admission("descriptions", ASKING),
-            listing: admission("listings", LISTING),
-            admitting: admission("uploaded models", ADMITTING),
-            measuring: Measuring::new(admission("profiles", usize::MAX)),
+            descriptions: admission("descriptions", DESCRIPTIONS),
+            listings: admission("listings", LISTINGS),
+            model_checks: admission("uploaded models", MODEL_CHECKS),
+            measurements: MeasurementQueue::new(admission("profiles", usize::MAX)),
             memory: Memory::new(config.limits.budget(config.memory_budget)),
             uploads: Arc::new(Semaphore::new(upload_units(config.limits.upload_bytes) as usize)),
             work,
@@ -72,28 +72,33 @@ impl Scheduling {
     }
 
     /// Takes nothing new; what runs goes on to its end.
-    pub(crate) fn stop(&self) {
-        self.extractions.stop();
+    pub(crate) fn drain(&self) {
+        self.extractions.drain();
     }
 
-    pub(crate) fn stopped(&self) -> bool {
-        self.extractions.stopped()
+    pub(crate) fn is_draining(&self) -> bool {
+        self.extractions.is_draining()
     }
 
     /// Waits for the tenant's turn to ask guests something outside of an extraction. Half of the permits is all that one may have.
     ///
     /// # Errors
     /// [`Refusal::Busy`] and [`Refusal::Stopping`].
-    pub(crate) async fn ask(&self, tenant: &str, allowed: Standing) -> Result<Permit, Refusal> {
-        self.enter(&self.asking, ASKING / 2, tenant, allowed).await
+    pub(crate) async fn description_permit(
+        &self,
+        tenant: &str,
+        allowed: Standing,
+    ) -> Result<Permit, Refusal> {
+        self.enter(&self.descriptions, DESCRIPTIONS / 2, tenant, allowed)
+            .await
     }
 
     /// Waits for the tenant's turn to list its data. Half of the permits is all that one may have.
     ///
     /// # Errors
     /// [`Refusal::Busy`] and [`Refusal::Stopping`].
-    pub(crate) async fn list(&self, tenant: &str, allowed: Standing) -> Result<Permit, Refusal> {
-        self.enter(&self.listing, LISTING / 2, tenant, allowed).await
+    pub(crate) async fn listing_permit(&self, tenant: &str, allowed: Standing) -> Result<Permit, Refusal> {
+        self.enter(&self.listings, LISTINGS / 2, tenant, allowed).await
     }
 
     async fn enter(
@@ -103,7 +108,7 @@ impl Scheduling {
         tenant: &str,
         allowed: Standing,
     ) -> Result<Permit, Refusal> {
-        if self.stopped() {
+        if self.is_draining() {
             return Err(Refusal::Stopping);
         }
         admission.enter(tenant, Standing { running, ..allowed }).await
@@ -113,8 +118,8 @@ impl Scheduling {
     ///
     /// # Errors
     /// [`Refusal::Busy`] and [`Refusal::Stopping`].
-    pub(crate) async fn admit(&self, tenant: &str, queued: usize) -> Result<Permit, Refusal> {
-        self.enter(&self.admitting, 1, tenant, Standing { running: 1, queued })
+    pub(crate) async fn model_check_permit(&self, tenant: &str, queued: usize) -> Result<Permit, Refusal> {
+        self.enter(&self.model_checks, 1, tenant, Standing { running: 1, queued })
             .await
     }
 
@@ -122,15 +127,15 @@ impl Scheduling {
     ///
     /// # Errors
     /// [`Refusal::Busy`] and [`Refusal::Stopping`].
-    pub(crate) async fn measure(
+    pub(crate) async fn measurement_turn(
         &self,
         tenant: &str,
         allowed: Standing,
         longest: Option<Duration>,
-    ) -> Result<Turn<'_>, Refusal> {
-        let turn = self.measuring.turn(&self.extractions, tenant, allowed);
+    ) -> Result<MeasurementTurn<'_>, Refusal> {
+        let turn = self.measurements.acquire(&self.extractions, tenant, allowed);
         let Some(longest) = longest else { return turn.await };
-        let late = |_| self.measuring.too_late(tenant, longest);
+        let late = |_| self.measurements.timed_out(tenant, longest);
         timeout(longest, turn).await.map_err(late)?
     }
 }

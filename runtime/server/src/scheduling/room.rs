@@ -13,158 +13,159 @@ use tokio::time::timeout;
 
 /// How long a read or a decode waits for memory. Both come free as soon as some other image is done; who waits for longer is told to come
 /// back, well before the store's deadline.
-const WAIT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// When to come back who found no memory: what holds it is sent within seconds, or its client is slow.
-const AGAIN: Duration = Duration::from_secs(2);
+const RETRY_AFTER: Duration = Duration::from_secs(2);
 
 type Guard = Box<dyn Send + Sync>;
 
 /// Memory of one kind, for one tenant.
 #[derive(Clone)]
-pub(crate) struct Room {
-    memory: Memory,
+pub(crate) struct TenantMemory {
+    ledger: Memory,
     tenant: Arc<str>,
     kind: Kind,
 }
 
-impl Room {
+impl TenantMemory {
     /// Of `tenant`; of nobody where the host does something for itself or for an admin.
     pub(crate) fn new(memory: &Memory, tenant: &str, kind: Kind) -> Self {
         Self {
-            memory: memory.clone(),
+            ledger: memory.clone(),
             tenant: tenant.into(),
             kind,
         }
     }
 
-    /// Waits for `bytes`, `longest` at most.
+    /// Reserves `bytes`, waiting up to `limit`.
     ///
     /// # Errors
     /// [`Refusal::Memory`] at once for more than there can ever be, [`Refusal::Busy`].
-    pub(crate) async fn wait(&self, bytes: u64, longest: Duration) -> Result<Reserved, Refusal> {
-        let reserving = self.memory.reserve(&self.tenant, self.kind, bytes);
-        match timeout(longest, reserving).await {
+    pub(crate) async fn reserve(&self, bytes: u64, limit: Duration) -> Result<Reserved, Refusal> {
+        let reserving = self.ledger.reserve(&self.tenant, self.kind, bytes);
+        match timeout(limit, reserving).await {
             Ok(Ok(reserved)) => Ok(reserved),
             Ok(Err(_)) | Err(_) => Err(self.refusal(bytes)),
         }
     }
 
-    /// Waits for up to `samples` samples' memory, `longest` at most.
+    /// Reserves memory for up to `samples` samples, waiting up to `limit`.
     ///
     /// # Errors
-    /// As [`Self::wait`].
+    /// As [`Self::reserve`].
     pub(crate) async fn grant(
         &self,
         samples: usize,
         fixed: u64,
         each: u64,
-        longest: Duration,
+        limit: Duration,
     ) -> Result<Grant, Refusal> {
-        let granting = self.memory.grant(&self.tenant, samples, fixed, each);
-        match timeout(longest, granting).await {
+        let granting = self.ledger.grant(&self.tenant, samples, fixed, each);
+        match timeout(limit, granting).await {
             Ok(Ok(grant)) => Ok(grant),
             Ok(Err(_)) | Err(_) => Err(self.refusal(fixed.saturating_add(each))),
         }
     }
 
-    /// [`Self::wait`] for threads, with the error of an operation.
+    /// [`Self::reserve`] for threads, with the error of an operation.
     ///
     /// # Errors
     /// [`OpError`], of the host unless there can never be so many.
-    pub(crate) fn wait_blocking(&self, bytes: u64) -> Result<Reserved, OpError> {
-        let reserved = self.memory.reserve_blocking(&self.tenant, self.kind, bytes, WAIT);
-        reserved.map_err(|_| self.lack(bytes))
+    pub(crate) fn reserve_blocking(&self, bytes: u64) -> Result<Reserved, OpError> {
+        let reserved = self
+            .ledger
+            .reserve_blocking(&self.tenant, self.kind, bytes, TIMEOUT);
+        reserved.map_err(|_| self.shortage(bytes))
     }
 
-    /// Takes `bytes` at once.
+    /// Reserves `bytes` without waiting.
     ///
     /// # Errors
-    /// As [`Self::wait`].
-    pub(crate) fn take(&self, bytes: u64) -> Result<Reserved, Refusal> {
-        let taken = self.memory.try_reserve(&self.tenant, self.kind, bytes);
-        taken.map_err(|_| self.refusal(bytes))
+    /// As [`Self::reserve`].
+    pub(crate) fn try_reserve(&self, bytes: u64) -> Result<Reserved, Refusal> {
+        let reserved = self.ledger.try_reserve(&self.tenant, self.kind, bytes);
+        reserved.map_err(|_| self.refusal(bytes))
     }
 
-    /// What is said to who got no `bytes`.
+    /// The refusal for `bytes` that could not be reserved.
     pub(crate) fn refusal(&self, bytes: u64) -> Refusal {
-        let error = self.lack(bytes);
+        let error = self.shortage(bytes);
         let message = error.message;
         if error.host_caused {
-            Refusal::busy(message, AGAIN)
+            Refusal::busy(message, RETRY_AFTER)
         } else {
             Refusal::Memory { message }
         }
     }
 
-    /// Why there are no `bytes`: there can never be so many, or there are not now.
-    pub(crate) fn lack(&self, bytes: u64) -> OpError {
-        let (most, room, budget) = self.memory.read(|ledger| {
+    /// Why `bytes` cannot be reserved: more than ever possible, or not now.
+    pub(crate) fn shortage(&self, bytes: u64) -> OpError {
+        let (most, room, budget) = self.ledger.read(|ledger| {
             let room = ledger.room(self.kind);
             (ledger.most(self.kind), room, ledger.budget().bytes)
         });
         if bytes > most {
-            let never = NoRoom {
+            let no_room = NoRoom {
                 needed: bytes,
                 most,
                 budget,
             };
             return OpError::too_large(format!(
-                "{never}; ask for less at once, or ask whoever runs this host for a larger memory_budget"
+                "{no_room}; request less at once, or ask the operator to raise memory_budget"
             ));
         }
         OpError::of_host(
             OpErrorCode::TooLarge,
             format!(
-                "{bytes} bytes of memory are needed, and {room} of this host's memory_budget of {budget} are free; try again when others are \
-                 done"
+                "the host is out of memory: {bytes} bytes requested, {room} free of a memory_budget of {budget}; retry later"
             ),
         )
     }
 }
 
-impl ReadRoom for Room {
+impl ReadRoom for TenantMemory {
     fn enter(&self, bytes: u64) -> BoxFuture<Result<Guard, OpError>> {
-        let room = self.clone();
+        let memory = self.clone();
         async move {
-            let reserving = room.memory.reserve(&room.tenant, room.kind, bytes);
-            match timeout(WAIT, reserving).await {
+            let reserving = memory.ledger.reserve(&memory.tenant, memory.kind, bytes);
+            match timeout(TIMEOUT, reserving).await {
                 Ok(Ok(reserved)) => Ok(Box::new(reserved) as Guard),
-                Ok(Err(_)) | Err(_) => Err(room.lack(bytes)),
+                Ok(Err(_)) | Err(_) => Err(memory.shortage(bytes)),
             }
         }
         .boxed()
     }
 
     fn keep(&self, bytes: u64) -> Option<Guard> {
-        let reserved = self.memory.try_reserve(&self.tenant, Kind::Kept, bytes);
+        let reserved = self.ledger.try_reserve(&self.tenant, Kind::Kept, bytes);
         reserved.ok().map(|reserved| Box::new(reserved) as Guard)
     }
 }
 
-impl DecodeRoom for Room {
+impl DecodeRoom for TenantMemory {
     fn enter(&self, bytes: u64) -> Result<Guard, OpError> {
-        self.wait_blocking(bytes)
+        self.reserve_blocking(bytes)
             .map(|reserved| Box::new(reserved) as Guard)
     }
 }
 
 /// A piece of an answer, and what keeps it reserved.
-struct Held {
+struct ReservedBytes {
     piece: Bytes,
     _memory: Arc<Reserved>,
 }
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for ReservedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.piece
     }
 }
 
 /// The same bytes, which keep `memory` until they are dropped, wherever they wait by then.
-pub(crate) fn holding(piece: Bytes, memory: &Arc<Reserved>) -> Bytes {
+pub(crate) fn with_reservation(piece: Bytes, memory: &Arc<Reserved>) -> Bytes {
     let memory = Arc::clone(memory);
-    Bytes::from_owner(Held {
+    Bytes::from_owner(ReservedBytes {
         piece,
         _memory: memory,
     })

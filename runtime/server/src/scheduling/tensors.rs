@@ -1,36 +1,36 @@
 //! Memory for what a guest makes the host hold in its calls.
 
-use super::room::Room;
+use super::room::TenantMemory;
 use frostline_batching::Reserved;
-use frostline_sandbox::Lender;
+use frostline_sandbox::MemorySource;
 use frostline_tensor::OpError;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
 /// Lends what the grants of one extraction cover, and beyond that what the host has free: a guest that holds more tensors than usual, or
 /// larger ones, takes no more than there is.
-pub(crate) struct Tensors {
-    room: Room,
-    state: Mutex<State>,
+pub(crate) struct TensorMemory {
+    room: TenantMemory,
+    state: Mutex<TensorUsage>,
 }
 
 #[derive(Default)]
-struct State {
+struct TensorUsage {
     /// Bytes that grants cover.
     covered: u64,
     used: u64,
     /// What is used beyond.
-    more: Option<Reserved>,
+    reserved: Option<Reserved>,
 }
 
 /// What a grant covers, until this is dropped.
-pub(crate) struct Cover {
-    tensors: Arc<Tensors>,
+pub(crate) struct GrantCover {
+    tensors: Arc<TensorMemory>,
     bytes: u64,
 }
 
-impl Tensors {
-    pub(crate) fn new(room: Room) -> Arc<Self> {
+impl TensorMemory {
+    pub(crate) fn new(room: TenantMemory) -> Arc<Self> {
         Arc::new(Self {
             room,
             state: Mutex::default(),
@@ -38,54 +38,60 @@ impl Tensors {
     }
 
     /// A grant covers `bytes` more.
-    pub(crate) fn cover(self: &Arc<Self>, bytes: u64) -> Cover {
+    pub(crate) fn cover(self: &Arc<Self>, bytes: u64) -> GrantCover {
         let mut state = self.state.lock();
         state.covered = state.covered.saturating_add(bytes);
         // Less is never refused.
-        self.settle(&mut state).ok();
-        Cover {
+        self.adjust(&mut state).ok();
+        GrantCover {
             tensors: Arc::clone(self),
             bytes,
         }
     }
 
     /// Reserves just what is used beyond what is covered.
-    fn settle(&self, state: &mut State) -> Result<(), OpError> {
+    fn adjust(&self, state: &mut TensorUsage) -> Result<(), OpError> {
         let beyond = state.used.saturating_sub(state.covered);
-        match &mut state.more {
-            _ if beyond == 0 => state.more = None,
-            Some(more) => more.resize(beyond).map_err(|_| self.room.lack(beyond))?,
-            None => state.more = Some(self.room.take(beyond).map_err(|_| self.room.lack(beyond))?),
+        match &mut state.reserved {
+            _ if beyond == 0 => state.reserved = None,
+            Some(reserved) => reserved.resize(beyond).map_err(|_| self.room.shortage(beyond))?,
+            None => {
+                state.reserved = Some(
+                    self.room
+                        .try_reserve(beyond)
+                        .map_err(|_| self.room.shortage(beyond))?,
+                )
+            }
         }
         Ok(())
     }
 }
 
-impl Lender for Tensors {
-    fn lend(&self, bytes: u64) -> Result<(), OpError> {
+impl MemorySource for TensorMemory {
+    fn reserve(&self, bytes: u64) -> Result<(), OpError> {
         let mut state = self.state.lock();
         let before = state.used;
         state.used = before.saturating_add(bytes);
-        let settled = self.settle(&mut state);
-        if settled.is_err() {
+        let adjusted = self.adjust(&mut state);
+        if adjusted.is_err() {
             state.used = before;
         }
-        settled
+        adjusted
     }
 
-    fn give_back(&self, bytes: u64) {
+    fn release(&self, bytes: u64) {
         let mut state = self.state.lock();
         state.used = state.used.saturating_sub(bytes);
-        self.settle(&mut state).ok();
+        self.adjust(&mut state).ok();
     }
 }
 
-impl Drop for Cover {
+impl Drop for GrantCover {
     fn drop(&mut self) {
         let mut state = self.tensors.state.lock();
         state.covered = state.covered.saturating_sub(self.bytes);
         // What other calls use beyond their grants was lent by this one: the measured base has it where there is no room.
-        self.tensors.settle(&mut state).ok();
+        self.tensors.adjust(&mut state).ok();
     }
 }
 
@@ -104,25 +110,25 @@ mod tests {
             bytes: 100,
             ..Budget::default()
         });
-        let tensors = Tensors::new(Room::new(&memory, "a", Kind::Grant));
+        let tensors = TensorMemory::new(TenantMemory::new(&memory, "a", Kind::Grant));
         let grant = memory.try_reserve("a", Kind::Grant, 60).unwrap();
         let cover = tensors.cover(60);
-        tensors.lend(50).unwrap();
+        tensors.reserve(50).unwrap();
         assert_eq!(held(&memory), 60);
-        tensors.lend(30).unwrap();
+        tensors.reserve(30).unwrap();
         assert_eq!(held(&memory), 80);
-        let busy = tensors.lend(30).unwrap_err();
+        let busy = tensors.reserve(30).unwrap_err();
         assert!(busy.host_caused, "others may give some back: {busy}");
-        let never = tensors.lend(1000).unwrap_err();
+        let never = tensors.reserve(1000).unwrap_err();
         assert!(
             !never.host_caused && never.message.contains("memory_budget"),
             "{never}"
         );
-        tensors.give_back(50);
+        tensors.release(50);
         assert_eq!(held(&memory), 60);
         drop((grant, cover));
         assert_eq!(held(&memory), 30);
-        tensors.give_back(30);
+        tensors.release(30);
         assert_eq!(held(&memory), 0);
     }
 }

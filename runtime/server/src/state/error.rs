@@ -4,35 +4,35 @@ use frostline_tensor::Cause;
 use frostline_wire::QuotaKey;
 use tokio::task::JoinError;
 
-/// State that cannot be read or written.
+/// An error of the shared state.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     /// The store failed, and nothing was changed.
-    #[error("the host's state: {0}")]
+    #[error("cannot access the host's state: {0}")]
     Store(#[from] ObjectError),
     /// The store failed while something was changed.
     #[error(
-        "the host's state: {error}; whether the change was made is not known: look, and do it again if it was not"
+        "cannot access the host's state: {error}; the change may have been applied: check, and repeat it if not"
     )]
     Unsure {
         /// What the store said.
         error: ObjectError,
     },
-    /// A store whose creates replace what is there.
+    /// A store whose creates overwrite objects.
     #[error(
-        "the host's state cannot lie in '{root}': that store replaces an object that was only to be created (it passes over \
-         'If-None-Match: *'), so that hosts would lose each other's changes and a revoked token could go on working; use a local \
-         folder, Amazon S3, Google Cloud Storage, Azure Blob Storage, or a server that keeps to the condition (stores.md names some)"
+        "cannot keep the host's state in '{root}': the store ignores 'If-None-Match: *' and overwrites existing objects, so hosts would lose \
+         each other's changes and a revoked token could stay valid; use a local folder, Amazon S3, Google Cloud Storage, Azure \
+         Blob Storage, or a server that supports conditional creates (see stores.md)"
     )]
     Replaces {
         /// The state's address.
         root: String,
     },
-    /// A store that creates nothing.
+    /// A store without conditional creates.
     #[error(
-        "the host's state cannot lie in '{root}': that store writes objects, but does not create them only where none is \
-         ('If-None-Match: *', or hard links in a folder), which hosts need so as not to lose each other's changes ({reason}); use a \
-         local folder, Amazon S3, Google Cloud Storage, Azure Blob Storage, or a server that knows the condition (stores.md names some)"
+        "cannot keep the host's state in '{root}': the store does not support conditional creates ('If-None-Match: *', or hard links in \
+         a folder), without which hosts lose each other's changes ({reason}); use a local folder, Amazon S3, Google Cloud Storage, \
+         Azure Blob Storage, or a server that supports them (see stores.md)"
     )]
     CreatesNothing {
         /// The state's address.
@@ -41,10 +41,9 @@ pub enum StateError {
         #[source]
         reason: Cause,
     },
-    /// A record nobody can read.
+    /// An invalid record.
     #[error(
-        "the host's state has a broken record {key}: {detail}; restore it, or write {{}} in its place and do again what it was \
-         about"
+        "invalid record {key} in the host's state: {detail}; restore it, or replace it by {{}} and repeat the change"
     )]
     Record {
         /// Its key.
@@ -53,15 +52,15 @@ pub enum StateError {
         #[source]
         detail: Cause,
     },
-    /// Others keep changing the state.
-    #[error("the {kind} of this host's state are being changed by too many others; try {name} again")]
+    /// Too many concurrent changes.
+    #[error("too many concurrent changes of {kind} in the host's state; retry {name}")]
     Contended {
         /// `guests`, `models` or `tenants`.
         kind: &'static str,
         /// The name.
         name: String,
     },
-    /// Bytes that no version stands for any more.
+    /// Bytes of a removed version.
     #[error("the {kind} with the SHA-256 {sha256} were removed from this host's state; upload them again")]
     Gone {
         /// `guests` or `models`.
@@ -69,10 +68,10 @@ pub enum StateError {
         /// The hash.
         sha256: String,
     },
-    /// Bytes that are not those that were uploaded.
+    /// Corrupt bytes.
     #[error(
-        "the {kind} with the SHA-256 {sha256} are damaged in this host's state: the bytes there hash to {found}; remove the name \
-         and upload it again"
+        "the {kind} with the SHA-256 {sha256} are corrupt in this host's state: the stored bytes hash to {found}; remove the name and \
+         upload it again"
     )]
     Damaged {
         /// `guests` or `models`.
@@ -83,12 +82,12 @@ pub enum StateError {
         found: String,
     },
     /// The system gave no random bytes.
-    #[error("no random bytes for a name in the host's state: {0}")]
+    #[error("cannot generate a name in the host's state: {0}")]
     Random(#[from] getrandom::Error),
-    /// Work on a thread of its own was lost.
-    #[error("work on the host's state was lost: {0}")]
+    /// A task panicked or was cancelled.
+    #[error("a task on the host's state failed: {0}")]
     Work(#[from] JoinError),
-    /// A name that an admin refuses.
+    /// A name that an admin disabled.
     #[error("{name} of the {kind} is disabled on this host")]
     Disabled {
         /// `guests` or `models`.
@@ -96,31 +95,30 @@ pub enum StateError {
         /// The name.
         name: String,
     },
-    /// More bytes than a tenant may store.
-    #[error("{tenant} may store {limit} bytes here, and this would take {wanted}")]
+    /// The tenant's storage quota is exceeded.
+    #[error("storage quota of {tenant} exceeded: {requested} of {limit} bytes")]
     Full {
         /// The tenant.
         tenant: String,
-        /// Bytes that it would have stored.
-        wanted: u64,
+        /// Bytes requested.
+        requested: u64,
         /// The limit.
         limit: u64,
     },
-    /// More kept of models than one tenant may have.
+    /// The tenant's limit of model metadata is exceeded.
     #[error(
-        "what this host keeps of {tenant}'s models, the names and shapes of their cuts, would take {wanted} bytes; at most {limit} are kept of \
-         a tenant's: delete a model first"
+        "metadata limit exceeded: names and shapes of {tenant}'s cuts would take {requested} of {limit} bytes; delete a model first"
     )]
     Facts {
         /// Whose they are.
         tenant: String,
-        /// What it would take.
-        wanted: u64,
+        /// Bytes requested.
+        requested: u64,
         /// The limit.
         limit: u64,
     },
     /// More names than allowed.
-    #[error("this host keeps at most {limit} {kind}; delete one first")]
+    #[error("limit of {limit} {kind} reached; delete one first")]
     TooMany {
         /// `guests` or `models`.
         kind: &'static str,
@@ -138,19 +136,17 @@ impl StateError {
         }
     }
 
-    /// What tenants are told: not where the state lies, nor what others have there. That is for the log.
-    pub(crate) fn told(&self) -> String {
-        let told = match self {
-            Self::Store(_) => {
-                "the host's state cannot be read or written now, and nothing was changed; try again later"
-            }
+    /// The message for tenants, without the state's location or others' content; the full error is logged.
+    pub(crate) fn tenant_message(&self) -> String {
+        let message = match self {
+            Self::Store(_) => "the host's state is unavailable, and nothing was changed; retry later",
             Self::Unsure { .. } => {
-                "the host's state could not be written, and whether the change was made is not known: look, and do it again if it was not"
+                "the host's state could not be written; the change may have been applied: check, and repeat it if not"
             }
             _ => return self.to_string(),
         };
-        tracing::error!(error = %self, "the state's store failed");
-        format!("{told} (whoever runs the host finds the cause in its log)")
+        tracing::error!(error = %self, "state store failed");
+        format!("{message} (the cause is in the host's log)")
     }
 
     /// Whether the store said that what was to be read is not there.
@@ -165,16 +161,16 @@ impl From<StateError> for Refusal {
             StateError::TooMany { .. } | StateError::Facts { .. } => Self::request(error.to_string()),
             StateError::Full {
                 tenant,
-                wanted,
+                requested,
                 limit,
             } => Self::Quota {
                 tenant,
                 key: QuotaKey::StoredBytes,
-                wanted,
+                requested,
                 limit,
             },
             StateError::Gone { .. } => Self::not_found(error.to_string()),
-            _ => Self::host(error.told()),
+            _ => Self::host(error.tenant_message()),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What is known of guests and models without reading them.
 
-use super::shelf::Stored;
+use super::shelf::StoredVersion;
 use frostline_wire::{CutInfo, GuestInfo, ModelInfo};
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +26,7 @@ pub(crate) struct Alive {
 
 impl ModelFacts {
     /// Bytes that they take in memory.
-    pub(crate) fn kept_bytes(&self) -> u64 {
+    pub(crate) fn memory_bytes(&self) -> u64 {
         let cuts = self.cuts.iter();
         let cuts = cuts.map(|cut| size_of_val(cut) + cut.name.len() + size_of_val(&*cut.shape));
         let ends = size_of::<Self>() + self.input.len() + size_of_val(&*self.input_shape);
@@ -34,14 +34,14 @@ impl ModelFacts {
     }
 }
 
-impl<F> Stored<F> {
+impl<F> StoredVersion<F> {
     /// What is written down of its upload.
     pub(crate) fn audited(&self, name: &str) -> String {
         format!("{name}@sha256:{} of {} bytes", self.sha256, self.bytes)
     }
 }
 
-impl Stored<()> {
+impl StoredVersion<()> {
     pub(crate) fn info(&self, name: &str, disabled: bool) -> GuestInfo {
         GuestInfo {
             name: name.to_owned(),
@@ -53,7 +53,7 @@ impl Stored<()> {
     }
 }
 
-impl Stored<ModelFacts> {
+impl StoredVersion<ModelFacts> {
     pub(crate) fn info(&self, name: &str, shared: bool) -> ModelInfo {
         ModelInfo {
             name: name.to_owned(),

@@ -29,7 +29,7 @@ pub(crate) async fn follow(journal: Arc<Journal>, stop: CancellationToken) {
         match read {
             Ok(()) => {
                 if pause > NEWS {
-                    tracing::info!("the host's state can be read again");
+                    tracing::info!("the host's state is available again");
                 }
                 pause = NEWS;
                 backoff.reset();
@@ -38,7 +38,7 @@ pub(crate) async fn follow(journal: Arc<Journal>, stop: CancellationToken) {
                 }
             }
             Err(error) => {
-                tracing::warn!(%error, "the host's state cannot be read; this host goes on with what it knows");
+                tracing::warn!(%error, "cannot read the host's state; continuing with the last known state");
                 review = Instant::now();
                 pause = backoff.wait();
             }
@@ -54,7 +54,7 @@ pub(crate) async fn compact(journal: Arc<Journal>, stop: CancellationToken) {
             () = stop.cancelled() => return,
         };
         if let Err(error) = compacted {
-            tracing::warn!(%error, "the log of the host's state could not be shortened");
+            tracing::warn!(%error, "cannot compact the state log");
         }
         // Hosts that were started together need not do it together.
         let pause = REVIEW.mul_f64(0.5 + fraction());

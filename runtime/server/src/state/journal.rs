@@ -4,7 +4,7 @@
 use super::error::StateError;
 use super::log::{Change, Log, Position};
 use super::snapshot::{self, Document};
-use crate::unique::unique;
+use crate::unique::unique_id;
 use frostline_objects::Store;
 use frostline_tensor::Cause;
 use futures::{StreamExt, stream};
@@ -151,7 +151,7 @@ impl Journal {
         content: Option<Box<RawValue>>,
     ) -> Result<bool, StateError> {
         let change = Change {
-            mark: unique()?,
+            mark: unique_id()?,
             kind: kind.to_owned(),
             name: name.to_owned(),
             content,
@@ -258,7 +258,7 @@ impl Journal {
     async fn begin(&self) -> Result<(), StateError> {
         let first = Position {
             number: 0,
-            mark: unique()?,
+            mark: unique_id()?,
         };
         snapshot::write(&self.store, &first, Vec::new()).await
     }
@@ -329,5 +329,5 @@ fn fill(kinds: &[Arc<dyn Kind>], documents: Vec<Document>) -> Result<(), String>
 }
 
 fn unknown(kind: &str) -> String {
-    format!("this version knows no {kind}; run the newest version on all hosts of the state")
+    format!("unknown kind {kind:?}; run the newest version on all hosts of this state")
 }

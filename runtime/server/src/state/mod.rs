@@ -23,7 +23,9 @@ pub(crate) use facts::{Alive, ModelFacts};
 pub(crate) use follow::{compact, follow};
 pub(crate) use journal::Journal;
 pub(crate) use leftovers::PartialLimits;
-pub(crate) use partials::{Claim, Partials, Unclaimed};
+pub(crate) use partials::{Claim, ClaimError, Partials};
 pub(crate) use probe::probe;
 pub(crate) use shared::SharedState;
-pub(crate) use shelf::{Content, Facts, Found, Named, Owned, SHARED, Shelf, Stored};
+pub(crate) use shelf::{
+    CheckedUpload, Facts, FindResult, NamedUpload, OwnedUploads, SHARED, StoredVersion, UploadStore,
+};

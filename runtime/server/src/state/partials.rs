@@ -22,35 +22,33 @@ const GIVING_WAY: Duration = Duration::from_secs(5);
 
 /// Why an upload cannot begin.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Unclaimed {
+pub(crate) enum ClaimError {
     /// The host has another number of bytes than the client goes on from.
-    #[error("this host has {has} bytes of that upload; go on there")]
+    #[error("the host has {has} bytes of this upload; resume at that offset")]
     Offset {
         /// Where to go on.
         has: u64,
     },
     /// The same bytes are being received from somebody else.
-    #[error(
-        "the same bytes are being uploaded by another client; wait for that, or come back when it has broken off"
-    )]
-    Taken,
+    #[error("another client is uploading the same bytes; retry later")]
+    InProgress,
     /// It was silent, and another upload of the same bytes came.
-    #[error("another upload of the same bytes took this one's place")]
-    GaveWay,
+    #[error("superseded by another upload of the same bytes")]
+    Superseded,
     /// The disk failed.
-    #[error("the host's folder for uploads: {0}")]
+    #[error("cannot use the host's folder for uploads: {0}")]
     Disk(#[from] io::Error),
 }
 
 /// When to come back to a host that receives the same bytes from somebody else.
 const SOON: Duration = Duration::from_secs(1);
 
-impl From<Unclaimed> for Refusal {
-    fn from(error: Unclaimed) -> Self {
+impl From<ClaimError> for Refusal {
+    fn from(error: ClaimError) -> Self {
         match error {
-            Unclaimed::Offset { has } => Self::Offset { has },
-            Unclaimed::Taken | Unclaimed::GaveWay => Self::busy(error.to_string(), SOON),
-            Unclaimed::Disk(_) => Self::host(error),
+            ClaimError::Offset { has } => Self::Offset { has },
+            ClaimError::InProgress | ClaimError::Superseded => Self::busy(error.to_string(), SOON),
+            ClaimError::Disk(_) => Self::host(error),
         }
     }
 }
@@ -62,11 +60,11 @@ pub(crate) struct Partials(Arc<Shared>);
 struct Shared {
     folder: PathBuf,
     limits: PartialLimits,
-    held: Mutex<HashMap<String, Held>>,
+    active: Mutex<HashMap<String, ActiveUpload>>,
 }
 
 /// An upload being received.
-struct Held {
+struct ActiveUpload {
     /// What it will come to.
     bytes: u64,
     /// When something of it came last.
@@ -96,14 +94,14 @@ impl Partials {
         let partials = Self(Arc::new(Shared {
             folder,
             limits,
-            held: Mutex::default(),
+            active: Mutex::default(),
         }));
         partials.0.sweep()?;
         Ok(partials)
     }
 
     /// How many bytes of a tenant's upload are here.
-    pub(crate) async fn offset(&self, tenant: &str, sha256: &str) -> Result<u64, Unclaimed> {
+    pub(crate) async fn offset(&self, tenant: &str, sha256: &str) -> Result<u64, ClaimError> {
         let path = self.0.path(&file_name(tenant, sha256));
         Ok(blocking(move || length(&path)).await?)
     }
@@ -111,17 +109,17 @@ impl Partials {
     /// Begins to receive a tenant's upload of `bytes` bytes from its `offset` on; from 0 it begins anew. The file is open at its end.
     ///
     /// # Errors
-    /// [`Unclaimed`]; `Taken` while another upload of the same bytes moves.
+    /// [`ClaimError`]; `InProgress` while another upload of the same bytes moves.
     pub(crate) async fn claim(
         &self,
         tenant: &str,
         sha256: &str,
         offset: u64,
         bytes: u64,
-    ) -> Result<(Claim, File), Unclaimed> {
+    ) -> Result<(Claim, File), ClaimError> {
         let name = file_name(tenant, sha256);
         let (shared, path) = (Arc::clone(&self.0), self.0.path(&name));
-        let claim = self.hold(name, sha256, bytes).await?;
+        let claim = self.wait_for_claim(name, sha256, bytes).await?;
         let file = blocking(move || {
             shared.sweep()?;
             let mut options = OpenOptions::new();
@@ -141,11 +139,11 @@ impl Partials {
         if has == 0 {
             claim.discard();
         }
-        Err(Unclaimed::Offset { has })
+        Err(ClaimError::Offset { has })
     }
 
     /// A file for an upload that does not say what it hashes to; it is gone when it is closed.
-    pub(crate) async fn unnamed(&self) -> Result<File, Unclaimed> {
+    pub(crate) async fn temporary_file(&self) -> Result<File, ClaimError> {
         let folder = self.0.folder.clone();
         Ok(blocking(move || tempfile::tempfile_in(folder)).await?)
     }
@@ -154,23 +152,23 @@ impl Partials {
     pub(crate) async fn sweep(&self) {
         let shared = Arc::clone(&self.0);
         if let Err(error) = blocking(move || shared.sweep()).await {
-            tracing::warn!(%error, "leftovers of uploads could not be removed");
+            tracing::warn!(%error, "cannot remove interrupted uploads");
         }
     }
 
     /// Ends and removes all uploads of a tenant.
-    pub(crate) async fn forget(&self, tenant: &str) {
+    pub(crate) async fn remove_tenant(&self, tenant: &str) {
         let shared = Arc::clone(&self.0);
         let tenant = tenant.to_owned();
-        if let Err(error) = blocking(move || shared.forget(&tenant)).await {
-            tracing::warn!(%error, "what a removed tenant was uploading could not be removed");
+        if let Err(error) = blocking(move || shared.remove_tenant(&tenant)).await {
+            tracing::warn!(%error, "cannot remove the uploads of a removed tenant");
         }
     }
 
-    async fn hold(&self, name: String, sha256: &str, bytes: u64) -> Result<Claim, Unclaimed> {
+    async fn wait_for_claim(&self, name: String, sha256: &str, bytes: u64) -> Result<Claim, ClaimError> {
         let until = tokio::time::Instant::now() + GIVING_WAY;
         loop {
-            let ended = match self.0.hold(&name, bytes) {
+            let ended = match self.0.try_claim(&name, bytes) {
                 Ok(stop) => {
                     return Ok(Claim {
                         shared: Arc::clone(&self.0),
@@ -179,10 +177,10 @@ impl Partials {
                         stop,
                     });
                 }
-                Err(ended) => ended.ok_or(Unclaimed::Taken)?,
+                Err(ended) => ended.ok_or(ClaimError::InProgress)?,
             };
             let gone = tokio::time::timeout_at(until, ended.cancelled()).await;
-            gone.map_err(|_| Unclaimed::Taken)?;
+            gone.map_err(|_| ClaimError::InProgress)?;
         }
     }
 }
@@ -193,8 +191,8 @@ impl Shared {
     }
 
     /// Takes the upload, or says what to wait for: nothing while its holder moves, its end when it was silent and is told to stop.
-    fn hold(&self, name: &str, bytes: u64) -> Result<CancellationToken, Option<CancellationToken>> {
-        let mut held = self.held.lock();
+    fn try_claim(&self, name: &str, bytes: u64) -> Result<CancellationToken, Option<CancellationToken>> {
+        let mut held = self.active.lock();
         if let Some(other) = held.get(name) {
             if other.moved.elapsed() < SILENT {
                 return Err(None);
@@ -205,7 +203,7 @@ impl Shared {
         let stop = CancellationToken::new();
         held.insert(
             name.to_owned(),
-            Held {
+            ActiveUpload {
                 bytes,
                 moved: Instant::now(),
                 stop: stop.clone(),
@@ -218,19 +216,19 @@ impl Shared {
     fn sweep(&self) -> io::Result<()> {
         let files = self.files()?;
         for name in surplus(files, &self.limits) {
-            let held = self.held.lock();
+            let held = self.active.lock();
             if !held.contains_key(&name) {
-                tracing::info!(file = name, "an upload that broke off is given up");
+                tracing::info!(file = name, "discarding an interrupted upload");
                 remove(&self.path(&name));
             }
         }
         Ok(())
     }
 
-    fn forget(&self, tenant: &str) -> io::Result<()> {
+    fn remove_tenant(&self, tenant: &str) -> io::Result<()> {
         for Leftover { name, .. } in self.files()? {
             if owner(&name) == tenant {
-                if let Some(held) = self.held.lock().get(&name) {
+                if let Some(held) = self.active.lock().get(&name) {
                     held.stop.cancel();
                 }
                 remove(&self.path(&name));
@@ -247,7 +245,7 @@ impl Shared {
             let (Ok(meta), Ok(name)) = (entry.metadata(), entry.file_name().into_string()) else {
                 continue;
             };
-            let held = self.held.lock().get(&name).map(|held| held.bytes);
+            let held = self.active.lock().get(&name).map(|held| held.bytes);
             let age = meta
                 .modified()
                 .ok()
@@ -265,8 +263,8 @@ impl Shared {
 
 impl Claim {
     /// Something of the upload came.
-    pub(crate) fn moved(&self) {
-        if let Some(held) = self.shared.held.lock().get_mut(&self.name) {
+    pub(crate) fn record_progress(&self) {
+        if let Some(held) = self.shared.active.lock().get_mut(&self.name) {
             held.moved = Instant::now();
         }
     }
@@ -289,7 +287,7 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        if let Some(held) = self.shared.held.lock().remove(&self.name) {
+        if let Some(held) = self.shared.active.lock().remove(&self.name) {
             held.ended.cancel();
         }
     }
@@ -307,7 +305,7 @@ fn remove(path: &Path) {
     if let Err(error) = std::fs::remove_file(path)
         && error.kind() != io::ErrorKind::NotFound
     {
-        tracing::warn!(path = %path.display(), %error, "an upload's leftover could not be removed");
+        tracing::warn!(path = %path.display(), %error, "cannot remove an interrupted upload");
     }
 }
 
@@ -339,7 +337,7 @@ mod tests {
         let (partials, _folder) = partials(LIMITS);
         let (claim, _file) = partials.claim("acme", SHA, 0, 6).await.unwrap();
         let (other, _other_file) = partials.claim("b.acme", SHA, 0, 6).await.unwrap();
-        partials.forget("acme").await;
+        partials.remove_tenant("acme").await;
         assert!(claim.stop().is_cancelled() && !claim.shared.path(&claim.name).exists());
         assert!(!other.stop().is_cancelled() && other.shared.path(&other.name).exists());
     }
@@ -354,7 +352,7 @@ mod tests {
         for wrong in [1, 4] {
             let refused = partials.claim("acme", SHA, wrong, 6).await.map(drop);
             assert!(
-                matches!(refused, Err(Unclaimed::Offset { has: 3 })),
+                matches!(refused, Err(ClaimError::Offset { has: 3 })),
                 "{refused:?}"
             );
         }
@@ -366,7 +364,7 @@ mod tests {
         assert!(!path.exists());
         assert_eq!(partials.offset("acme", SHA).await.unwrap(), 0);
         let refused = partials.claim("acme", SHA, 3, 6).await.map(drop);
-        assert!(matches!(refused, Err(Unclaimed::Offset { has: 0 })));
+        assert!(matches!(refused, Err(ClaimError::Offset { has: 0 })));
         assert!(!path.exists(), "asking leaves no file");
     }
 
@@ -379,8 +377,8 @@ mod tests {
             "another tenant's is another file"
         );
         let refused = partials.claim("acme", SHA, 0, 6).await.map(drop);
-        assert!(matches!(refused, Err(Unclaimed::Taken)));
-        partials.0.held.lock().get_mut(&first.name).unwrap().moved =
+        assert!(matches!(refused, Err(ClaimError::InProgress)));
+        partials.0.active.lock().get_mut(&first.name).unwrap().moved =
             Instant::now().checked_sub(SILENT).unwrap();
         let holder = tokio::spawn(async move {
             first.stop().cancelled().await;

@@ -4,7 +4,7 @@
 //! one is told that it was first; `docs/state.md` and the stores' page say which stores promise that.
 
 use super::error::StateError;
-use crate::unique::unique;
+use crate::unique::unique_id;
 use bytes::Bytes;
 use frostline_objects::{ObjectError, Store};
 
@@ -13,12 +13,12 @@ use frostline_objects::{ObjectError, Store};
 /// # Errors
 /// [`StateError::Replaces`], [`StateError::CreatesNothing`], and the store's failures.
 pub(crate) async fn probe(store: &Store) -> Result<(), StateError> {
-    let key = format!("probes/{}", unique()?);
+    let key = format!("probes/{}", unique_id()?);
     let probed = create_twice(store, &key).await;
     if let Err(error) = store.delete(&key).await
         && !error.is_not_found()
     {
-        tracing::warn!(key, %error, "what the state's store was tried with could not be removed");
+        tracing::warn!(key, %error, "cannot remove the probe object from the state store");
     }
     probed
 }

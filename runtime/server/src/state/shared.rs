@@ -3,7 +3,7 @@ use super::error::StateError;
 use super::facts::ModelFacts;
 use super::journal::Journal;
 use super::probe::probe;
-use super::shelf::Shelf;
+use super::shelf::UploadStore;
 use crate::config::Limits;
 use frostline_objects::Store;
 use serde::Serialize;
@@ -13,8 +13,8 @@ use std::time::Instant;
 
 /// Everything that hosts on one state share; `T` is what they keep of a tenant.
 pub(crate) struct SharedState<T> {
-    pub(crate) guests: Shelf<()>,
-    pub(crate) models: Arc<Shelf<ModelFacts>>,
+    pub(crate) guests: UploadStore<()>,
+    pub(crate) models: Arc<UploadStore<ModelFacts>>,
     pub(crate) tenants: Documents<T>,
     pub(crate) journal: Arc<Journal>,
 }
@@ -36,14 +36,14 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> SharedState<T> {
         tracing::info!(
             documents = journal.count(),
             seconds = started.elapsed().as_secs_f64(),
-            "read the host's state"
+            "loaded the host's state"
         );
         let (names, versions) = (limits.names, limits.versions);
         let guests = Documents::new(guests, Arc::clone(&journal));
         let models = Documents::new(models, Arc::clone(&journal));
         Ok(Self {
-            guests: Shelf::new("guests", Arc::clone(&store), guests, names, versions),
-            models: Arc::new(Shelf::new("models", store, models, names, versions)),
+            guests: UploadStore::new("guests", Arc::clone(&store), guests, names, versions),
+            models: Arc::new(UploadStore::new("models", store, models, names, versions)),
             tenants: Documents::new(tenants, Arc::clone(&journal)),
             journal,
         })

@@ -3,7 +3,7 @@
 
 use super::error::StateError;
 use super::log::Position;
-use crate::unique::unique;
+use crate::unique::unique_id;
 use bytes::Bytes;
 use frostline_objects::Store;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -86,7 +86,7 @@ pub(super) async fn write(
     position: &Position,
     documents: Vec<Document>,
 ) -> Result<(), StateError> {
-    let (folder, mark) = (folder(position.number), unique()?);
+    let (folder, mark) = (folder(position.number), unique_id()?);
     let parts = spawn_blocking(move || divide(&documents)).await?;
     let parts = parts.map_err(|error| StateError::broken(&folder, error))?;
     let (folder, mark) = (folder.as_str(), mark.as_str());

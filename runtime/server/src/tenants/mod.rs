@@ -1,18 +1,18 @@
 //! Who may use this host, and what each may read. One tenant is configured, with the token in the host's token file; the others lie in the
 //! shared state and are looked after by `frostline admin`.
 
-mod bouncer;
 mod quota;
 mod record;
+mod throttle;
 mod token;
 
-pub(crate) use bouncer::Bouncer;
-pub(crate) use quota::Allowed;
+pub(crate) use quota::TenantQuota;
 pub(crate) use record::{Denied, MOST_TOKENS, TenantRecord};
-pub(crate) use token::{Fresh, KeptToken};
+pub(crate) use throttle::TokenThrottle;
+pub(crate) use token::{IssuedToken, StoredToken};
 
 use crate::config::{DataRoots, HostConfig, upload_units};
-use crate::guest_lines::Owner;
+use crate::guest_logs::Owner;
 use crate::state::Documents;
 use crate::token::{TokenFile, TokenHash};
 use frostline_engine::{Lanes, TenantLanes};
@@ -20,7 +20,7 @@ use frostline_tensor::RunTerms;
 use frostline_wire::QuotaKey;
 use quick_cache::sync::Cache;
 use std::sync::Arc;
-use token::Shown;
+use token::PresentedToken;
 use tokio::sync::{Mutex, Semaphore};
 
 /// The configured tenant.
@@ -41,12 +41,12 @@ pub(crate) struct Tenant {
     /// What it may read.
     pub(crate) data: DataRoots,
     /// How much it may use.
-    pub(crate) allowed: Allowed,
+    pub(crate) allowed: TenantQuota,
     /// Permits for its uploads.
     pub(crate) uploads: Arc<Semaphore>,
     /// Permits for bodies of its requests on their way.
     pub(crate) bodies: Semaphore,
-    /// Room for what uploads bring, in the units of [`upload_units`].
+    /// Space for uploads, in the units of [`upload_units`].
     pub(crate) upload_room: Arc<Semaphore>,
     /// Held while what it keeps is counted and added to.
     pub(crate) storing: Mutex<()>,
@@ -55,7 +55,7 @@ pub(crate) struct Tenant {
 }
 
 impl Tenant {
-    fn new(owner: Owner, data: DataRoots, allowed: Allowed, room: u64, lanes: &Lanes) -> Self {
+    fn new(owner: Owner, data: DataRoots, allowed: TenantQuota, room: u64, lanes: &Lanes) -> Self {
         let name = &owner.tenant;
         let uploads = allowed.number(QuotaKey::Uploads).min(Semaphore::MAX_PERMITS);
         let executor = lanes
@@ -79,12 +79,12 @@ impl Tenant {
 #[derive(Clone)]
 pub(crate) struct Pass {
     pub(crate) tenant: Arc<Tenant>,
-    token: Admitted,
+    token: AdmittedToken,
 }
 
 /// The token by which a tenant was let in.
 #[derive(Clone)]
-enum Admitted {
+enum AdmittedToken {
     /// The configured tenant's.
     Configured(TokenHash),
     /// An added tenant's, by its id.
@@ -110,7 +110,7 @@ impl Tenants {
         records: Documents<TenantRecord>,
         lanes: Arc<Lanes>,
     ) -> Self {
-        let allowed = Allowed::of_configured(config);
+        let allowed = TenantQuota::for_configured(config);
         let room = config.limits.upload_bytes;
         let owner = Owner {
             tenant: CONFIGURED.to_owned(),
@@ -135,15 +135,15 @@ impl Tenants {
         if let Some(admitted) = self.token.admit(token) {
             return Ok(Pass {
                 tenant: Arc::clone(&self.configured),
-                token: Admitted::Configured(admitted),
+                token: AdmittedToken::Configured(admitted),
             });
         }
-        let shown = Shown::parse(token).ok_or(Denied::Unknown)?;
+        let shown = PresentedToken::parse(token).ok_or(Denied::Unknown)?;
         let record = self.records.get(shown.tenant).ok_or(Denied::Unknown)?;
         record.admit(&shown, now)?;
         Ok(Pass {
-            tenant: self.ready(shown.tenant, record),
-            token: Admitted::Added(shown.id.to_owned()),
+            tenant: self.tenant_for(shown.tenant, record),
+            token: AdmittedToken::Added(shown.id.to_owned()),
         })
     }
 
@@ -151,28 +151,28 @@ impl Tenants {
     ///
     /// # Errors
     /// [`Denied`].
-    pub(crate) fn stays(&self, pass: &Pass, now: u64) -> Result<(), Denied> {
+    pub(crate) fn check_valid(&self, pass: &Pass, now: u64) -> Result<(), Denied> {
         match &pass.token {
-            Admitted::Configured(admitted) if self.token.stays(admitted) => Ok(()),
-            Admitted::Configured(_) => Err(Denied::Unknown),
-            Admitted::Added(id) => {
+            AdmittedToken::Configured(admitted) if self.token.is_current(admitted) => Ok(()),
+            AdmittedToken::Configured(_) => Err(Denied::Unknown),
+            AdmittedToken::Added(id) => {
                 let record = self.records.get(&pass.tenant.name).ok_or(Denied::Unknown)?;
-                record.stays(id, now)
+                record.check_valid(id, now)
             }
         }
     }
 
     /// What a tenant may use; `None` for one nobody knows.
-    pub(crate) fn allowed(&self, name: &str) -> Option<Allowed> {
+    pub(crate) fn allowed(&self, name: &str) -> Option<TenantQuota> {
         if name == CONFIGURED {
             return Some(self.configured.allowed.clone());
         }
         let record = self.records.get(name)?;
-        Some(Allowed::of_added(&record.quota, &self.config))
+        Some(TenantQuota::for_added(&record.quota, &self.config))
     }
 
     /// The tenant of a record; made anew when the record has changed.
-    fn ready(&self, name: &str, record: Arc<TenantRecord>) -> Arc<Tenant> {
+    fn tenant_for(&self, name: &str, record: Arc<TenantRecord>) -> Arc<Tenant> {
         if let Some((known, tenant)) = self.ready.get(name)
             && Arc::ptr_eq(&known, &record)
         {
@@ -180,11 +180,11 @@ impl Tenants {
         }
         // Roots were checked when they were given; of one that can no longer be understood nothing may be read.
         let data = DataRoots::new(&record.data).unwrap_or_else(|error| {
-            tracing::error!(tenant = name, %error, "the tenant's data cannot be understood");
+            tracing::error!(tenant = name, %error, "invalid data roots in the tenant's record; it can read nothing");
             DataRoots::none()
         });
-        let allowed = Allowed::of_added(&record.quota, &self.config);
-        let room = self.config.limits.upload_room();
+        let allowed = TenantQuota::for_added(&record.quota, &self.config);
+        let room = self.config.limits.tenant_upload_bytes();
         let owner = Owner {
             tenant: name.to_owned(),
             created_at: record.created_at,

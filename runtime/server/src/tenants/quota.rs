@@ -16,15 +16,15 @@ const STORED_BYTES: u64 = 8 << 30;
 
 /// What one tenant may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Allowed {
+pub(crate) struct TenantQuota {
     own: Quota,
     defaults: Quota,
 }
 
-impl Allowed {
+impl TenantQuota {
     /// An added tenant: of the host's permits half, so that two who take all they may still leave each other room, and of those who
     /// wait a quarter.
-    pub(crate) fn of_added(own: &Quota, config: &HostConfig) -> Self {
+    pub(crate) fn for_added(own: &Quota, config: &HostConfig) -> Self {
         let permits = [
             (QuotaKey::Running, config.running.div_ceil(2)),
             (QuotaKey::Queued, config.queued.div_ceil(4)),
@@ -33,7 +33,7 @@ impl Allowed {
     }
 
     /// The configured tenant: all of the host's permits, which it has to itself on most hosts.
-    pub(crate) fn of_configured(config: &HostConfig) -> Self {
+    pub(crate) fn for_configured(config: &HostConfig) -> Self {
         let permits = [
             (QuotaKey::Running, config.running),
             (QuotaKey::Queued, config.queued),
@@ -127,7 +127,7 @@ mod tests {
         let text = "[extractions]\nrunning = 4\n[quota]\nqueued = 7\nuploads = 2";
         let config = HostConfig::from_toml(text).unwrap();
         let own = Quota::from([(QuotaKey::Uploads, 9)]);
-        let allowed = Allowed::of_added(&own, &config);
+        let allowed = TenantQuota::for_added(&own, &config);
         assert_eq!(allowed.get(QuotaKey::Running), 2, "half of the permits");
         assert_eq!(
             (allowed.get(QuotaKey::Queued), allowed.get(QuotaKey::Uploads)),
@@ -139,13 +139,13 @@ mod tests {
             .find(|info| info.key == QuotaKey::Uploads)
             .unwrap();
         assert_eq!((uploads.value, uploads.default, uploads.own), (9, 2, true));
-        assert_eq!(Allowed::of_configured(&config).get(QuotaKey::Running), 4);
+        assert_eq!(TenantQuota::for_configured(&config).get(QuotaKey::Running), 4);
     }
 
     #[test]
     fn every_key_has_a_default() {
         let config = HostConfig::from_toml("").unwrap();
-        let allowed = Allowed::of_added(&Quota::new(), &config);
+        let allowed = TenantQuota::for_added(&Quota::new(), &config);
         assert!(allowed.info().iter().all(|info| info.value > 0), "{allowed:?}");
     }
 }

@@ -1,6 +1,6 @@
 //! What is kept of a tenant, and how it changes.
 
-use super::token::{KeptToken, Shown};
+use super::token::{PresentedToken, StoredToken};
 use crate::refusal::Refusal;
 use frostline_wire::Quota;
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ pub(crate) struct TenantRecord {
     /// Data roots it may read, each with everything below it.
     pub(crate) data: Vec<String>,
     /// Its tokens.
-    pub(crate) tokens: Vec<KeptToken>,
+    pub(crate) tokens: Vec<StoredToken>,
     /// What it may use, where that is not the host's default.
     #[serde(default)]
     pub(crate) quota: Quota,
@@ -48,7 +48,7 @@ impl From<Denied> for Refusal {
 
 impl TenantRecord {
     /// A tenant with one token.
-    pub(crate) fn new(data: Vec<String>, token: KeptToken) -> Self {
+    pub(crate) fn new(data: Vec<String>, token: StoredToken) -> Self {
         Self {
             created_at: token.created_at,
             disabled: false,
@@ -62,20 +62,20 @@ impl TenantRecord {
     ///
     /// # Errors
     /// [`Denied`].
-    pub(crate) fn admit(&self, shown: &Shown<'_>, now: u64) -> Result<(), Denied> {
+    pub(crate) fn admit(&self, shown: &PresentedToken<'_>, now: u64) -> Result<(), Denied> {
         let token = self.tokens.iter().find(|token| token.id == shown.id);
-        self.good(token.filter(|token| token.is(shown)), now)
+        self.check_token(token.filter(|token| token.is(shown)), now)
     }
 
     /// Whether whoever was let in by the token of this id may stay.
     ///
     /// # Errors
     /// [`Denied`].
-    pub(crate) fn stays(&self, id: &str, now: u64) -> Result<(), Denied> {
-        self.good(self.tokens.iter().find(|token| token.id == id), now)
+    pub(crate) fn check_valid(&self, id: &str, now: u64) -> Result<(), Denied> {
+        self.check_token(self.tokens.iter().find(|token| token.id == id), now)
     }
 
-    fn good(&self, token: Option<&KeptToken>, now: u64) -> Result<(), Denied> {
+    fn check_token(&self, token: Option<&StoredToken>, now: u64) -> Result<(), Denied> {
         let token = token.ok_or(Denied::Unknown)?;
         match token.expires_at {
             Some(at) if token.has_expired(now) => Err(Denied::Expired(at)),
@@ -86,14 +86,14 @@ impl TenantRecord {
 
     /// Adds a token; those there are end at `others_until` at the latest, so that their holders have time to change. Tokens that have
     /// expired are forgotten.
-    pub(crate) fn rotate(&mut self, fresh: KeptToken, others_until: Option<u64>, now: u64) {
+    pub(crate) fn rotate(&mut self, issued: StoredToken, others_until: Option<u64>, now: u64) {
         self.tokens.retain(|token| !token.has_expired(now));
         if let Some(until) = others_until {
             for token in &mut self.tokens {
                 token.expires_at = Some(token.expires_at.map_or(until, |at| at.min(until)));
             }
         }
-        self.tokens.push(fresh);
+        self.tokens.push(issued);
     }
 
     /// Forgets a token; `false` when there is none of that id.
@@ -106,27 +106,27 @@ impl TenantRecord {
 
 #[cfg(test)]
 mod tests {
-    use super::super::token::Fresh;
+    use super::super::token::IssuedToken;
     use super::*;
 
     fn admit(record: &TenantRecord, text: &str, now: u64) -> Result<(), Denied> {
-        record.admit(&Shown::parse(text).unwrap(), now)
+        record.admit(&PresentedToken::parse(text).unwrap(), now)
     }
 
     #[test]
     fn old_tokens_live_on_for_a_while_when_a_new_one_is_made() {
         let (old, new) = (
-            Fresh::make("a", 0, None).unwrap(),
-            Fresh::make("a", 10, None).unwrap(),
+            IssuedToken::issue("a", 0, None).unwrap(),
+            IssuedToken::issue("a", 10, None).unwrap(),
         );
-        let mut record = TenantRecord::new(Vec::new(), old.kept);
-        record.rotate(new.kept, Some(20), 10);
+        let mut record = TenantRecord::new(Vec::new(), old.stored);
+        record.rotate(new.stored, Some(20), 10);
         for text in [&old.text, &new.text] {
             assert_eq!(admit(&record, text, 19), Ok(()));
         }
         assert_eq!(admit(&record, &old.text, 20), Err(Denied::Expired(20)));
         assert_eq!(admit(&record, &new.text, 20), Ok(()));
-        record.rotate(Fresh::make("a", 30, None).unwrap().kept, None, 30);
+        record.rotate(IssuedToken::issue("a", 30, None).unwrap().stored, None, 30);
         assert_eq!(
             admit(&record, &old.text, 30),
             Err(Denied::Unknown),
@@ -137,35 +137,35 @@ mod tests {
 
     #[test]
     fn who_was_let_in_stays_as_long_as_they_would_be_let_in() {
-        let fresh = Fresh::make("a", 0, Some(5)).unwrap();
-        let id = fresh.kept.id.clone();
-        let mut record = TenantRecord::new(Vec::new(), fresh.kept);
-        assert_eq!(record.stays(&id, 4), Ok(()));
-        assert_eq!(record.stays(&id, 5), Err(Denied::Expired(5)));
+        let issued = IssuedToken::issue("a", 0, Some(5)).unwrap();
+        let id = issued.stored.id.clone();
+        let mut record = TenantRecord::new(Vec::new(), issued.stored);
+        assert_eq!(record.check_valid(&id, 4), Ok(()));
+        assert_eq!(record.check_valid(&id, 5), Err(Denied::Expired(5)));
         record.disabled = true;
-        assert_eq!(record.stays(&id, 4), Err(Denied::Disabled));
+        assert_eq!(record.check_valid(&id, 4), Err(Denied::Disabled));
         assert!(record.revoke(&id));
-        assert_eq!(record.stays(&id, 4), Err(Denied::Unknown));
+        assert_eq!(record.check_valid(&id, 4), Err(Denied::Unknown));
     }
 
     #[test]
     fn rotation_never_lets_a_token_live_longer() {
-        let old = Fresh::make("a", 0, Some(15)).unwrap();
-        let mut record = TenantRecord::new(Vec::new(), old.kept);
-        record.rotate(Fresh::make("a", 10, None).unwrap().kept, Some(100), 10);
+        let old = IssuedToken::issue("a", 0, Some(15)).unwrap();
+        let mut record = TenantRecord::new(Vec::new(), old.stored);
+        record.rotate(IssuedToken::issue("a", 10, None).unwrap().stored, Some(100), 10);
         assert_eq!(admit(&record, &old.text, 15), Err(Denied::Expired(15)));
     }
 
     #[test]
     fn who_has_no_secret_learns_nothing() {
-        let fresh = Fresh::make("a", 0, Some(5)).unwrap();
-        let mut record = TenantRecord::new(Vec::new(), fresh.kept.clone());
+        let issued = IssuedToken::issue("a", 0, Some(5)).unwrap();
+        let mut record = TenantRecord::new(Vec::new(), issued.stored.clone());
         record.disabled = true;
-        let forged = fresh.text[..fresh.text.len() - 64].to_owned() + &"0".repeat(64);
+        let forged = issued.text[..issued.text.len() - 64].to_owned() + &"0".repeat(64);
         assert_eq!(admit(&record, &forged, 0), Err(Denied::Unknown));
-        assert_eq!(admit(&record, &fresh.text, 0), Err(Denied::Disabled));
-        assert_eq!(admit(&record, &fresh.text, 5), Err(Denied::Expired(5)));
-        assert!(record.revoke(&fresh.kept.id) && !record.revoke(&fresh.kept.id));
-        assert_eq!(admit(&record, &fresh.text, 0), Err(Denied::Unknown));
+        assert_eq!(admit(&record, &issued.text, 0), Err(Denied::Disabled));
+        assert_eq!(admit(&record, &issued.text, 5), Err(Denied::Expired(5)));
+        assert!(record.revoke(&issued.stored.id) && !record.revoke(&issued.stored.id));
+        assert_eq!(admit(&record, &issued.text, 0), Err(Denied::Unknown));
     }
 }

@@ -1,4 +1,4 @@
-//! Tokens of tenants: `frost_<tenant>_<id>_<secret>`. Shown once, when they are made; hosts keep a hash. Tenant and id say which hash to
+//! Tokens of tenants: `frost_<tenant>_<id>_<secret>`. PresentedToken once, when they are made; hosts keep a hash. Tenant and id say which hash to
 //! look at, so that no host searches by anything secret.
 
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ const ID_BYTES: usize = 4;
 const SECRET_BYTES: usize = 32;
 
 /// A token as its holder shows it. Not for logs: it holds the secret.
-pub(crate) struct Shown<'a> {
+pub(crate) struct PresentedToken<'a> {
     pub(crate) tenant: &'a str,
     pub(crate) id: &'a str,
     text: &'a str,
@@ -25,7 +25,7 @@ pub(crate) struct Shown<'a> {
 /// A token as hosts keep it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct KeptToken {
+pub(crate) struct StoredToken {
     /// Which of the tenant's tokens this is.
     pub(crate) id: String,
     /// SHA-256 of the whole text, in hexadecimal.
@@ -36,35 +36,35 @@ pub(crate) struct KeptToken {
     pub(crate) expires_at: Option<u64>,
 }
 
-/// A fresh token: what the tenant gets, and what is kept.
-pub(crate) struct Fresh {
+/// A issued token: what the tenant gets, and what is kept.
+pub(crate) struct IssuedToken {
     pub(crate) text: String,
-    pub(crate) kept: KeptToken,
+    pub(crate) stored: StoredToken,
 }
 
-impl Fresh {
+impl IssuedToken {
     /// Makes a token for `tenant`.
     ///
     /// # Errors
     /// The system's, when it has no random bytes.
-    pub(crate) fn make(tenant: &str, now: u64, expires_at: Option<u64>) -> Result<Self, getrandom::Error> {
+    pub(crate) fn issue(tenant: &str, now: u64, expires_at: Option<u64>) -> Result<Self, getrandom::Error> {
         let mut random = [0_u8; ID_BYTES + SECRET_BYTES];
         getrandom::fill(&mut random)?;
         let (id, secret) = random.split_at(ID_BYTES);
         let (id, mut text) = (hex::encode(id), format!("{MARK}{tenant}_"));
         // Writing to a string does not fail.
         let _ = write!(text, "{id}_{}", hex::encode(secret));
-        let kept = KeptToken {
+        let stored = StoredToken {
             id,
             sha256: hash(&text),
             created_at: now,
             expires_at,
         };
-        Ok(Self { text, kept })
+        Ok(Self { text, stored })
     }
 }
 
-impl<'a> Shown<'a> {
+impl<'a> PresentedToken<'a> {
     /// Takes a token's text apart; `None` for what cannot be one.
     pub(crate) fn parse(text: &'a str) -> Option<Self> {
         let (rest, secret) = text.strip_prefix(MARK)?.rsplit_once('_')?;
@@ -74,9 +74,9 @@ impl<'a> Shown<'a> {
     }
 }
 
-impl KeptToken {
+impl StoredToken {
     /// Whether `shown` is this token, in time that does not depend on it.
-    pub(crate) fn is(&self, shown: &Shown<'_>) -> bool {
+    pub(crate) fn is(&self, shown: &PresentedToken<'_>) -> bool {
         hash(shown.text).as_bytes().ct_eq(self.sha256.as_bytes()).into()
     }
 
@@ -95,37 +95,42 @@ mod tests {
 
     #[test]
     fn a_fresh_token_is_known_again_and_no_other_is() {
-        let [one, other] = [0, 1].map(|_| Fresh::make("acme_eu", 10, Some(20)).unwrap());
-        let shown = Shown::parse(&one.text).unwrap();
-        assert_eq!((shown.tenant, shown.id), ("acme_eu", one.kept.id.as_str()));
-        assert!(one.kept.is(&shown));
-        assert!(!other.kept.is(&shown));
-        assert!(!one.kept.has_expired(19) && one.kept.has_expired(20));
-        assert!(!Fresh::make("a", 0, None).unwrap().kept.has_expired(u64::MAX));
+        let [one, other] = [0, 1].map(|_| IssuedToken::issue("acme_eu", 10, Some(20)).unwrap());
+        let shown = PresentedToken::parse(&one.text).unwrap();
+        assert_eq!((shown.tenant, shown.id), ("acme_eu", one.stored.id.as_str()));
+        assert!(one.stored.is(&shown));
+        assert!(!other.stored.is(&shown));
+        assert!(!one.stored.has_expired(19) && one.stored.has_expired(20));
+        assert!(
+            !IssuedToken::issue("a", 0, None)
+                .unwrap()
+                .stored
+                .has_expired(u64::MAX)
+        );
     }
 
     #[test]
     fn what_is_kept_does_not_show_the_secret() {
-        let fresh = Fresh::make("acme", 0, None).unwrap();
-        let kept = serde_json::to_string(&fresh.kept).unwrap();
-        let secret = fresh.text.rsplit('_').next().unwrap();
-        assert!(!kept.contains(secret) && !format!("{:?}", fresh.kept).contains(secret));
+        let issued = IssuedToken::issue("acme", 0, None).unwrap();
+        let kept = serde_json::to_string(&issued.stored).unwrap();
+        let secret = issued.text.rsplit('_').next().unwrap();
+        assert!(!kept.contains(secret) && !format!("{:?}", issued.stored).contains(secret));
     }
 
     #[test]
     fn what_cannot_be_a_token_is_none() {
-        let fresh = Fresh::make("acme", 0, None).unwrap().text;
-        let short = &fresh[..fresh.len() - 1];
+        let issued = IssuedToken::issue("acme", 0, None).unwrap().text;
+        let short = &issued[..issued.len() - 1];
         for text in [
             "",
             "frost_",
             "frost_acme",
             "acme_1_2",
             short,
-            &fresh[1..],
-            &fresh.replace("acme", ""),
+            &issued[1..],
+            &issued.replace("acme", ""),
         ] {
-            assert!(Shown::parse(text).is_none(), "{text}");
+            assert!(PresentedToken::parse(text).is_none(), "{text}");
         }
     }
 }

@@ -158,7 +158,7 @@ async fn what_cannot_be_augmented_is_refused() {
         encoding: Encoding::F32,
         ..good.clone()
     };
-    refused(&none, "leave it out").await;
+    refused(&none, "omit it").await;
 
     // A guest of the world's first version runs as ever, and says that it cannot do this.
     let old = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sandbox/tests/guests/prefix-0.1.0.wasm");

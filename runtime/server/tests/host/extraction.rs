@@ -180,7 +180,11 @@ async fn requests_that_cannot_be_right_are_refused_before_anything_runs() {
     };
     type Case<'a> = (&'a dyn Fn(&mut ExtractionRequest), StatusCode, &'a str);
     let cases: [Case<'_>; 15] = [
-        (&|r| r.samples[1].position = 0, StatusCode::BAD_REQUEST, "twice"),
+        (
+            &|r| r.samples[1].position = 0,
+            StatusCode::BAD_REQUEST,
+            "duplicate",
+        ),
         (&|r| r.samples.clear(), StatusCode::BAD_REQUEST, "0 samples"),
         (
             &|r| r.samples = (0..21).map(|i| sample(i, "x")).collect(),

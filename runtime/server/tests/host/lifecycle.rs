@@ -202,7 +202,7 @@ async fn a_host_does_not_start_over_a_data_folder_that_is_not_there() {
     );
     std::fs::write(&missing, "a file").unwrap();
     let refused = Host::start(settings.check().unwrap()).await.err().unwrap();
-    assert!(refused.to_string().contains("no folder"), "{refused}");
+    assert!(refused.to_string().contains("not a folder"), "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

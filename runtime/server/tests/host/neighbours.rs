@@ -25,5 +25,5 @@ async fn a_weight_that_is_none_is_refused_with_those_there_are() {
     let (status, answer) = test.ask_admin(Method::PATCH, path, &change).await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
     let answer = String::from_utf8_lossy(&answer);
-    assert!(answer.contains("weight is 0; it must be 1 to 100"), "{answer}");
+    assert!(answer.contains("invalid weight 0: expected 1 to 100"), "{answer}");
 }

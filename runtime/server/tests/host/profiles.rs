@@ -218,7 +218,7 @@ async fn who_will_not_wait_for_a_profile_is_told_so() {
     assert!((1..=30).contains(&wait));
     let (_, error) = test.client.refused(Method::POST, "/v1/profiles", body).await;
     assert_eq!(error.class, ErrorClass::Busy);
-    assert!(error.message.contains("begin without a profile"), "{error}");
+    assert!(error.message.contains("continue without a profile"), "{error}");
     drop(unread);
     test.idle().await;
     assert_eq!(profile(&test, &request).await.cuts.len(), 3, "it need not wait");
@@ -247,7 +247,7 @@ async fn profiles_that_cannot_be_right_are_refused_before_anything_runs() {
         (
             &|r| r.cuts = cuts(&["flat", "flat"]),
             StatusCode::BAD_REQUEST,
-            "twice",
+            "duplicate",
         ),
         (
             &|r| r.samples = samples(33),

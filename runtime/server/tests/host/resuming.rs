@@ -208,7 +208,7 @@ async fn headers_that_make_no_sense_are_refused_by_name() {
         ),
         (
             vec![("repr-digest", digest), ("upload-offset", "18446744073709551615")],
-            "at most",
+            "the limit",
         ),
     ] {
         let answer = test.client.send_with(Method::PUT, MODEL, &headers, "abc").await;

@@ -130,7 +130,7 @@ fn context(tenant: usize) -> CallContext {
             tenant: tenant.to_string(),
             ..Labels::default()
         },
-        on_line: None,
+        on_log_line: None,
     }
 }
 

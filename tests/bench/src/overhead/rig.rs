@@ -334,7 +334,7 @@ impl Rig {
             objects: Arc::clone(&self.store) as _,
             allowance: Allowance::new(Limits::default()),
             labels: Labels::default(),
-            on_line: None,
+            on_log_line: None,
         };
         let calls = self.samples.chunks(GRANT).map(|samples| {
             let context = context.clone();

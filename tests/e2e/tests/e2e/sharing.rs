@@ -145,7 +145,7 @@ fn a_disabled_guest_is_refused_until_it_is_enabled() {
     ] {
         let run = place.admin(&arguments);
         assert_eq!(run.code, Some(1));
-        assert!(run.stderr.contains("has no guest"), "{}", run.stderr);
+        assert!(run.stderr.contains("unknown guest"), "{}", run.stderr);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::identity::Admin;
 use crate::http::references::query;
-use crate::metrics::{MemoryNow, resident_bytes};
+use crate::metrics::{MemorySnapshot, resident_bytes};
 use crate::refusal::Refusal;
 use crate::service::Service;
 use axum::Json;
@@ -21,7 +21,7 @@ const ENTRIES: usize = 100_000;
 /// `?tenant=&limit=`
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wanted {
+struct AuditQuery {
     tenant: Option<String>,
     limit: Option<usize>,
 }
@@ -33,8 +33,8 @@ pub(super) async fn show(State(service): State<Arc<Service>>) -> Json<Activity> 
 
 /// Stops admitting work; what runs finishes.
 pub(super) async fn drain(State(service): State<Arc<Service>>, admin: Admin) -> Json<Activity> {
-    service.scheduling.stop();
-    admin.note(&service, "host drained", "", "");
+    service.scheduling.drain();
+    admin.audit(&service, "host drained", "", "");
     Json(activity(&service))
 }
 
@@ -43,18 +43,18 @@ pub(super) async fn audit(
     State(service): State<Arc<Service>>,
     uri: Uri,
 ) -> Result<Json<Vec<AuditEntry>>, Refusal> {
-    let wanted: Wanted = query(&uri)?;
+    let wanted: AuditQuery = query(&uri)?;
     let limit = wanted.limit.unwrap_or(ENTRIES).min(ENTRIES);
     let read = move || service.operations.audit.last(wanted.tenant.as_deref(), limit);
     let entries = spawn_blocking(read).await?;
     entries
         .map(Json)
-        .map_err(|error| Refusal::host(format!("the audit cannot be read: {error}")))
+        .map_err(|error| Refusal::host(format!("cannot read the audit log: {error}")))
 }
 
 /// The host at work.
 fn activity(service: &Service) -> Activity {
-    let (extractions, tally) = (
+    let (extractions, counters) = (
         &service.scheduling.extractions,
         &service.operations.metrics.tenants,
     );
@@ -65,17 +65,17 @@ fn activity(service: &Service) -> Activity {
     );
     let stats = lanes.stats();
     let waited: BTreeMap<String, Duration> = stats.waited.iter().cloned().collect();
-    let memory = MemoryNow::of(&service.scheduling.memory);
+    let memory = MemorySnapshot::read(&service.scheduling.memory);
     let holders: BTreeMap<String, u64> = memory.tenants.iter().cloned().collect();
-    let known = tally.names().chain(standings.keys().cloned());
+    let known = counters.names().chain(standings.keys().cloned());
     let names: BTreeSet<String> = known.chain(holders.keys().cloned()).collect();
     let tenant = |name: String| {
         let standing = standings.get(&name).copied().unwrap_or_default();
-        let [extractions, samples, answer_bytes] = tally.of(&name);
+        let [extractions, samples, answer_bytes] = counters.totals(&name);
         TenantActivity {
             running: standing.running as u64,
             queued: standing.queued as u64,
-            cpu_seconds: tally.cpu_seconds_of(&name),
+            cpu_seconds: counters.cpu_seconds_of(&name),
             memory_bytes: holders.get(&name).copied().unwrap_or(0),
             waited_seconds: waited.get(&name).map_or(0.0, Duration::as_secs_f64),
             name,
@@ -85,7 +85,7 @@ fn activity(service: &Service) -> Activity {
         }
     };
     Activity {
-        stopping: extractions.stopped(),
+        stopping: extractions.is_draining(),
         places: service.config.running as u64,
         running: all.running as u64,
         queued: all.queued as u64,
@@ -98,7 +98,7 @@ fn activity(service: &Service) -> Activity {
     }
 }
 
-fn of_memory(memory: &MemoryNow) -> MemoryActivity {
+fn of_memory(memory: &MemorySnapshot) -> MemoryActivity {
     let kinds = memory.held.iter();
     MemoryActivity {
         budget: memory.budget,

@@ -26,7 +26,7 @@ impl fmt::Display for Admin {
 
 impl Admin {
     /// Writes down what was done.
-    pub(super) fn note(self, service: &Service, what: &str, tenant: &str, detail: impl Into<String>) {
+    pub(super) fn audit(self, service: &Service, what: &str, tenant: &str, detail: impl Into<String>) {
         service
             .operations
             .audit

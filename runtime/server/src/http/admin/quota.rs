@@ -1,7 +1,7 @@
 //! What tenants may use.
 
 use super::identity::Admin;
-use super::tenants::{change_record, unknown};
+use super::tenants::{change_record, unknown_tenant};
 use crate::http::receive::json;
 use crate::refusal::Refusal;
 use crate::service::Service;
@@ -16,7 +16,10 @@ pub(super) async fn show(
     State(service): State<Arc<Service>>,
     Path(name): Path<String>,
 ) -> Result<Json<Vec<QuotaInfo>>, Refusal> {
-    let allowed = service.tenants.allowed(&name).ok_or_else(|| unknown(&name))?;
+    let allowed = service
+        .tenants
+        .allowed(&name)
+        .ok_or_else(|| unknown_tenant(&name))?;
     Ok(Json(allowed.info()))
 }
 
@@ -30,7 +33,7 @@ pub(super) async fn change(
     let (change, _memory) = json::<QuotaChange>(request, &service, None).await?;
     if name == CONFIGURED {
         return Err(Refusal::request(format!(
-            "{CONFIGURED} is the tenant of the host's configuration; write its quota there, under [quota]"
+            "{CONFIGURED} is the tenant of the host's configuration; set its quota there, under [quota]"
         )));
     }
     for (key, value) in &change {
@@ -52,6 +55,6 @@ pub(super) async fn change(
         .iter()
         .map(|(key, value)| format!("{key}={}", word(*value)))
         .collect();
-    admin.note(&service, "quota set", &name, words.join(" "));
+    admin.audit(&service, "quota set", &name, words.join(" "));
     show(State(service), Path(name)).await
 }

@@ -1,7 +1,7 @@
 //! Admins from afar: by a token over TLS.
 
 use super::identity::Admin;
-use crate::http::envelope::{bearer, slowed_down};
+use crate::http::envelope::{bearer, throttle};
 use crate::http::peer::Peer;
 use crate::refusal::Refusal;
 use crate::service::Service;
@@ -25,11 +25,11 @@ async fn authorize(
 ) -> Result<Response, Refusal> {
     let given = bearer(request.headers()).ok_or(Refusal::Unauthorized)?;
     if token.admit(given).is_none() {
-        peer.permit.unknown();
-        slowed_down(&service, peer.address)?;
+        peer.permit.clear_tenant();
+        throttle(&service, peer.address)?;
         return Err(Refusal::Unauthorized);
     }
-    peer.permit.known("the admin");
+    peer.permit.assign_tenant("the admin");
     request.extensions_mut().insert(Admin::Remote(peer.address));
     Ok(next.run(request).await)
 }

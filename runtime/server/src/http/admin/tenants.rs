@@ -6,7 +6,7 @@ use crate::http::receive::json;
 use crate::http::references::checked_name;
 use crate::refusal::Refusal;
 use crate::service::Service;
-use crate::tenants::{CONFIGURED, Fresh, MOST_TOKENS, TenantRecord};
+use crate::tenants::{CONFIGURED, IssuedToken, MOST_TOKENS, TenantRecord};
 use axum::Json;
 use axum::extract::{Path, Request, State};
 use frostline_profile::now;
@@ -25,7 +25,11 @@ pub(super) async fn show(
     State(service): State<Arc<Service>>,
     Path(name): Path<String>,
 ) -> Result<Json<TenantInfo>, Refusal> {
-    let record = service.tenants.records.get(&name).ok_or_else(|| unknown(&name))?;
+    let record = service
+        .tenants
+        .records
+        .get(&name)
+        .ok_or_else(|| unknown_tenant(&name))?;
     Ok(Json(info(&name, &record)))
 }
 
@@ -39,21 +43,18 @@ pub(super) async fn add(
     checked_name(&new.name)?;
     if new.name == CONFIGURED {
         return Err(Refusal::request(format!(
-            "{CONFIGURED} is the tenant of the host's configuration; take another name"
+            "{CONFIGURED} is the tenant of the host's configuration; use another name"
         )));
     }
-    let data = readable(&new.data)?;
-    let fresh = fresh(&new.name, new.token_seconds)?;
+    let data = checked_roots(&new.data)?;
+    let issued = issue_token(&new.name, new.token_seconds)?;
     let record = service.tenants.records.update(&new.name, |now| match now {
-        Some(_) => Err(Refusal::request(format!(
-            "there is a tenant {:?} already",
-            new.name
-        ))),
-        None => Ok(Some(TenantRecord::new(data.clone(), fresh.kept.clone()))),
+        Some(_) => Err(Refusal::request(format!("tenant {:?} already exists", new.name))),
+        None => Ok(Some(TenantRecord::new(data.clone(), issued.stored.clone()))),
     });
-    let record = record.await?.ok_or_else(|| unknown(&new.name))?;
-    admin.note(&service, "tenant added", &new.name, new.data.join(" "));
-    Ok((StatusCode::CREATED, Json(given(&new.name, &record, fresh))))
+    let record = record.await?.ok_or_else(|| unknown_tenant(&new.name))?;
+    admin.audit(&service, "tenant added", &new.name, new.data.join(" "));
+    Ok((StatusCode::CREATED, Json(with_token(&new.name, &record, issued))))
 }
 
 /// Changes the data roots of a tenant, or disables it.
@@ -64,7 +65,7 @@ pub(super) async fn change(
     request: Request,
 ) -> Result<Json<TenantInfo>, Refusal> {
     let (change, _memory) = json::<TenantChange>(request, &service, None).await?;
-    let data = change.data.as_deref().map(readable).transpose()?;
+    let data = change.data.as_deref().map(checked_roots).transpose()?;
     let record = change_record(&service, &name, |record| {
         record.data = data.clone().unwrap_or_else(|| std::mem::take(&mut record.data));
         record.disabled = change.disabled.unwrap_or(record.disabled);
@@ -72,7 +73,7 @@ pub(super) async fn change(
     });
     let record = record.await?;
     let detail = format!("disabled: {}, data: {}", record.disabled, record.data.join(" "));
-    admin.note(&service, "tenant changed", &name, detail);
+    admin.audit(&service, "tenant changed", &name, detail);
     Ok(Json(info(&name, &record)))
 }
 
@@ -84,23 +85,23 @@ pub(super) async fn rotate(
     request: Request,
 ) -> Result<(StatusCode, Json<GivenToken>), Refusal> {
     let (new, _memory) = json::<NewToken>(request, &service, None).await?;
-    let fresh = fresh(&name, new.token_seconds)?;
+    let issued = issue_token(&name, new.token_seconds)?;
     let until = new.others_seconds.map(|seconds| now().saturating_add(seconds));
     let record = change_record(&service, &name, |record| {
         // Done once, however often it is tried.
-        if record.tokens.iter().all(|token| token.id != fresh.kept.id) {
-            record.rotate(fresh.kept.clone(), until, now());
+        if record.tokens.iter().all(|token| token.id != issued.stored.id) {
+            record.rotate(issued.stored.clone(), until, now());
         }
         if record.tokens.len() > MOST_TOKENS {
             return Err(Refusal::request(format!(
-                "the tenant {name:?} has {MOST_TOKENS} tokens, the most there may be; revoke one first"
+                "tenant {name:?} has {MOST_TOKENS} tokens, the limit; revoke one first"
             )));
         }
         Ok(())
     });
     let record = record.await?;
-    admin.note(&service, "token made", &name, fresh.kept.id.clone());
-    Ok((StatusCode::CREATED, Json(given(&name, &record, fresh))))
+    admin.audit(&service, "token made", &name, issued.stored.id.clone());
+    Ok((StatusCode::CREATED, Json(with_token(&name, &record, issued))))
 }
 
 /// Revokes a token.
@@ -112,13 +113,13 @@ pub(super) async fn revoke(
     change_record(&service, &name, |record| {
         if !record.revoke(&id) {
             return Err(Refusal::not_found(format!(
-                "the tenant {name:?} has no token {id:?}; frostline admin tenant show lists those it has"
+                "unknown token {id:?} of tenant {name:?}; list its tokens with frostline admin tenant show"
             )));
         }
         Ok(())
     })
     .await?;
-    admin.note(&service, "token revoked", &name, id);
+    admin.audit(&service, "token revoked", &name, id);
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -135,18 +136,21 @@ pub(super) async fn remove(
         Ok(())
     })
     .await?;
-    let (guests, models) = (service.library.guests.of(&name), service.library.models.of(&name));
+    let (guests, models) = (
+        service.library.guests.owned_by(&name),
+        service.library.models.owned_by(&name),
+    );
     for (guest, _) in guests.list() {
         guests.delete(&guest).await?;
     }
     for (model, _) in models.list() {
         models.delete(&model).await?;
     }
-    service.library.partials.forget(&name).await;
+    service.library.partials.remove_tenant(&name).await;
     service.operations.lines.forget(&name);
     let gone = |_: Option<&TenantRecord>| Ok::<_, Refusal>(None);
     service.tenants.records.update(&name, gone).await?;
-    admin.note(&service, "tenant removed", &name, "");
+    admin.audit(&service, "tenant removed", &name, "");
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -157,36 +161,36 @@ pub(super) async fn change_record(
     mut change: impl FnMut(&mut TenantRecord) -> Result<(), Refusal>,
 ) -> Result<Arc<TenantRecord>, Refusal> {
     let change = |now: Option<&TenantRecord>| {
-        let mut record = now.cloned().ok_or_else(|| unknown(name))?;
+        let mut record = now.cloned().ok_or_else(|| unknown_tenant(name))?;
         change(&mut record)?;
         Ok::<_, Refusal>(Some(record))
     };
     let record = service.tenants.records.update(name, change).await?;
-    record.ok_or_else(|| unknown(name))
+    record.ok_or_else(|| unknown_tenant(name))
 }
 
 /// Roots as they are kept, if they can be read from.
-fn readable(roots: &[String]) -> Result<Vec<String>, Refusal> {
+fn checked_roots(roots: &[String]) -> Result<Vec<String>, Refusal> {
     DataRoots::new(roots).map_err(|error| Refusal::request(error.to_string()))?;
     Ok(roots.to_vec())
 }
 
-fn fresh(tenant: &str, seconds: Option<u64>) -> Result<Fresh, Refusal> {
+fn issue_token(tenant: &str, seconds: Option<u64>) -> Result<IssuedToken, Refusal> {
     let now = now();
     let expires_at = seconds.map(|seconds| now.saturating_add(seconds));
-    Fresh::make(tenant, now, expires_at)
-        .map_err(|error| Refusal::host(format!("no random bytes for a token: {error}")))
+    IssuedToken::issue(tenant, now, expires_at)
+        .map_err(|error| Refusal::host(format!("cannot generate a token: {error}")))
 }
 
-fn given(name: &str, record: &TenantRecord, fresh: Fresh) -> GivenToken {
+fn with_token(name: &str, record: &TenantRecord, issued: IssuedToken) -> GivenToken {
     GivenToken {
         tenant: info(name, record),
-        token: fresh.text,
+        token: issued.text,
     }
 }
 
 fn info(name: &str, record: &TenantRecord) -> TenantInfo {
-    let token = |token: &crate::tenants::KeptToken| TokenInfo {
+    let token = |token: &crate::tenants::StoredToken| TokenInfo {
         id: token.id.clone(),
         created_at: token.created_at,
         expires_at: token.expires_at,
@@ -200,8 +204,8 @@ fn info(name: &str, record: &TenantRecord) -> TenantInfo {
     }
 }
 
-pub(super) fn unknown(name: &str) -> Refusal {
+pub(super) fn unknown_tenant(name: &str) -> Refusal {
     Refusal::not_found(format!(
-        "there is no tenant {name:?}; frostline admin tenant list shows those there are"
+        "unknown tenant {name:?}; list tenants with frostline admin tenant list"
     ))
 }

@@ -1,14 +1,14 @@
 //! What tenants uploaded, and the models that an admin offers to all of them.
 
 use super::identity::Admin;
-use super::tenants::unknown;
+use super::tenants::unknown_tenant;
 use crate::http::intake::{Upload, receive};
 use crate::http::receive::json;
 use crate::http::references::{checked_name, query};
-use crate::http::uploads::{Checked, status};
+use crate::http::uploads::{ModelCheck, status};
 use crate::refusal::Refusal;
 use crate::service::Service;
-use crate::state::{Facts, ModelFacts, Named, SHARED, Shelf, Stored};
+use crate::state::{Facts, ModelFacts, NamedUpload, SHARED, StoredVersion, UploadStore};
 use axum::Json;
 use axum::extract::{Path, Request, State};
 use frostline_wire::{GuestChange, UploadInfo, UploadVersion};
@@ -17,33 +17,33 @@ use serde::Deserialize;
 use std::sync::Arc;
 
 /// Guests or models: what is uploaded is looked after alike.
-pub(super) trait Kind {
+pub(super) trait UploadKind {
     /// What they say of themselves.
     type Facts: Facts;
     /// One of them.
     const WORD: &'static str;
     /// All of them.
-    fn shelf(service: &Service) -> &Shelf<Self::Facts>;
+    fn shelf(service: &Service) -> &UploadStore<Self::Facts>;
 }
 
 pub(super) struct Guests;
 
-impl Kind for Guests {
+impl UploadKind for Guests {
     type Facts = ();
     const WORD: &'static str = "guest";
 
-    fn shelf(service: &Service) -> &Shelf<()> {
+    fn shelf(service: &Service) -> &UploadStore<()> {
         &service.library.guests
     }
 }
 
 pub(super) struct Models;
 
-impl Kind for Models {
+impl UploadKind for Models {
     type Facts = ModelFacts;
     const WORD: &'static str = "model";
 
-    fn shelf(service: &Service) -> &Shelf<ModelFacts> {
+    fn shelf(service: &Service) -> &UploadStore<ModelFacts> {
         &service.library.models
     }
 }
@@ -51,22 +51,25 @@ impl Kind for Models {
 /// `?tenant=`: its alone.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wanted {
+struct TenantQuery {
     tenant: Option<String>,
 }
 
 /// Lists the guests or models of one tenant (`?tenant=`) or of all, shared ones first.
-pub(super) async fn list<K: Kind>(
+pub(super) async fn list<K: UploadKind>(
     State(service): State<Arc<Service>>,
     uri: Uri,
 ) -> Result<Json<Vec<UploadInfo>>, Refusal> {
-    let wanted: Wanted = query(&uri)?;
+    let wanted: TenantQuery = query(&uri)?;
     let named = match &wanted.tenant {
         Some(tenant) => {
-            service.tenants.allowed(tenant).ok_or_else(|| unknown(tenant))?;
-            K::shelf(&service).of(tenant).names()
+            service
+                .tenants
+                .allowed(tenant)
+                .ok_or_else(|| unknown_tenant(tenant))?;
+            K::shelf(&service).owned_by(tenant).names()
         }
-        None => K::shelf(&service).all(),
+        None => K::shelf(&service).all_names(),
     };
     let mut infos: Vec<UploadInfo> = named.into_iter().map(info).collect();
     infos.sort_by(|one, other| (&one.tenant, &one.name).cmp(&(&other.tenant, &other.name)));
@@ -78,7 +81,7 @@ pub(super) async fn show_guest(
     State(service): State<Arc<Service>>,
     Path((tenant, name)): Path<(String, String)>,
 ) -> Result<Json<UploadInfo>, Refusal> {
-    shown::<Guests>(&service, &tenant, &name).map(Json)
+    find_upload::<Guests>(&service, &tenant, &name).map(Json)
 }
 
 /// Disables or enables a guest.
@@ -92,32 +95,32 @@ pub(super) async fn change_guest(
     if !service
         .library
         .guests
-        .of(&tenant)
+        .owned_by(&tenant)
         .disable(&name, disabled)
         .await?
     {
-        return Err(none::<Guests>(&tenant, &name));
+        return Err(upload_not_found::<Guests>(&tenant, &name));
     }
     let what = if disabled {
         "guest disabled"
     } else {
         "guest enabled"
     };
-    admin.note(&service, what, &tenant, name.clone());
-    shown::<Guests>(&service, &tenant, &name).map(Json)
+    admin.audit(&service, what, &tenant, name.clone());
+    find_upload::<Guests>(&service, &tenant, &name).map(Json)
 }
 
 /// Removes a guest or model of a tenant with all its versions.
-pub(super) async fn remove<K: Kind>(
+pub(super) async fn remove<K: UploadKind>(
     State(service): State<Arc<Service>>,
     admin: Admin,
     Path((tenant, name)): Path<(String, String)>,
 ) -> Result<StatusCode, Refusal> {
     // What is shared has an address of its own.
-    if tenant == SHARED || !K::shelf(&service).of(&tenant).delete(&name).await? {
-        return Err(none::<K>(&tenant, &name));
+    if tenant == SHARED || !K::shelf(&service).owned_by(&tenant).delete(&name).await? {
+        return Err(upload_not_found::<K>(&tenant, &name));
     }
-    admin.note(&service, &format!("{} removed", K::WORD), &tenant, name);
+    admin.audit(&service, &format!("{} removed", K::WORD), &tenant, name);
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -132,24 +135,24 @@ pub(super) async fn publish(
     let limit = service.config.limits.model_bytes;
     let upload = receive(&service, None, request, "the model", limit).await?;
     let stored = store(&service, &name, &upload).await;
-    let (stored, new) = upload.end(stored)?;
+    let (stored, new) = upload.finish(stored)?;
     if new {
-        admin.note(&service, "model published", "", stored.audited(&name));
+        admin.audit(&service, "model published", "", stored.audited(&name));
     }
-    Ok((status(new), Json(shown::<Models>(&service, SHARED, &name)?)))
+    Ok((status(new), Json(find_upload::<Models>(&service, SHARED, &name)?)))
 }
 
 async fn store(
     service: &Service,
     name: &str,
     upload: &Upload,
-) -> Result<(Arc<Stored<ModelFacts>>, bool), Refusal> {
-    let checked = Checked {
+) -> Result<(Arc<StoredVersion<ModelFacts>>, bool), Refusal> {
+    let check = ModelCheck {
         tenant: SHARED,
         queued: service.config.queued,
     };
-    let facts = checked.facts(service, upload).await?;
-    let shared = service.library.models.of(SHARED);
+    let facts = check.facts(service, upload).await?;
+    let shared = service.library.models.owned_by(SHARED);
     Ok(shared.put(name, upload.content(facts), |_| Ok(())).await?)
 }
 
@@ -159,21 +162,21 @@ pub(super) async fn withdraw(
     admin: Admin,
     Path(name): Path<String>,
 ) -> Result<StatusCode, Refusal> {
-    if !service.library.models.of(SHARED).delete(&name).await? {
-        return Err(none::<Models>(SHARED, &name));
+    if !service.library.models.owned_by(SHARED).delete(&name).await? {
+        return Err(upload_not_found::<Models>(SHARED, &name));
     }
-    admin.note(&service, "model withdrawn", "", name);
+    admin.audit(&service, "model withdrawn", "", name);
     Ok(StatusCode::NO_CONTENT)
 }
 
-fn shown<K: Kind>(service: &Service, owner: &str, name: &str) -> Result<UploadInfo, Refusal> {
-    let names = K::shelf(service).of(owner).names();
+fn find_upload<K: UploadKind>(service: &Service, owner: &str, name: &str) -> Result<UploadInfo, Refusal> {
+    let names = K::shelf(service).owned_by(owner).names();
     let named = names.into_iter().find(|named| named.name == name);
-    named.map(info).ok_or_else(|| none::<K>(owner, name))
+    named.map(info).ok_or_else(|| upload_not_found::<K>(owner, name))
 }
 
-fn info<F>(named: Named<F>) -> UploadInfo {
-    let version = |stored: &Arc<Stored<F>>| UploadVersion {
+fn info<F>(named: NamedUpload<F>) -> UploadInfo {
+    let version = |stored: &Arc<StoredVersion<F>>| UploadVersion {
         sha256: stored.sha256.clone(),
         bytes: stored.bytes,
         uploaded_at: stored.uploaded_at,
@@ -186,14 +189,12 @@ fn info<F>(named: Named<F>) -> UploadInfo {
     }
 }
 
-fn none<K: Kind>(owner: &str, name: &str) -> Refusal {
+fn upload_not_found<K: UploadKind>(owner: &str, name: &str) -> Refusal {
     let word = K::WORD;
-    let whose = if owner == SHARED {
-        format!("there is no shared {word} {name:?}")
+    let what = if owner == SHARED {
+        format!("unknown shared {word} {name:?}")
     } else {
-        format!("the tenant {owner:?} has no {word} {name:?}")
+        format!("unknown {word} {name:?} of tenant {owner:?}")
     };
-    Refusal::not_found(format!(
-        "{whose}; frostline admin {word} list shows those there are"
-    ))
+    Refusal::not_found(format!("{what}; list them with frostline admin {word} list"))
 }

@@ -7,11 +7,11 @@ mod versions;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use versions::{Facts, Found, Named, Stored, Versions};
+pub(crate) use versions::{Facts, FindResult, NamedUpload, StoredVersion, Versions};
 
 use super::documents::Documents;
 use super::error::StateError;
-use crate::unique::unique;
+use crate::unique::unique_id;
 use bytes::Bytes;
 use frostline_objects::Store;
 use sha2::{Digest, Sha256};
@@ -22,7 +22,7 @@ use tokio::task::spawn_blocking;
 pub(crate) const SHARED: &str = "_shared";
 
 /// All uploads of one kind.
-pub(crate) struct Shelf<F> {
+pub(crate) struct UploadStore<F> {
     kind: &'static str,
     store: Arc<Store>,
     names_limit: usize,
@@ -31,19 +31,19 @@ pub(crate) struct Shelf<F> {
 }
 
 /// An upload that was checked.
-pub(crate) struct Content<F> {
+pub(crate) struct CheckedUpload<F> {
     pub(crate) sha256: String,
     pub(crate) bytes: Bytes,
     pub(crate) facts: F,
 }
 
 /// The uploads of one owner, a tenant or [`SHARED`]: all that is seen of a shelf by whoever serves that owner.
-pub(crate) struct Owned<'a, F> {
-    shelf: &'a Shelf<F>,
+pub(crate) struct OwnedUploads<'a, F> {
+    shelf: &'a UploadStore<F>,
     owner: &'a str,
 }
 
-impl<F: Facts> Shelf<F> {
+impl<F: Facts> UploadStore<F> {
     /// Uploads as `documents` know them.
     pub(crate) fn new(
         kind: &'static str,
@@ -62,19 +62,19 @@ impl<F: Facts> Shelf<F> {
     }
 
     /// What a tenant has here, or what is [`SHARED`].
-    pub(crate) fn of<'a>(&'a self, owner: &'a str) -> Owned<'a, F> {
-        Owned { shelf: self, owner }
+    pub(crate) fn owned_by<'a>(&'a self, owner: &'a str) -> OwnedUploads<'a, F> {
+        OwnedUploads { shelf: self, owner }
     }
 
     /// All names of all owners.
-    pub(crate) fn all(&self) -> Vec<Named<F>> {
+    pub(crate) fn all_names(&self) -> Vec<NamedUpload<F>> {
         self.names("")
     }
 
-    fn names(&self, prefix: &str) -> Vec<Named<F>> {
+    fn names(&self, prefix: &str) -> Vec<NamedUpload<F>> {
         let named = |(key, versions): (String, Arc<Versions<F>>)| {
             let (owner, name) = key.split_once('/')?;
-            Some(Named {
+            Some(NamedUpload {
                 owner: owner.to_owned(),
                 name: name.to_owned(),
                 versions: versions.versions.clone(),
@@ -86,11 +86,11 @@ impl<F: Facts> Shelf<F> {
     }
 
     /// What is known of the upload of that hash, whoever has it.
-    pub(crate) fn known(&self, sha256: &str) -> Option<Arc<Stored<F>>> {
+    pub(crate) fn find_by_hash(&self, sha256: &str) -> Option<Arc<StoredVersion<F>>> {
         self.with_hash(sha256).pop()
     }
 
-    fn with_hash(&self, sha256: &str) -> Vec<Arc<Stored<F>>> {
+    fn with_hash(&self, sha256: &str) -> Vec<Arc<StoredVersion<F>>> {
         self.documents.pick(|versions| {
             let mut versions = versions.versions.iter();
             versions.rfind(|version| version.sha256 == sha256).cloned()
@@ -114,7 +114,7 @@ impl<F: Facts> Shelf<F> {
     }
 
     /// The bytes of a version that was found, which are those that were uploaded.
-    pub(crate) async fn read(&self, version: &Stored<F>) -> Result<Bytes, StateError> {
+    pub(crate) async fn read(&self, version: &StoredVersion<F>) -> Result<Bytes, StateError> {
         let (kind, sha256) = (self.kind, version.sha256.clone());
         let bytes = match self.store.read(&version.blob).await {
             Ok(bytes) => bytes,
@@ -146,42 +146,42 @@ impl<F: Facts> Shelf<F> {
         if let Err(error) = self.store.delete(key).await
             && !error.is_not_found()
         {
-            tracing::warn!(key, %error, "an old version could not be removed");
+            tracing::warn!(key, %error, "cannot remove an old version");
         }
     }
 }
 
-impl<F: Facts> Owned<'_, F> {
+impl<F: Facts> OwnedUploads<'_, F> {
     fn key(&self, name: &str) -> String {
         format!("{}/{name}", self.owner)
     }
 
     /// The newest version of a name, or the one with that hash.
-    pub(crate) fn find(&self, name: &str, sha256: Option<&str>) -> Found<F> {
+    pub(crate) fn find(&self, name: &str, sha256: Option<&str>) -> FindResult<F> {
         let Some(versions) = self.shelf.documents.get(&self.key(name)) else {
-            return Found::Nothing;
+            return FindResult::Missing;
         };
         let Some(newest) = versions.versions.last() else {
-            return Found::Nothing;
+            return FindResult::Missing;
         };
         let Some(sha256) = sha256 else {
-            return Found::Version(Arc::clone(newest));
+            return FindResult::Version(Arc::clone(newest));
         };
-        let wanted = versions.versions.iter().rfind(|version| version.sha256 == sha256);
-        wanted.map_or_else(
-            || Found::Other(Arc::clone(newest)),
-            |version| Found::Version(Arc::clone(version)),
+        let version = versions.versions.iter().rfind(|version| version.sha256 == sha256);
+        version.map_or_else(
+            || FindResult::OtherVersion(Arc::clone(newest)),
+            |version| FindResult::Version(Arc::clone(version)),
         )
     }
 
     /// The newest version of every name.
-    pub(crate) fn list(&self) -> Vec<(String, Arc<Stored<F>>)> {
-        let newest = |named: Named<F>| Some((named.name, named.versions.last().cloned()?));
+    pub(crate) fn list(&self) -> Vec<(String, Arc<StoredVersion<F>>)> {
+        let newest = |named: NamedUpload<F>| Some((named.name, named.versions.last().cloned()?));
         self.names().into_iter().filter_map(newest).collect()
     }
 
     /// Every name with all its versions.
-    pub(crate) fn names(&self) -> Vec<Named<F>> {
+    pub(crate) fn names(&self) -> Vec<NamedUpload<F>> {
         self.shelf.names(&self.key(""))
     }
 
@@ -214,59 +214,60 @@ impl<F: Facts> Owned<'_, F> {
     pub(crate) async fn put(
         &self,
         name: &str,
-        content: Content<F>,
+        content: CheckedUpload<F>,
         fits: impl Fn(u64) -> Result<(), StateError>,
-    ) -> Result<(Arc<Stored<F>>, bool), StateError> {
-        let Content { sha256, bytes, facts } = content;
+    ) -> Result<(Arc<StoredVersion<F>>, bool), StateError> {
+        let CheckedUpload { sha256, bytes, facts } = content;
         let length = bytes.len() as u64;
         let mut lost = None;
         match self.find(name, None) {
-            Found::Version(newest) if newest.sha256 == sha256 => match self.shelf.read(&newest).await {
+            FindResult::Version(newest) if newest.sha256 == sha256 => match self.shelf.read(&newest).await {
                 Err(StateError::Gone { .. } | StateError::Damaged { .. }) => lost = Some(newest),
                 read => return read.map(|_| (newest, false)),
             },
             _ => fits(length)?,
         }
         let (kind, owner) = (self.shelf.kind, self.owner);
-        let stored = Arc::new(Stored {
-            blob: format!("blobs/{kind}/{owner}/{sha256}-{}", unique()?),
+        let stored = Arc::new(StoredVersion {
+            blob: format!("blobs/{kind}/{owner}/{sha256}-{}", unique_id()?),
             sha256,
             bytes: length,
             uploaded_at: frostline_profile::now(),
             facts,
         });
         self.shelf.write(&stored.blob, bytes).await?;
-        let pointed = self.point(name, &stored, lost.as_deref(), fits).await;
+        let updated = self.make_newest(name, &stored, lost.as_deref(), fits).await;
         // Where the version may have been made all the same, its bytes must not go.
-        if let Err(error) = &pointed
+        if let Err(error) = &updated
             && !matches!(error, StateError::Unsure { .. })
         {
             self.shelf.discard(&stored.blob).await;
         }
-        for version in pointed? {
+        for version in updated? {
             self.shelf.discard(&version.blob).await;
         }
         Ok((stored, true))
     }
 
     /// Makes `stored` the newest version of a name, in the place of one that was lost; the versions that go by it.
-    async fn point(
+    async fn make_newest(
         &self,
         name: &str,
-        stored: &Arc<Stored<F>>,
-        lost: Option<&Stored<F>>,
+        stored: &Arc<StoredVersion<F>>,
+        lost: Option<&StoredVersion<F>>,
         fits: impl Fn(u64) -> Result<(), StateError>,
-    ) -> Result<Vec<Arc<Stored<F>>>, StateError> {
+    ) -> Result<Vec<Arc<StoredVersion<F>>>, StateError> {
         let mut surplus = Vec::new();
         let push = |now: Option<&Versions<F>>| {
             if now.is_none() {
-                self.has_place()?;
+                self.check_name_limit()?;
             }
             if lost.is_none() {
                 fits(stored.bytes)?;
             }
             let versions = now.map_or_else(Vec::new, |versions| versions.versions.clone());
-            let is_lost = |version: &Arc<Stored<F>>| lost.is_some_and(|lost| lost.blob == version.blob);
+            let is_lost =
+                |version: &Arc<StoredVersion<F>>| lost.is_some_and(|lost| lost.blob == version.blob);
             let (mut gone, mut versions): (Vec<_>, Vec<_>) = versions.into_iter().partition(is_lost);
             versions.push(Arc::clone(stored));
             gone.extend(versions.drain(..versions.len().saturating_sub(self.shelf.versions_limit)));
@@ -279,7 +280,7 @@ impl<F: Facts> Owned<'_, F> {
     }
 
     /// Whether there may be one more name.
-    fn has_place(&self) -> Result<(), StateError> {
+    fn check_name_limit(&self) -> Result<(), StateError> {
         let (kind, limit) = (self.shelf.kind, self.shelf.names_limit);
         match self.shelf.documents.list(&self.key("")).len() < limit {
             true => Ok(()),
@@ -289,14 +290,14 @@ impl<F: Facts> Owned<'_, F> {
 
     /// Forgets all versions of a name; `false` when there are none.
     pub(crate) async fn delete(&self, name: &str) -> Result<bool, StateError> {
-        self.forget(name, |_| Ok(())).await
+        self.delete_checked(name, |_| Ok(())).await
     }
 
     /// The same for a name's owner, who cannot undo by it what an admin did.
     ///
     /// # Errors
     /// [`StateError::Disabled`].
-    pub(crate) async fn withdraw(&self, name: &str) -> Result<bool, StateError> {
+    pub(crate) async fn delete_as_owner(&self, name: &str) -> Result<bool, StateError> {
         let kind = self.shelf.kind;
         let check = |versions: &Versions<F>| match versions.disabled {
             true => Err(StateError::Disabled {
@@ -305,10 +306,10 @@ impl<F: Facts> Owned<'_, F> {
             }),
             false => Ok(()),
         };
-        self.forget(name, check).await
+        self.delete_checked(name, check).await
     }
 
-    async fn forget(
+    async fn delete_checked(
         &self,
         name: &str,
         check: impl Fn(&Versions<F>) -> Result<(), StateError>,

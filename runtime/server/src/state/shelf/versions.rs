@@ -14,7 +14,7 @@ impl<F: Serialize + DeserializeOwned + Clone + PartialEq + Send + Sync + 'static
 
 /// One version of a name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Stored<F> {
+pub(crate) struct StoredVersion<F> {
     pub(crate) sha256: String,
     pub(crate) bytes: u64,
     pub(crate) uploaded_at: u64,
@@ -28,28 +28,28 @@ pub(crate) struct Stored<F> {
 #[serde(bound = "F: Facts")]
 pub(crate) struct Versions<F> {
     /// Oldest first; never empty.
-    pub(super) versions: Vec<Arc<Stored<F>>>,
+    pub(super) versions: Vec<Arc<StoredVersion<F>>>,
     /// Whether the name is refused, whatever its versions.
     #[serde(default)]
     pub(super) disabled: bool,
 }
 
 /// A name with all its versions, as an admin looks at it.
-pub(crate) struct Named<F> {
+pub(crate) struct NamedUpload<F> {
     pub(crate) owner: String,
     pub(crate) name: String,
     /// Oldest first; never empty.
-    pub(crate) versions: Vec<Arc<Stored<F>>>,
+    pub(crate) versions: Vec<Arc<StoredVersion<F>>>,
     pub(crate) disabled: bool,
 }
 
 /// What a name and a hash lead to.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Found<F> {
+pub(crate) enum FindResult<F> {
     /// The version asked for.
-    Version(Arc<Stored<F>>),
+    Version(Arc<StoredVersion<F>>),
     /// The name stands for other bytes.
-    Other(Arc<Stored<F>>),
+    OtherVersion(Arc<StoredVersion<F>>),
     /// No such name.
-    Nothing,
+    Missing,
 }

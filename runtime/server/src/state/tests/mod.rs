@@ -8,7 +8,7 @@ mod uploads;
 
 use super::documents::{Documents, Replica};
 use super::journal::{Journal, Kind};
-use super::{Content, Found, SharedState, StateError};
+use super::{CheckedUpload, FindResult, SharedState, StateError};
 use crate::config::Limits;
 use bytes::Bytes;
 use frostline_objects::Store;
@@ -68,8 +68,8 @@ fn hash(bytes: &str) -> String {
     hex::encode(Sha256::digest(bytes))
 }
 
-fn content(bytes: &'static str) -> Content<()> {
-    Content {
+fn content(bytes: &'static str) -> CheckedUpload<()> {
+    CheckedUpload {
         sha256: hash(bytes),
         bytes: Bytes::from(bytes),
         facts: (),
@@ -77,11 +77,14 @@ fn content(bytes: &'static str) -> Content<()> {
 }
 
 async fn put(host: &SharedState<()>, name: &str, bytes: &'static str) -> Result<bool, StateError> {
-    let guests = host.guests.of("acme");
+    let guests = host.guests.owned_by("acme");
     let put = guests.put(name, content(bytes), |_| Ok(())).await;
     put.map(|(_, new)| new)
 }
 
 fn has(host: &SharedState<()>, name: &str) -> bool {
-    matches!(host.guests.of("acme").find(name, None), Found::Version(_))
+    matches!(
+        host.guests.owned_by("acme").find(name, None),
+        FindResult::Version(_)
+    )
 }

@@ -3,7 +3,7 @@
 use super::s3::{Fault, S3, creates_change};
 use super::{content, files, has, hash, host, local, put};
 use crate::config::Limits;
-use crate::state::{Found, SharedState, StateError};
+use crate::state::{FindResult, SharedState, StateError};
 use http::Method;
 
 #[tokio::test]
@@ -29,7 +29,7 @@ async fn a_version_keeps_its_bytes_whatever_the_store_answers() {
     let two = host(server.store()).await;
     for host in [&one, &two] {
         host.journal.catch_up().await.unwrap();
-        let Found::Version(version) = host.guests.of("acme").find("a", None) else {
+        let FindResult::Version(version) = host.guests.owned_by("acme").find("a", None) else {
             panic!("it was made")
         };
         assert_eq!(host.guests.read(&version).await.unwrap(), "bytes");
@@ -95,15 +95,15 @@ async fn one_tenants_deletion_takes_nothing_from_another() {
     let server = S3::start().await;
     let (one, two) = (host(server.store()).await, host(server.store()).await);
     for tenant in ["acme", "beta"] {
-        let of = one.guests.of(tenant);
+        let of = one.guests.owned_by(tenant);
         of.put("a", content("same"), |_| Ok(())).await.unwrap();
     }
     two.journal.catch_up().await.unwrap();
     // The other host has not heard of it yet.
-    assert!(one.guests.of("acme").delete("a").await.unwrap());
+    assert!(one.guests.owned_by("acme").delete("a").await.unwrap());
     assert_eq!(two.guests.bytes_of(&hash("same")).await.unwrap(), "same");
-    let found = two.guests.of("acme").find("a", None);
-    let Found::Version(version) = found else {
+    let found = two.guests.owned_by("acme").find("a", None);
+    let FindResult::Version(version) = found else {
         panic!("{found:?}")
     };
     let error = two.guests.read(&version).await.unwrap_err();
@@ -121,10 +121,10 @@ async fn a_host_sees_what_another_uploads_and_deletes() {
     two.journal.catch_up().await.unwrap();
     assert!(has(&two, "a"));
     assert_eq!(two.guests.bytes_of(&hash("bytes")).await.unwrap(), "bytes");
-    assert!(two.guests.of("acme").disable("a", true).await.unwrap());
+    assert!(two.guests.owned_by("acme").disable("a", true).await.unwrap());
     one.journal.catch_up().await.unwrap();
-    assert!(one.guests.of("acme").disabled("a"));
-    assert!(two.guests.of("acme").delete("a").await.unwrap());
+    assert!(one.guests.owned_by("acme").disabled("a"));
+    assert!(two.guests.owned_by("acme").delete("a").await.unwrap());
     one.journal.catch_up().await.unwrap();
     assert!(!has(&one, "a"));
 }
@@ -134,23 +134,26 @@ async fn hosts_that_did_not_hear_of_each_other_keep_to_one_quota_together() {
     let folder = tempfile::tempdir().unwrap();
     let (one, two) = (host(local(folder.path())).await, host(local(folder.path())).await);
     let put = async |host: &SharedState<()>, name: &str, bytes: &'static str| {
-        let fits = |more| match host.guests.of("acme").bytes() + more {
+        let fits = |more| match host.guests.owned_by("acme").bytes() + more {
             wanted @ 6.. => Err(StateError::Full {
                 tenant: "acme".to_owned(),
-                wanted,
+                requested: wanted,
                 limit: 5,
             }),
             _ => Ok(()),
         };
-        host.guests.of("acme").put(name, content(bytes), fits).await
+        host.guests.owned_by("acme").put(name, content(bytes), fits).await
     };
     put(&one, "a", "four").await.unwrap();
     assert!(!has(&two, "a"), "it knows nothing of it");
     let refused = put(&two, "b", "more").await.unwrap_err();
-    assert!(matches!(refused, StateError::Full { wanted: 8, .. }), "{refused}");
+    assert!(
+        matches!(refused, StateError::Full { requested: 8, .. }),
+        "{refused}"
+    );
     put(&two, "b", "1").await.unwrap();
     one.journal.catch_up().await.unwrap();
-    assert_eq!(one.guests.of("acme").bytes(), 5);
+    assert_eq!(one.guests.owned_by("acme").bytes(), 5);
     let blobs = folder.path().join("blobs/guests/acme");
     assert_eq!(files(&blobs), 2, "what was refused left nothing");
 }

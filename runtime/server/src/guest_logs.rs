@@ -7,16 +7,16 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// How long a line is kept.
-const KEPT: Duration = Duration::from_secs(3600);
+const RETENTION: Duration = Duration::from_secs(3600);
 
 /// Bytes of a tenant's lines: some 4,000 of usual length.
-const OF_ONE: usize = 1 << 20;
+const OWNER_BYTES: usize = 1 << 20;
 
 /// Bytes of all: beyond them whoever has most loses the oldest.
-const OF_ALL: usize = 32 << 20;
+const TOTAL_BYTES: usize = 32 << 20;
 
 /// What a line takes beside its text.
-const BESIDE: usize = 128;
+const LINE_OVERHEAD: usize = 128;
 
 /// Lines of one answer, of 1 KiB each at most.
 const PAGE: usize = 1000;
@@ -40,17 +40,17 @@ pub(crate) struct Source {
 }
 
 /// See the module.
-pub(crate) struct GuestLines(Mutex<Lines>);
+pub(crate) struct GuestLogs(Mutex<Lines>);
 
 struct Lines {
     /// The number of the next line.
     next: u64,
     bytes: usize,
-    owners: HashMap<Owner, Kept>,
+    owners: HashMap<Owner, OwnerLines>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct OwnerLines {
     lines: VecDeque<Line>,
     bytes: usize,
     /// The newest that was let go of for want of room.
@@ -72,7 +72,7 @@ pub(crate) fn since_1970() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-impl GuestLines {
+impl GuestLogs {
     /// None yet. Those of a host that starts at `now` have higher numbers than what it kept before.
     pub(crate) fn new(now: Duration) -> Self {
         Self(Mutex::new(Lines {
@@ -83,7 +83,7 @@ impl GuestLines {
     }
 
     /// Keeps a line.
-    pub(crate) fn keep(&self, source: &Source, level: &'static str, text: &str, now: Duration) {
+    pub(crate) fn append(&self, source: &Source, level: &'static str, text: &str, now: Duration) {
         let line = Line {
             number: 0,
             at: now,
@@ -92,7 +92,7 @@ impl GuestLines {
             level,
             text: text.into(),
         };
-        self.0.lock().keep(&source.owner, line);
+        self.0.lock().append(&source.owner, line);
     }
 
     /// A page of what the owner's `guest` logged after the line of that number; `None` where it logged nothing lately.
@@ -103,7 +103,13 @@ impl GuestLines {
         let newest = kept.lines.back()?.number;
         kept.lines.iter().find(|line| &*line.guest == guest)?;
         let new = |line: &&Line| &*line.guest == guest && line.number > after;
-        let mut lines: Vec<GuestLine> = kept.lines.iter().filter(new).take(PAGE + 1).map(shown).collect();
+        let mut lines: Vec<GuestLine> = kept
+            .lines
+            .iter()
+            .filter(new)
+            .take(PAGE + 1)
+            .map(to_wire)
+            .collect();
         let more = lines.len() > PAGE;
         lines.truncate(PAGE);
         let last = lines.last().filter(|_| more).map(|line| line.number);
@@ -132,7 +138,7 @@ impl GuestLines {
 }
 
 impl Lines {
-    fn keep(&mut self, owner: &Owner, mut line: Line) {
+    fn append(&mut self, owner: &Owner, mut line: Line) {
         line.number = self.next;
         self.next += 1;
         self.forget_old(owner, line.at);
@@ -141,10 +147,14 @@ impl Lines {
         kept.lines.push_back(line);
         kept.bytes += bytes;
         self.bytes += bytes;
-        while self.owners.get(owner).is_some_and(|kept| kept.bytes > OF_ONE) {
+        while self
+            .owners
+            .get(owner)
+            .is_some_and(|kept| kept.bytes > OWNER_BYTES)
+        {
             self.drop_oldest(owner);
         }
-        while self.bytes > OF_ALL {
+        while self.bytes > TOTAL_BYTES {
             let most = self.owners.iter().max_by_key(|(_, kept)| kept.bytes);
             let Some(most) = most.map(|(owner, _)| owner.clone()) else {
                 return;
@@ -168,7 +178,7 @@ impl Lines {
         let Some(kept) = self.owners.get_mut(owner) else {
             return;
         };
-        let old = |line: &Line| line.at + KEPT < now;
+        let old = |line: &Line| line.at + RETENTION < now;
         while let Some(line) = kept.lines.pop_front_if(|line| old(line)) {
             kept.bytes -= line.bytes();
             self.bytes -= line.bytes();
@@ -181,11 +191,11 @@ impl Lines {
 
 impl Line {
     fn bytes(&self) -> usize {
-        self.text.len() + BESIDE
+        self.text.len() + LINE_OVERHEAD
     }
 }
 
-fn shown(line: &Line) -> GuestLine {
+fn to_wire(line: &Line) -> GuestLine {
     GuestLine {
         number: line.number,
         at: line.at.as_millis() as f64 / 1000.0,
@@ -208,17 +218,17 @@ mod tests {
         }
     }
 
-    fn kept(now: Duration) -> GuestLines {
-        GuestLines::new(now)
+    fn empty_logs(now: Duration) -> GuestLogs {
+        GuestLogs::new(now)
     }
 
-    fn write(lines: &GuestLines, tenant: &str, guest: &str, text: &str, now: Duration) {
+    fn write(lines: &GuestLogs, tenant: &str, guest: &str, text: &str, now: Duration) {
         let source = Source {
             owner: owner(tenant),
             guest: guest.into(),
             extraction: "x1".into(),
         };
-        lines.keep(&source, "info", text, now);
+        lines.append(&source, "info", text, now);
     }
 
     fn texts(log: &GuestLog) -> Vec<&str> {
@@ -227,7 +237,7 @@ mod tests {
 
     #[test]
     fn everybody_reads_their_own_guests_alone_and_what_follows() {
-        let lines = kept(SECOND);
+        let lines = empty_logs(SECOND);
         write(&lines, "acme", "mine", "one", SECOND);
         write(&lines, "acme", "other", "two", SECOND);
         write(&lines, "bolt", "mine", "three", SECOND);
@@ -249,12 +259,12 @@ mod tests {
             "another tenant of that name"
         );
         // What is known of a restarted host follows on.
-        assert!(kept(SECOND * 2).0.lock().next > lines.0.lock().next);
+        assert!(empty_logs(SECOND * 2).0.lock().next > lines.0.lock().next);
     }
 
     #[test]
     fn lines_are_forgotten_after_an_hour() {
-        let lines = kept(SECOND);
+        let lines = empty_logs(SECOND);
         write(&lines, "acme", "mine", "old", SECOND);
         write(&lines, "acme", "mine", "new", SECOND * 3000);
         let now = SECOND * 3602;
@@ -272,8 +282,8 @@ mod tests {
 
     #[test]
     fn who_logs_much_loses_its_own_oldest_lines_page_by_page() {
-        let lines = kept(SECOND);
-        let long = "x".repeat(1024 - BESIDE);
+        let lines = empty_logs(SECOND);
+        let long = "x".repeat(1024 - LINE_OVERHEAD);
         write(&lines, "quiet", "mine", "still there", SECOND);
         (0..2000).for_each(|_| write(&lines, "loud", "mine", &long, SECOND));
         let read = |after| lines.read(&owner("loud"), "mine", after, SECOND).unwrap();
@@ -281,12 +291,12 @@ mod tests {
         assert!(first.dropped && first.more && first.lines.len() == PAGE);
         let rest = read(first.next);
         assert!(!rest.dropped && !rest.more);
-        assert_eq!(rest.lines.len(), OF_ONE / 1024 - PAGE);
+        assert_eq!(rest.lines.len(), OWNER_BYTES / 1024 - PAGE);
         (0..2000).for_each(|number| write(&lines, &format!("t{}", number % 50), "mine", &long, SECOND));
         for tenant in 0..50 {
             (0..1000).for_each(|_| write(&lines, &format!("t{tenant}"), "mine", &long, SECOND));
         }
-        assert!(lines.0.lock().bytes <= OF_ALL);
+        assert!(lines.0.lock().bytes <= TOTAL_BYTES);
         let quiet = lines.read(&owner("quiet"), "mine", 0, SECOND).unwrap();
         assert_eq!(texts(&quiet), ["still there"]);
     }

@@ -17,7 +17,7 @@ const DAY: i64 = 86_400;
 
 /// One thing that a host needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Examined {
+pub struct ProbeResult {
     /// `state`, `data`, `tls` or `token`.
     pub what: &'static str,
     /// What it is like, or what is wrong with it.
@@ -26,26 +26,26 @@ pub struct Examined {
 
 /// Tries what a host with this configuration needs: its state, its data, its certificate and its token. Nothing is left behind, and
 /// nothing made that is not there yet.
-pub async fn examine(config: &HostConfig) -> Vec<Examined> {
-    let mut all = vec![Examined {
+pub async fn probe_config(config: &HostConfig) -> Vec<ProbeResult> {
+    let mut all = vec![ProbeResult {
         what: "state",
         outcome: in_time(state(&config.state)).await,
     }];
     for root in config.data.urls() {
-        all.push(Examined {
+        all.push(ProbeResult {
             what: "data",
             outcome: in_time(data(root)).await,
         });
     }
     if let Some(files) = config.tls.clone() {
-        all.push(Examined {
+        all.push(ProbeResult {
             what: "tls",
             outcome: Certificate::read(files)
                 .map_err(|error| error.to_string())
                 .and_then(|certificate| until(&certificate)),
         });
     }
-    all.push(Examined {
+    all.push(ProbeResult {
         what: "token",
         outcome: token(config),
     });
@@ -53,7 +53,7 @@ pub async fn examine(config: &HostConfig) -> Vec<Examined> {
 }
 
 async fn in_time(trying: impl Future<Output = Result<String, String>>) -> Result<String, String> {
-    let late = |_| format!("nothing came of it in {} s", LONGEST.as_secs());
+    let late = |_| format!("no answer within {} s", LONGEST.as_secs());
     timeout(LONGEST, trying).await.map_err(late)?
 }
 
@@ -61,7 +61,7 @@ async fn state(place: &StateLocation) -> Result<String, String> {
     let shown = match place {
         StateLocation::Directory(path) if !path.exists() => {
             return Ok(format!(
-                "{} is not there yet: the first start makes it",
+                "{} does not exist yet; the first start creates it",
                 path.display()
             ));
         }
@@ -70,7 +70,7 @@ async fn state(place: &StateLocation) -> Result<String, String> {
     };
     let store = state_store(place).map_err(|error| error.to_string())?;
     probe(&store).await.map_err(|error| error.to_string())?;
-    Ok(format!("{shown} takes objects and does not replace them"))
+    Ok(format!("{shown} is writable and refuses to replace objects"))
 }
 
 async fn data(root: &str) -> Result<String, String> {
@@ -78,25 +78,25 @@ async fn data(root: &str) -> Result<String, String> {
     let store = Store::open(root).map_err(told)?;
     let page = store.list(None, 1).await.map_err(told)?;
     let Some(object) = page.objects.first() else {
-        return Ok(format!("{root} can be listed, and is empty"));
+        return Ok(format!("{root} can be listed; it is empty"));
     };
     let key = &object.sample.key;
     store.read_range(key, 0..1).await.map_err(told)?;
-    Ok(format!("{root} can be listed, and {key} be read"))
+    Ok(format!("{root} can be listed and read ({key})"))
 }
 
 fn until(certificate: &Certificate) -> Result<String, String> {
     let Some(ends) = certificate.ends() else {
-        return Ok("the certificate and its key go together".to_owned());
+        return Ok("the certificate matches its key".to_owned());
     };
     let days = (ends - i64::try_from(frostline_profile::now()).unwrap_or(i64::MAX)) / DAY;
     match days {
         ..0 => Err(format!(
-            "the certificate ended {} days ago; renew it, it is read again without a restart",
+            "the certificate expired {} days ago; renew it, no restart is needed",
             -days
         )),
         _ => Ok(format!(
-            "the certificate and its key go together, for {days} days more"
+            "the certificate matches its key and expires in {days} days"
         )),
     }
 }
@@ -105,10 +105,10 @@ fn token(config: &HostConfig) -> Result<String, String> {
     let file = &config.token_file;
     if !file.exists() {
         return Ok(format!(
-            "{} is not there yet: the first start makes it",
+            "{} does not exist yet; the first start creates it",
             file.display()
         ));
     }
     TokenHash::read_or_create(file).map_err(|error| error.to_string())?;
-    Ok(format!("{} holds one", file.display()))
+    Ok(format!("{} contains a valid token", file.display()))
 }

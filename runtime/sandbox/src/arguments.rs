@@ -1,11 +1,11 @@
-//! What a guest is asked, in the words of its interface.
+//! The arguments of a guest's exports, in the types of its interface.
 
 use crate::call::{Call, ModelView};
 use crate::error::SandboxError;
 use crate::{bindings, stage_name};
 use frostline_tensor::SampleRef;
 
-/// Samples as a guest is given them.
+/// Samples as arguments.
 pub(crate) fn samples(samples: &[SampleRef]) -> Vec<bindings::Sample> {
     let one = |sample: &SampleRef| bindings::Sample {
         key: sample.key.clone(),
@@ -31,7 +31,7 @@ pub(crate) fn model_view(model: &ModelView) -> Result<bindings::ModelView, Sandb
 pub(crate) fn job(call: &Call) -> Result<bindings::Job, SandboxError> {
     Ok(bindings::Job {
         split: call.split.clone(),
-        stage: stage_name::up_to(&call.split),
+        stage: stage_name::stage_to(&call.split),
         input: call.model.input.clone(),
         input_shape: dims(&call.model.input_shape)?,
         parameters: call.parameters.clone(),
@@ -40,5 +40,9 @@ pub(crate) fn job(call: &Call) -> Result<bindings::Job, SandboxError> {
 
 fn dims(shape: &[usize]) -> Result<Vec<u32>, SandboxError> {
     let dims: Result<_, _> = shape.iter().map(|&dim| u32::try_from(dim)).collect();
-    dims.map_err(|_| SandboxError::host(format!("the model's shape {shape:?} is too large for guests")))
+    dims.map_err(|_| {
+        SandboxError::host(format!(
+            "the model's shape {shape:?} exceeds 32 bits, which guests cannot represent"
+        ))
+    })
 }

@@ -7,19 +7,19 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 /// Bad tokens from one address that cost nothing: a program with an old token, started again a few times.
-const FREE: u32 = 8;
+const FREE_ATTEMPTS: u32 = 8;
 
 /// The wait after the first bad token beyond those, and the longest.
 const WAIT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
 
 /// An address without a bad token for this long starts afresh.
-const FORGOTTEN: Duration = Duration::from_secs(900);
+const RESET_AFTER: Duration = Duration::from_secs(900);
 
 /// Addresses that are remembered. Who has more to try from is slowed down by the size of a token.
 const ADDRESSES: usize = 4096;
 
 /// Remembers bad tokens by address.
-pub(crate) struct Bouncer {
+pub(crate) struct TokenThrottle {
     tried: Cache<IpAddr, BadTokens>,
 }
 
@@ -29,7 +29,7 @@ struct BadTokens {
     last: Instant,
 }
 
-impl Bouncer {
+impl TokenThrottle {
     pub(crate) fn new() -> Self {
         Self {
             tried: Cache::new(ADDRESSES),
@@ -37,17 +37,17 @@ impl Bouncer {
     }
 
     /// How long `address` must wait before another bad token of it is answered; `None` for not at all.
-    pub(crate) fn wait(&self, address: IpAddr, now: Instant) -> Option<Duration> {
+    pub(crate) fn remaining_wait(&self, address: IpAddr, now: Instant) -> Option<Duration> {
         let bad = self.tried.get(&address)?;
-        let beyond = bad.count.checked_sub(FREE + 1)?;
+        let beyond = bad.count.checked_sub(FREE_ATTEMPTS + 1)?;
         doubled(WAIT.0, beyond, WAIT.1)
             .checked_sub(now.duration_since(bad.last))
             .filter(|left| !left.is_zero())
     }
 
     /// A bad token came from `address`.
-    pub(crate) fn bad(&self, address: IpAddr, now: Instant) {
-        let recent = |bad: &BadTokens| now.duration_since(bad.last) < FORGOTTEN;
+    pub(crate) fn record(&self, address: IpAddr, now: Instant) {
+        let recent = |bad: &BadTokens| now.duration_since(bad.last) < RESET_AFTER;
         let before = self.tried.get(&address).filter(recent).map_or(0, |bad| bad.count);
         let count = before.saturating_add(1);
         self.tried.insert(address, BadTokens { count, last: now });
@@ -63,34 +63,40 @@ mod tests {
 
     #[test]
     fn a_few_bad_tokens_are_free_and_then_waits_double() {
-        let (bouncer, now) = (Bouncer::new(), Instant::now());
-        for _ in 0..FREE {
-            bouncer.bad(HERE, now);
-            assert_eq!(bouncer.wait(HERE, now), None);
+        let (throttle, now) = (TokenThrottle::new(), Instant::now());
+        for _ in 0..FREE_ATTEMPTS {
+            throttle.record(HERE, now);
+            assert_eq!(throttle.remaining_wait(HERE, now), None);
         }
         for seconds in [1, 2, 4] {
-            bouncer.bad(HERE, now);
-            assert_eq!(bouncer.wait(HERE, now), Some(Duration::from_secs(seconds)));
+            throttle.record(HERE, now);
+            assert_eq!(
+                throttle.remaining_wait(HERE, now),
+                Some(Duration::from_secs(seconds))
+            );
         }
         assert_eq!(
-            bouncer.wait(HERE, now + Duration::from_secs(3)),
+            throttle.remaining_wait(HERE, now + Duration::from_secs(3)),
             Some(Duration::from_secs(1))
         );
-        assert_eq!(bouncer.wait(HERE, now + Duration::from_secs(4)), None);
-        assert_eq!(bouncer.wait(IpAddr::V4(Ipv4Addr::BROADCAST), now), None);
+        assert_eq!(throttle.remaining_wait(HERE, now + Duration::from_secs(4)), None);
+        assert_eq!(
+            throttle.remaining_wait(IpAddr::V4(Ipv4Addr::BROADCAST), now),
+            None
+        );
         for _ in 0..100 {
-            bouncer.bad(HERE, now);
+            throttle.record(HERE, now);
         }
-        assert_eq!(bouncer.wait(HERE, now), Some(WAIT.1));
+        assert_eq!(throttle.remaining_wait(HERE, now), Some(WAIT.1));
     }
 
     #[test]
     fn time_forgives() {
-        let (bouncer, now) = (Bouncer::new(), Instant::now());
+        let (throttle, now) = (TokenThrottle::new(), Instant::now());
         for _ in 0..20 {
-            bouncer.bad(HERE, now);
+            throttle.record(HERE, now);
         }
-        bouncer.bad(HERE, now + FORGOTTEN);
-        assert_eq!(bouncer.wait(HERE, now + FORGOTTEN), None);
+        throttle.record(HERE, now + RESET_AFTER);
+        assert_eq!(throttle.remaining_wait(HERE, now + RESET_AFTER), None);
     }
 }

@@ -1,0 +1,60 @@
+use frostline_tensor::OpError;
+use std::fmt;
+use std::sync::Arc;
+
+/// A source of memory for what guests hold on the host: tensors and linear memory.
+pub trait MemorySource: Send + Sync + 'static {
+    /// Reserves `bytes` at once, or not at all.
+    ///
+    /// # Errors
+    /// [`OpError`], host-caused where the host is out of memory.
+    fn reserve(&self, bytes: u64) -> Result<(), OpError>;
+
+    /// Releases `bytes` that were reserved.
+    fn release(&self, bytes: u64);
+}
+
+/// Reserved bytes, released on drop.
+pub(crate) struct MemoryReservation {
+    source: Option<Arc<dyn MemorySource>>,
+    bytes: u64,
+}
+
+impl MemoryReservation {
+    /// Zero bytes. Without a source every reservation succeeds.
+    pub(crate) fn empty(source: Option<Arc<dyn MemorySource>>) -> Self {
+        Self { source, bytes: 0 }
+    }
+
+    /// Reserves `more` bytes.
+    pub(crate) fn grow(&mut self, more: u64) -> Result<(), OpError> {
+        self.resize(self.bytes.saturating_add(more))
+    }
+
+    /// Grows or shrinks to `bytes`; shrinking cannot fail.
+    pub(crate) fn resize(&mut self, bytes: u64) -> Result<(), OpError> {
+        if let Some(source) = &self.source {
+            if bytes > self.bytes {
+                source.reserve(bytes - self.bytes)?;
+            } else {
+                source.release(self.bytes - bytes);
+            }
+        }
+        self.bytes = bytes;
+        Ok(())
+    }
+}
+
+impl Drop for MemoryReservation {
+    fn drop(&mut self) {
+        if let Some(source) = &self.source {
+            source.release(self.bytes);
+        }
+    }
+}
+
+impl fmt::Debug for MemoryReservation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("MemoryReservation").field(&self.bytes).finish()
+    }
+}
