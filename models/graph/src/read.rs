@@ -87,7 +87,7 @@ impl DataFiles<'_> {
             Some(text) => text
                 .parse()
                 .map(Some)
-                .map_err(|_| refused(&format!("its {key} `{text}` is no number"))),
+                .map_err(|_| refused(&format!("its {key} `{text}` is an invalid number"))),
             None => Ok(None),
         };
         let start: usize = number("offset")?.unwrap_or(0);

@@ -38,7 +38,7 @@ fn of_data(event: &Event) -> Option<String> {
         Event::LeftOut(LeftOut { objects, first }) => {
             let more = if *objects > first.len() { ", .." } else { "" };
             format!(
-                "left out   {objects} objects that are no images by their names, or in no class: {}{more}",
+                "skipped    {objects} non-image or unlabelled objects: {}{more}",
                 first.join(", ")
             )
         }
@@ -51,9 +51,9 @@ fn of_data(event: &Event) -> Option<String> {
             resumed_at,
         } => {
             let (what, size) = (what.to_string(), bytes(*size));
-            let resumed = resumed_at.map_or_else(String::new, |at| format!(", gone on at {}", bytes(at)));
+            let resumed = resumed_at.map_or_else(String::new, |at| format!(", resumed at {}", bytes(at)));
             if *skipped {
-                format!("{what:<10} {name}: there already ({size})")
+                format!("{what:<10} {name}: already uploaded ({size})")
             } else {
                 format!("{what:<10} {name}: uploaded ({size} in {seconds:.1} s{resumed})")
             }
@@ -88,7 +88,7 @@ fn of_rows(event: &Event) -> Option<String> {
             limit,
             folder,
         } => format!(
-            "kept       {kept} of {rows} rows at the freeze cut are there; all of them take {}, of {} at most, in {}",
+            "cache      {kept} of {rows} features cached; all take {}, limit {}, in {}",
             bytes(*needed),
             bytes(*limit),
             folder.display()
@@ -100,16 +100,13 @@ fn of_rows(event: &Event) -> Option<String> {
             store,
         } => {
             let way = match what {
-                Shared::Taken => "taken from",
+                Shared::Taken => "read from",
                 Shared::Sent => "sent to",
             };
-            format!(
-                "shared     {rows} rows at the freeze cut {way} {store} ({})",
-                bytes(*size)
-            )
+            format!("shared     {rows} features {way} {store} ({})", bytes(*size))
         }
         Event::Sharing { store, seconds } => format!(
-            "sharing    the model is written; waiting at most {seconds:.0} s until the job's rows are in {store} (Ctrl-C leaves them for the next job)"
+            "sharing    the model is written; uploading the job's features to {store} for up to {seconds:.0} s (Ctrl-C leaves the rest to the next job)"
         ),
         _ => return None,
     })
@@ -133,8 +130,8 @@ fn of_training(event: &Event) -> Option<String> {
         } => {
             let kept = match (*kept_rows, *fetched_rows) {
                 (0, _) => String::new(),
-                (_, 0) => ", all images from kept rows".to_owned(),
-                (kept, fetched) => format!(", {kept} of {} images from kept rows", kept + fetched),
+                (_, 0) => ", all images from cache".to_owned(),
+                (kept, fetched) => format!(", {kept} of {} images from cache", kept + fetched),
             };
             let skipped = if *skipped > 0 {
                 format!(", {skipped} images skipped")
@@ -142,18 +139,18 @@ fn of_training(event: &Event) -> Option<String> {
                 String::new()
             };
             format!(
-                "epoch {epoch:<4} loss {loss:.4}, validation {validation}, {} received, {seconds:.1} s of which {waited_seconds:.1} s waiting for data{kept}{skipped}",
+                "epoch {epoch:<4} loss {loss:.4}, validation {validation}, {} received, {seconds:.1} s ({waited_seconds:.1} s waiting){kept}{skipped}",
                 bytes(*bytes_received)
             )
         }
         Event::Unfreeze { epoch, freeze } => {
-            format!("unfreeze   from epoch {epoch} on what follows {freeze} is trained")
+            format!("unfreeze   training the layers after {freeze} from epoch {epoch}")
         }
         Event::Replan {
             to, encoding, reason, ..
-        } => format!("replan     split {to} in {encoding}: {reason}"),
+        } => format!("replan     split {to} as {encoding}: {reason}"),
         Event::EarlyStop { epoch, best } => {
-            format!("early stop after epoch {epoch}: none was better since epoch {best}")
+            format!("early stop after epoch {epoch}: no improvement since epoch {best}")
         }
         _ => return None,
     })
@@ -171,7 +168,7 @@ fn of_run(event: &Event) -> Option<String> {
             let folder = folder.display();
             match checkpoint {
                 None => format!("run        {folder}"),
-                Some(_) => format!("run        {folder}: going on in epoch {epoch} after step {steps}"),
+                Some(_) => format!("run        {folder}: resuming in epoch {epoch} after step {steps}"),
             }
         }
         Event::Checkpoint {
@@ -180,7 +177,7 @@ fn of_run(event: &Event) -> Option<String> {
             error: Some(error),
             ..
         } => format!(
-            "checkpoint after step {steps}: {} cannot be written ({error}); the one before stays, and the job goes on",
+            "checkpoint after step {steps}: cannot write {} ({error}); the previous checkpoint stays, training continues",
             file.display()
         ),
         Event::Done {
@@ -215,7 +212,7 @@ fn of_notice(notice: &Notice) -> Option<String> {
             reason,
             ..
         } => format!(
-            "retry {attempt:<4} the upload of the {what} to {host} broke off ({reason}); going on in {wait_seconds:.1} s{}",
+            "retry {attempt:<4} upload of the {what} to {host} interrupted ({reason}); retrying in {wait_seconds:.1} s{}",
             until(*left_seconds)
         ),
         Notice::Retry {
@@ -227,12 +224,12 @@ fn of_notice(notice: &Notice) -> Option<String> {
             reason,
         } => {
             let next = if *wait_seconds > 0.0 {
-                format!("asking again in {wait_seconds:.1} s")
+                format!("retrying in {wait_seconds:.1} s")
             } else {
-                "asking again at once".to_owned()
+                "retrying at once".to_owned()
             };
             let until = until(*left_seconds);
-            format!("retry {attempt:<4} {host} lost {lost} images ({reason}); {next}{until}")
+            format!("retry {attempt:<4} {host}: {lost} images failed ({reason}); {next}{until}")
         }
         Notice::Host {
             host,
@@ -261,19 +258,19 @@ fn by_use(received: &Received) -> String {
         interrupted,
     } = *received;
     let uses = [
-        (listing, "for the listing"),
-        (measuring, "to measure"),
-        (baseline, "to validate before"),
-        (training, "to train"),
-        (validation, "to validate"),
-        (other, "else"),
+        (listing, "listing"),
+        (measuring, "measuring"),
+        (baseline, "baseline validation"),
+        (training, "training"),
+        (validation, "validation"),
+        (other, "other"),
     ];
     let uses = uses.into_iter().filter(|(count, _)| *count > 0);
     let uses: Vec<String> = uses
         .map(|(count, what)| format!("{} {what}", bytes(count)))
         .collect();
     let lost = if interrupted > 0 {
-        format!("; {} of it in answers that broke off", bytes(interrupted))
+        format!("; {} of it in interrupted responses", bytes(interrupted))
     } else {
         String::new()
     };
@@ -283,15 +280,15 @@ fn by_use(received: &Received) -> String {
 fn no_keys_line(count: u64, names: &[String]) -> String {
     let more = if count > names.len() as u64 { ", .." } else { "" };
     format!(
-        "left out   {count} names in the store that are no keys, with an empty segment, dot segments, control characters or bytes that are \
-         no text, or links that lead out: {}{more}",
+        "skipped    {count} invalid object names (empty or dot segments, control characters, not UTF-8, or links out of the root): \
+         {}{more}",
         names.join(", ")
     )
 }
 
 fn host_line(host: &str, state: HostState, reason: &str) -> String {
     match state {
-        HostState::Down => format!("host       {host} is left out: {reason}"),
-        HostState::Up => format!("host       {host} is used again: {reason}"),
+        HostState::Down => format!("host       {host} is down: {reason}"),
+        HostState::Up => format!("host       {host} is up again: {reason}"),
     }
 }

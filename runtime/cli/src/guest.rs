@@ -26,7 +26,7 @@ pub(crate) async fn run(command: Guest, json: bool, stop: &CancellationToken) ->
                 }))?;
             } else {
                 let verb = if pushed.skipped {
-                    "is there already"
+                    "is already uploaded"
                 } else {
                     "uploaded"
                 };

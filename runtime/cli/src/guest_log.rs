@@ -52,7 +52,7 @@ pub(crate) async fn run(
         let fails = failed.is_some();
         match failed {
             Some(error) if !follow || !may_pass(&error) => return Err(error.into()),
-            Some(error) if !failing => tell!("{error}; asking again"),
+            Some(error) if !failing => tell!("{error}; retrying"),
             _ => {}
         }
         failing = fails;

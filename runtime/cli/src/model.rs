@@ -102,7 +102,7 @@ fn table(cuts: &[ShownCut]) -> Result<()> {
         ("CUT", false, true),
         ("MODULE", false, with_modules),
         ("SHAPE", false, true),
-        ("AN IMAGE", true, true),
+        ("PER IMAGE", true, true),
         ("COMPUTE", true, true),
         ("TRAINABLE FROM HERE", false, with_verdicts),
         ("HOSTS TAKE IT", false, with_verdicts),

@@ -203,7 +203,7 @@ fn describe_cache(summary: &Summary) -> String {
     let later = summary.later_epoch_seconds;
     let later = later.map_or_else(String::new, |seconds| format!(", a later one {seconds:.2} s"));
     format!(
-        ", {} of them from kept rows ({}); the first epoch takes {:.2} s{later}, the job {:.2} s",
+        ", {} of them from cache ({}); the first epoch takes {:.2} s{later}, the job {:.2} s",
         summary.kept_iterations,
         bytes(summary.store_bytes),
         summary.first_epoch_seconds,
@@ -238,14 +238,14 @@ fn print_plan(summary: &Summary, explanation: &Explanation, modules: &Modules) -
         &[
             "SPLIT",
             "AS",
-            "AN IMAGE",
+            "PER IMAGE",
             "HOST MS",
             "LINK MS",
             "TRAINER MS",
             "ITERATION MS",
             "BOUND BY",
             "COSTS",
-            "WOULD WIN IF",
+            "WINS IF",
         ],
         &[false, false, true, true, true, true, true, false, true, false],
         &rows,

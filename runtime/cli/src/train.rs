@@ -107,10 +107,7 @@ fn failed(error: TrainerError, run: &Path) -> anyhow::Error {
     if settled || !frostline_trainer::can_resume(run) {
         return error.into();
     }
-    let hint = format!(
-        "what was trained is kept: frostline train --resume {} resumes it",
-        run.display()
-    );
+    let hint = format!("resume with: frostline train --resume {}", run.display());
     anyhow::Error::new(Hinted { error, hint })
 }
 

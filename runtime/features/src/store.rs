@@ -222,7 +222,7 @@ impl Store {
         let mut news = Vec::new();
         if broken > 0 {
             news.push(format!(
-                "{broken} of the kept rows were not what had been written, and were computed again: if that comes back, look at the disk of {}",
+                "{broken} cached features failed their checksum and were computed again; if this repeats, check the disk of {}",
                 self.path().display()
             ));
         }

@@ -347,7 +347,7 @@ fn a_broken_row_is_told_and_replaced() {
     keep(&place.open(), &[0, 1]);
     flip(&place.store().join("rows"), 0, 0);
     let store = place.open();
-    assert!(found(&store, &[0, 1]) == [1] && store.news()[0].starts_with("1 of the kept rows"));
+    assert!(found(&store, &[0, 1]) == [1] && store.news()[0].starts_with("1 cached features"));
     keep(&store, &[0]);
     store.settle();
     assert!(found(&store, &[0, 1]) == [0, 1] && store.news().is_empty());

@@ -80,7 +80,7 @@ settings! {
         /// The folder where rows are kept [default: frostline/features in the user's cache folder]
         Place feature_folder: Option<PathBuf> = None
             => arg(long, value_name = "DIRECTORY", env = "FROSTLINE_FEATURE_FOLDER", hide_env_values = true);
-        /// Share kept rows with other machines through this folder or bucket (s3://, gs://, az://): what a colleague's job kept is not
+        /// Share cached features with other machines through this folder or bucket (s3://, gs://, az://): what a colleague's job kept is not
         /// computed again
         Place feature_store: Option<String> = None
             => arg(long, value_name = "URL", env = "FROSTLINE_FEATURE_STORE", hide_env_values = true);

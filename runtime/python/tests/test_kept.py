@@ -110,7 +110,7 @@ class Kept(bundled.Case):
         with self.made() as made, self.assertLogs("frostline") as log:
             _, again = self.rows(keys=objects)
         self.assertEqual(len(made), 1)
-        self.assertIn("1 of the kept rows", log.output[0])
+        self.assertIn("1 cached features", log.output[0])
         numpy.testing.assert_allclose(again, rows, atol=1e-4)
         with self.made() as made:
             self.rows(keys=objects)

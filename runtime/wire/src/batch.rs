@@ -68,27 +68,32 @@ impl ActivationBatch {
     ) -> Result<Self, FrameError> {
         let mut batch = match (format, columns) {
             (RowFormat::F16(_), [positions, values, exact, errors]) => {
-                let exact = Exact::of(exact, format)?;
-                Self::of(positions, Columns::F16(Lists::of(values)?), Some(exact), errors)
+                let exact = Exact::from_column(exact, format)?;
+                Self::from_columns(
+                    positions,
+                    Columns::F16(Lists::from_column(values)?),
+                    Some(exact),
+                    errors,
+                )
             }
             (RowFormat::Int8(_), [positions, values, scales, offsets, exact, errors]) => {
                 let values = Box::new(EightBits {
-                    values: Lists::of(values)?,
-                    scales: Lists::of(scales)?,
-                    offsets: Lists::of(offsets)?,
+                    values: Lists::from_column(values)?,
+                    scales: Lists::from_column(scales)?,
+                    offsets: Lists::from_column(offsets)?,
                 });
-                let exact = Exact::of(exact, format)?;
-                Self::of(positions, Columns::Int8(values), Some(exact), errors)
+                let exact = Exact::from_column(exact, format)?;
+                Self::from_columns(positions, Columns::Int8(values), Some(exact), errors)
             }
             (_, [positions, values, errors]) => {
                 let values = match format {
                     RowFormat::Object => {
                         Columns::Objects(values.as_binary_opt::<i64>().ok_or_else(wrong)?.clone())
                     }
-                    RowFormat::F32(_) => Columns::F32(Lists::of(values)?),
-                    _ => Columns::U8(Lists::of(values)?),
+                    RowFormat::F32(_) => Columns::F32(Lists::from_column(values)?),
+                    _ => Columns::U8(Lists::from_column(values)?),
                 };
-                Self::of(positions, values, None, errors)
+                Self::from_columns(positions, values, None, errors)
             }
             _ => Err(wrong()),
         }?;
@@ -107,7 +112,7 @@ impl ActivationBatch {
         Ok(batch)
     }
 
-    fn of(
+    fn from_columns(
         positions: &ArrayRef,
         values: Columns,
         exact: Option<Exact>,
@@ -239,7 +244,7 @@ impl<T: ArrowPrimitiveType> Clone for Lists<T> {
 }
 
 impl<T: ArrowPrimitiveType> Lists<T> {
-    fn of(column: &ArrayRef) -> Result<Self, FrameError> {
+    fn from_column(column: &ArrayRef) -> Result<Self, FrameError> {
         let lists = column.as_fixed_size_list_opt().ok_or_else(wrong)?.clone();
         let elements = lists.values().as_primitive_opt::<T>().ok_or_else(wrong)?.clone();
         Ok(Self { lists, elements })
@@ -264,7 +269,7 @@ struct Exact {
 
 impl Exact {
     /// The column, whose rows are checked to be as long as those of `format`.
-    fn of(column: &ArrayRef, format: &RowFormat) -> Result<Self, FrameError> {
+    fn from_column(column: &ArrayRef, format: &RowFormat) -> Result<Self, FrameError> {
         let lists = column.as_list_opt::<i64>().ok_or_else(wrong)?.clone();
         let elements = lists
             .values()

@@ -158,7 +158,7 @@ impl ActivationReader {
     }
 
     fn check_buffers(&self, batch: &BatchHeader<'_>, rows: usize, body: &[u8]) -> Result<(), FrameError> {
-        let codec = Codec::of(batch, self.compression)?;
+        let codec = Codec::for_batch(batch, self.compression)?;
         let buffers = batch.buffers().unwrap_or_default();
         let bounds = self.format.buffers(rows, self.checksums)?;
         if buffers.len() != bounds.len()

@@ -19,7 +19,7 @@ pub(crate) enum Codec {
 
 impl Codec {
     /// The codec of a batch; one that was not asked for is refused.
-    pub(crate) fn of(batch: &BatchHeader<'_>, asked: Compression) -> Result<Self, FrameError> {
+    pub(crate) fn for_batch(batch: &BatchHeader<'_>, asked: Compression) -> Result<Self, FrameError> {
         let Some(compression) = batch.compression() else {
             return Ok(Self::Plain);
         };

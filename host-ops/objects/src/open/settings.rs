@@ -32,7 +32,7 @@ pub(super) fn plain_http(
         return Ok(false);
     };
     let url = Url::parse(endpoint)
-        .map_err(|error| refused(root, Cause::explained(format!("{source} is no URL"), error)))?;
+        .map_err(|error| refused(root, Cause::explained(format!("invalid URL in {source}"), error)))?;
     if url.scheme() != "http" {
         return Ok(false);
     }

@@ -29,7 +29,9 @@ pub(super) fn explained(error: anyhow::Error, remote: bool) -> anyhow::Error {
         ),
         Ok(ClientError::Refused { class, message, .. }) => ErrorBody { class, message }.into(),
         Ok(ClientError::Silent { seconds, .. }) => anyhow!("the host did not answer for {seconds} s"),
-        Ok(ClientError::Interrupted { reason, .. }) => anyhow!("the host's answer broke off: {reason}"),
+        Ok(ClientError::Interrupted { reason, .. }) => {
+            anyhow!("the host's response was interrupted: {reason}")
+        }
         Ok(ClientError::Protocol { reason, .. }) => {
             anyhow!("the host's answer cannot be read; is it of another version?: {reason}")
         }

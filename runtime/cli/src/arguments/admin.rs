@@ -6,7 +6,7 @@ use frostline_job::parse_size as size;
 use frostline_wire::{QuotaKey, QuotaUnit, UnknownQuota};
 use std::path::PathBuf;
 
-/// Look after a host: its tenants and their tokens
+/// Administer a host: tenants, tokens, quotas, guests and models
 ///
 /// Speaks to a host on this machine over its socket, whose file's permissions decide who may, or with --host to one that listens for
 /// admins from afar (`serve --admin-listen`).

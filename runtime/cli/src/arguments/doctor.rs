@@ -3,7 +3,7 @@ use frostline_engine::Device;
 use frostline_job::HostList;
 use std::path::PathBuf;
 
-/// Say what works of what a job or a host needs, what does not, and what to do about it
+/// Check this machine, a host or a configuration, and say how to fix what fails
 ///
 /// The library and a GPU are tried on this machine. With --host the token, TLS, the link and what the host reads are, as a job would use
 /// them; with --config what a host with this configuration needs here. Nothing is changed. The exit code is 0 when nothing fails.

@@ -7,7 +7,7 @@ use frostline_job::{HostList, HostTerms, OnBadSample};
 use frostline_wire::Encoding;
 use std::path::PathBuf;
 
-/// Write activations of labelled images into a file, for other programs
+/// Extract features of labelled images into an Arrow or Parquet file
 ///
 /// One row an image, ascending by its key: key, label (its class, null where there is none) and activation, all of its f32 in a list of fixed
 /// length; their shape is in the field's metadata, as JSON.

@@ -134,7 +134,7 @@ Examples:
     Logs {
         /// Its name
         name: String,
-        /// Go on with what it logs from now on, until Ctrl-C
+        /// Follow the log until Ctrl-C
         #[arg(long, short)]
         follow: bool,
         #[command(flatten)]

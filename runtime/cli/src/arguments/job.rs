@@ -61,7 +61,7 @@ pub(crate) struct JobFlags {
     pub(crate) given: Given<JobSpec>,
 }
 
-/// Show where a job would divide the network, and why
+/// Show where a job would split the network, and why
 ///
 /// Measures host, trainer and link unless that was done before, and predicts the time of an iteration at every split.
 #[derive(Debug, Args)]
@@ -85,7 +85,7 @@ pub(crate) struct Plan {
     pub(crate) plot: Option<PathBuf>,
 }
 
-/// Measure how well a model does on labelled images
+/// Evaluate a model on labelled images
 ///
 /// Measures the validation/ part of the data if there is one, else all of it: accuracy, top-5 accuracy, and for each class precision,
 /// recall and F1, with what was confused with what; for several labels F1 and average precision, for numbers MAE, RMSE and R2.
@@ -123,7 +123,7 @@ pub(crate) struct Eval {
     pub(crate) host: HostList,
 }
 
-/// Tell what a model says of images on this machine
+/// Classify images on this machine
 ///
 /// Runs here, without a host. Prints a line an image: the likeliest classes with their probabilities, or yes or no to each label, or the
 /// numbers. An image that cannot be used is named on standard error, the others go on, and the exit code is 1 in the end.
@@ -150,7 +150,7 @@ pub(crate) struct Predict {
     pub(crate) compute: Compute,
 }
 
-/// Measure what a network takes at each place it could be divided
+/// Profile a network: bytes, compute and memory at each cut
 ///
 /// Prints, for every candidate cut, the bytes of an image there, the compute up to there and the memory it takes, as measured on the
 /// host with some of the images. Without --host, a storage host is started inside this process.

@@ -31,8 +31,8 @@ use std::path::PathBuf;
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  0    what was asked for was done
-  1    it failed; standard error says why, with --json as {\"error\", \"kind\", \"code\"}
+  0    success
+  1    failure; standard error says why, with --json as {\"error\", \"kind\", \"code\"}
   2    the command line was not understood
   130  it was interrupted; train has written what it had by then";
 
@@ -48,13 +48,13 @@ Exit codes:
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,
-    /// Print JSON, one object a line, instead of text for people; errors are such an object on standard error
+    /// Print JSON lines instead of text; errors are a JSON object on standard error
     #[arg(long, global = true)]
     pub(crate) json: bool,
     /// End when standard input ends too, as it does when the program that started this one is gone
     #[arg(long, global = true, hide = true)]
     pub(crate) until_input_ends: bool,
-    /// Log more: -v for what happens, -vv for details (RUST_LOG overrides)
+    /// Increase log verbosity: -v info, -vv debug (RUST_LOG overrides)
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
 }
@@ -70,7 +70,7 @@ pub(crate) enum Command {
     Report(Report),
     Runs(Runs),
     Serve(Serve),
-    /// Write, build, check and run guests; upload, list, show and remove them on a host
+    /// Create, build, check and run guests; upload and manage them on a host
     #[command(subcommand)]
     Guest(Guest),
     /// Show models and their cuts

@@ -1,7 +1,7 @@
 use clap::Args;
 use std::path::PathBuf;
 
-/// Make a page of what a run left: curves, classes, mistakes, timeline, plan; of several runs, a comparison
+/// Write the report of a run (curves, classes, mistakes, timeline, plan), or compare several runs
 ///
 /// The page is one file that needs no network. It is written into the run's folder as report.html, and its path is printed.
 #[derive(Debug, Args)]

@@ -3,7 +3,7 @@
 use clap::Args;
 use std::path::PathBuf;
 
-/// List runs: whether each goes on, its epochs and its best figure
+/// List runs with their status, epochs and best metric
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -40,7 +40,7 @@ pub(super) async fn run(flags: &CheckGuest, json: bool) -> Result<()> {
     match verdict.checks.iter().find(|check| !check.ok) {
         // Why stands in the verdict, and once is enough.
         Some(failed) if failed.check == MODEL => bail!("a host would refuse this model"),
-        Some(failed) => bail!("a host would refuse this guest for its {}", failed.check),
+        Some(failed) => bail!("a host would refuse this guest: {} failed", failed.check),
         None => Ok(()),
     }
 }

@@ -194,6 +194,6 @@ fn leave_out(key: &str, why: &str, json: bool) {
             serde_json::json!({"event": "bad_sample", "key": key, "reason": why})
         );
     } else {
-        tell!("left out: {key}: {why}");
+        tell!("skipped: {key}: {why}");
     }
 }

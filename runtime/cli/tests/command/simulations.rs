@@ -77,7 +77,7 @@ fn a_simulation_tells_what_epochs_from_kept_rows_take() {
     let text = frostline(&["plan", "--simulate", file]);
     let text = String::from_utf8_lossy(&text.stdout);
     // No step is given: half a second, the least that the trainer does.
-    let told = "epochs from the 2nd on take 4.00 s from kept rows (1.2 GB)";
+    let told = "epochs from the 2nd on take 4.00 s from the feature cache (1.2 GB)";
     assert!(text.contains(told), "{text}");
     let planned = frostline(&["plan", "--json", "--simulate", file]);
     let object: Value = serde_json::from_slice(&planned.stdout).unwrap();

@@ -87,7 +87,7 @@ pub enum DatasetError {
     },
     /// The data are in one part and nothing says how to divide them.
     #[error(
-        "'{root}' has no train/ and validation/ parts but {classes} classes; say which share to validate with: --validation 0.2"
+        "'{root}' has no train/ and validation/ parts but {classes} classes; pass --validation 0.2 to hold out a part of each class"
     )]
     NotDivided {
         /// The data root.

@@ -29,7 +29,7 @@ impl Hosts {
         };
         match (decision, last) {
             (Decision::Again(wait), Some(error)) => {
-                let reason = format!("{error}; asking again in {:.1} s", wait.as_secs_f64());
+                let reason = format!("{error}; retrying in {:.1} s", wait.as_secs_f64());
                 let left = awaited.as_ref().and_then(|attempts| attempts.left(now.now));
                 self.tell_of(HostState::Down, reason, left);
                 tokio::time::sleep(wait).await;

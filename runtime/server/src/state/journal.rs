@@ -234,7 +234,7 @@ impl Journal {
         let mut swept = None;
         for _ in 0..TRIES {
             let Some(number) = snapshot::newest(&self.store, None).await? else {
-                self.begin().await?;
+                self.write_first_snapshot().await?;
                 continue;
             };
             match snapshot::read(&self.store, number).await {
@@ -255,7 +255,7 @@ impl Journal {
     }
 
     /// Makes the first snapshot, which holds nothing.
-    async fn begin(&self) -> Result<(), StateError> {
+    async fn write_first_snapshot(&self) -> Result<(), StateError> {
         let first = Position {
             number: 0,
             mark: unique_id()?,

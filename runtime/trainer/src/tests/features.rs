@@ -246,7 +246,7 @@ async fn a_broken_row_is_extracted_again() {
     assert!(close(&second.losses(), &first.losses()));
     let told = warnings(&second);
     assert!(
-        told.len() == 1 && told[0].starts_with("1 of the kept rows"),
+        told.len() == 1 && told[0].starts_with("1 cached features"),
         "{told:?}"
     );
     let third = run(&host, keeping("features", &folder)).await;
