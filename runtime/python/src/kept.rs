@@ -139,7 +139,7 @@ impl Open {
     }
 
     fn keys(&self, samples: &[Bound<'_, PyAny>]) -> PyResult<Vec<RowKey>> {
-        let key = |asked| Ok(self.keys.of(&sample(asked, 0)?.sample));
+        let key = |asked| Ok(self.keys.key_of(&sample(asked, 0)?.sample));
         samples.iter().map(key).collect()
     }
 

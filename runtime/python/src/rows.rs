@@ -55,7 +55,7 @@ impl Rows {
     fn pass(&mut self, py: Python<'_>) -> PyResult<Option<&mut Pass>> {
         if let State::Asked(asked) = &mut self.state {
             let found = wait(py, asked.live.source(&asked.cut))?;
-            self.state = match asked.begin(found) {
+            self.state = match asked.start(found) {
                 Ok(pass) => State::Under(pass),
                 Err(error) => {
                     self.state = State::Over;

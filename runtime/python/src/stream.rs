@@ -76,7 +76,7 @@ impl Stream {
         let unknown = if cut == "none" { UNKNOWN } else { 0 };
         let samples = keys.iter().map(|key| sample(key, unknown));
         let samples = samples.collect::<PyResult<Vec<_>>>()?;
-        let batches = batch.of(samples).map_err(|why| errors::settings(py, &why))?;
+        let batches = batch.divide(samples).map_err(|why| errors::settings(py, &why))?;
         let live = stream.live(py)?;
         let ahead = Ahead {
             batches: stream.settings.ahead,

@@ -23,7 +23,7 @@ impl<'a> Setup<'a> {
             && coverage.repeats
             && coverage.rows.saturating_sub(coverage.kept) <= self.batch() as u64
         {
-            return Ok(Ok(self.from_cache(Arc::clone(features), *coverage)?));
+            return Ok(Ok(self.with_cached_features(Arc::clone(features), *coverage)?));
         }
         self.keeps = self.to_be_kept(there.map(|(_, coverage)| coverage))?;
         Ok(Err(self))
@@ -92,7 +92,11 @@ impl<'a> Setup<'a> {
         }))
     }
 
-    fn from_cache(mut self, features: Arc<Features>, coverage: Coverage) -> Result<Prepared, TrainerError> {
+    fn with_cached_features(
+        mut self,
+        features: Arc<Features>,
+        coverage: Coverage,
+    ) -> Result<Prepared, TrainerError> {
         let offer = self.stock_offer(None);
         let Coverage { kept, rows, .. } = coverage;
         let chosen: Chosen =
