@@ -100,8 +100,8 @@ fn of_rows(event: &Event) -> Option<String> {
             store,
         } => {
             let way = match what {
-                Shared::Taken => "read from",
-                Shared::Sent => "sent to",
+                Shared::Taken => "downloaded from",
+                Shared::Sent => "uploaded to",
             };
             format!("shared     {rows} features {way} {store} ({})", bytes(*size))
         }

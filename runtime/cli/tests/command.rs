@@ -253,7 +253,7 @@ fn with_json_errors_are_objects_too() {
 #[test]
 fn the_exit_codes_are_documented() {
     let help = String::from_utf8(frostline(&["--help"]).stdout).unwrap();
-    for line in ["  1    it failed", "  2    the command line", "  130  it was"] {
+    for line in ["  1    failure", "  2    invalid command line", "  130  interrupted"] {
         assert!(help.contains(line), "{help}");
     }
 }
@@ -324,7 +324,7 @@ fn a_guest_that_made_nothing_of_any_sample_has_failed() {
         failure(&none)["error"]
             .as_str()
             .unwrap()
-            .contains("not one of the 2 samples")
+            .contains("all samples failed (2)")
     );
     let report: Value = serde_json::from_slice(&none.stdout).unwrap();
     assert_eq!(report["failed"].as_array().unwrap().len(), 2);

@@ -130,7 +130,7 @@ mod tests {
             ),
             (
                 |job| job.model_sha256 = Some("cd".repeat(32)),
-                ["'Tiny net' (SHA-256 abababababab)", "(cdcdcdcdcdcd)"],
+                ["'Tiny net' (SHA-256 cdcdcdcdcdcd)", "(abababababab)"],
             ),
         ];
         for (change, words) in changes {

@@ -33,8 +33,8 @@ const EXIT_CODES: &str = "\
 Exit codes:
   0    success
   1    failure; standard error says why, with --json as {\"error\", \"kind\", \"code\"}
-  2    the command line was not understood
-  130  it was interrupted; train has written what it had by then";
+  2    invalid command line
+  130  interrupted; train has written a checkpoint";
 
 /// Fine-tune vision models on images in an object store, with the frozen layers run beside the data.
 #[derive(Debug, Parser)]

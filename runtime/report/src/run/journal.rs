@@ -452,7 +452,7 @@ mod tests {
             .map(|moment| moment.text.as_str())
             .collect();
         assert!(
-            told[0].starts_with("3 of 9 rows") && told[1].contains("taken from s3://team/rows"),
+            told[0].starts_with("3 of 9 features") && told[1].contains("downloaded from s3://team/rows"),
             "{told:?}"
         );
     }

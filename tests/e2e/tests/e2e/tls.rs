@@ -101,7 +101,7 @@ fn admins_come_from_afar_with_their_token_over_tls() {
     assert!(audit.stdout.contains("admin at 127.0.0.1"), "{audit:?}");
     for (url, token, word) in [
         (url, host.token_file().to_str().unwrap(), "token"),
-        (&host.url(), admin_token, "no /v1/tenants"),
+        (&host.url(), admin_token, "unknown path /v1/tenants"),
         (&url.replace("https", "http"), admin_token, "TLS alone"),
     ] {
         let refused = admin(url, token, &["tenant", "list"]);
