@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(cuts.0.into_values().collect::<Vec<_>>(), ["r2", "r1", "image"]);
         for (text, word) in [
             ("1=r1", "--unfreeze 1=r1"),
-            ("9=r1", "1 to 8"),
+            ("9=r1", "2 to 8"),
             ("3=r1,5=r2", "before 'r1'"),
             ("3=features", "before 'features'"),
             ("3=image,4=none", "before 'image'"),
