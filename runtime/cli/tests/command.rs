@@ -253,7 +253,11 @@ fn with_json_errors_are_objects_too() {
 #[test]
 fn the_exit_codes_are_documented() {
     let help = String::from_utf8(frostline(&["--help"]).stdout).unwrap();
-    for line in ["  1    failure", "  2    invalid command line", "  130  interrupted"] {
+    for line in [
+        "  1    failure",
+        "  2    invalid command line",
+        "  130  interrupted",
+    ] {
         assert!(help.contains(line), "{help}");
     }
 }
