@@ -1,11 +1,12 @@
-"""Exports usual classifiers of torchvision and timm to ONNX as users do: by both exporters of torch, names as the exporters write them.
+"""Exports usual classifiers of torchvision, timm and transformers to ONNX as users do: by both exporters of torch, names as the exporters write them.
 
     python3 models/zoo/classifiers.py --out target/bench/zoo                       # all, legacy:17 and dynamo:20
     python3 models/zoo/classifiers.py resnet18 timm_vit_tiny --exports dynamo:25 --out target/bench/zoo
 
 Weights are random and nothing is downloaded, so a file keeps of a large weight only what fills it again: its `doc_string` says
 `normal MEAN SPREAD`, its data is left out. `cargo xtask bench zoo` fills and trains them. Writes NETWORK.EXPORTER-OPSET.onnx; those that
-are there are not written again, and what an exporter refuses is told in NETWORK.EXPORTER-OPSET.txt. Needs torch, torchvision, timm, onnx, onnxscript.
+are there are not written again, and what an exporter refuses is told in NETWORK.EXPORTER-OPSET.txt. Needs torch, torchvision, timm, transformers, onnx
+and onnxscript.
 """
 
 import argparse
@@ -20,6 +21,7 @@ import onnx
 import timm
 import torch
 import torchvision
+import transformers
 
 # torchvision's name -> what its builder is told beside weights=None.
 TORCHVISION = {
@@ -77,10 +79,42 @@ TIMM = {
     "timm_swin_tiny": ("swin_tiny_patch4_window7_224", {}),
     "timm_swinv2_tiny": ("swinv2_cr_tiny_ns_224", {}),
     "timm_coatnet_pico": ("coatnet_pico_rw_224", {}),
+    "timm_vit_small": ("vit_small_patch16_224", {"drop_path_rate": 0.1}),
+    "timm_eva02": ("eva02_tiny_patch14_224", {"num_classes": 1000}),
+    "timm_hiera": ("hiera_tiny_224", {}),
+    "timm_xcit": ("xcit_nano_12_p16_224", {}),
+    "timm_tiny_vit": ("tiny_vit_5m_224", {}),
+    "timm_edgenext": ("edgenext_xx_small", {}),
+    "timm_mambaout": ("mambaout_femto", {}),
+    "timm_maxvit": ("maxvit_rmlp_pico_rw_256", {"img_size": 224}),
+    "timm_mobilevit": ("mobilevit_xxs", {}),
+    "timm_fastvit": ("fastvit_t8", {}),
+    "timm_beit": ("beit_base_patch16_224", {"depth": 4}),
+}
+# What small transformers have in common.
+SMALL = {"hidden_size": 96, "num_hidden_layers": 4, "num_attention_heads": 3, "intermediate_size": 384}
+TOWER = {**SMALL, "image_size": 224, "patch_size": 32}
+WINDOWS = {"embed_dim": 48, "depths": [1, 1, 2, 1], "num_heads": [2, 2, 4, 4], "window_size": 7}
+STAGES = {"hidden_sizes": [24, 48, 96, 192], "depths": [1, 1, 3, 1]}
+# Ours -> the prefix of transformers' classes, and what its configuration is told.
+TRANSFORMERS = {
+    "hf_vit": ("ViT", SMALL),
+    "hf_deit": ("DeiT", SMALL),
+    "hf_beit": ("Beit", SMALL),
+    "hf_dinov2": ("Dinov2", SMALL),
+    "hf_swin": ("Swin", WINDOWS),
+    "hf_swinv2": ("Swinv2", WINDOWS),
+    "hf_convnext": ("ConvNext", STAGES),
+    "hf_convnextv2": ("ConvNextV2", STAGES),
+    "hf_resnet": ("ResNet", {"embedding_size": 32, "hidden_sizes": [32, 64, 128, 256], "depths": [1, 1, 2, 1], "layer_type": "basic"}),
+    "hf_mobilevit": ("MobileViT", {"image_size": 224}),
+    "hf_segformer": ("Segformer", {"depths": [1, 1, 1, 1], "hidden_sizes": [16, 32, 80, 128], "num_attention_heads": [1, 1, 2, 4]}),
+    "hf_clip": ("CLIP", {"vision_config": TOWER}),
+    "hf_siglip": ("Siglip", {"vision_config": TOWER}),
 }
 FEATURES = 512
 MLP = "mlp_on_features"
-NETWORKS = [MLP, *TORCHVISION, *TIMM]
+NETWORKS = [MLP, *TORCHVISION, *TIMM, *TRANSFORMERS]
 EXPORTS = ["legacy:17", "dynamo:20"]
 # The notes of the newer exporter that say which module a node comes from; the others tell of this machine's files.
 MODULE_NOTES = ("namespace", "pkg.torch.onnx.name_scopes", "pkg.torch.onnx.class_hierarchy")
@@ -109,13 +143,30 @@ def build(name):
     if name in TORCHVISION:
         size = 299 if name == "inception_v3" else 224
         return torchvision.models.get_model(name, weights=None, **TORCHVISION[name]).eval(), [3, size, size]
+    if name in TRANSFORMERS:
+        family, settings = TRANSFORMERS[name]
+        config = getattr(transformers, f"{family}Config")(num_labels=1000, **settings)
+        return getattr(transformers, f"{family}ForImageClassification")(config).eval(), [3, 224, 224]
     model, arguments = TIMM[name]
     network = timm.create_model(model, pretrained=False, **arguments).eval()
     return network, list(network.pretrained_cfg["input_size"][:1]) + [224, 224]
 
 
+class Logits(torch.nn.Module):
+    """A model of transformers that returns its logits alone."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.network = network
+
+    def forward(self, pixels):
+        return self.network(pixels).logits
+
+
 def export(network, example, exporter, opset):
     """The ONNX model as torch's exporter writes it."""
+    if isinstance(network, transformers.PreTrainedModel):
+        network = Logits(network)
     names = {"input_names": ["input"], "output_names": ["logits"], "opset_version": opset}
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "model.onnx")

@@ -2,6 +2,7 @@
 
 mod bench;
 mod book;
+mod compat;
 mod demo;
 mod deploy;
 mod fuzz;
@@ -46,6 +47,7 @@ Usage: cargo xtask <command>
   ort        download the ONNX Runtime library to target/ and print its path (--gpu: the build for NVIDIA GPUs)
   stores     test against third-party object stores: cargo xtask stores [--install] [azurite|fake_gcs|swift|moto..]
              (--serve: only start them and print their connection files)
+  compat     test today's command against that of the last release: cargo xtask compat [COMMIT]
   book       build the documentation site in target/book (rendered if mdBook is installed)
   bench      run a benchmark: cargo xtask bench NAME [--quick]; without NAME, list the benchmarks";
 
@@ -62,6 +64,7 @@ fn main() -> Result<()> {
         "deploy" => deploy::run(&rest),
         "wheel" => wheel::run_command(&rest),
         "ort" => ort::run(&rest),
+        "compat" => compat::run(&rest),
         "book" => book::run(&rest),
         "bench" => bench::run(&rest),
         "stores" => stores::run(&rest),

@@ -1,0 +1,184 @@
+"""Divides networks of models/zoo/classifiers.py by `frostline.torch.pushdown`, runs the frozen layers on a storage host and holds both halves against
+the whole network in plain PyTorch: a side of `cargo xtask bench zoo`.
+
+    python zoo_pushdown.py --host http://127.0.0.1:8443 --token-file token --data photos --blocks 3 resnet18 hf_vit
+
+Prints a line of JSON for each network and block: `network`, `block`, and `equal` (true), `refused` (why the division was refused) or `differs` (what
+differs: activations, or the outputs, loss or gradients of the suffix in evaluation or training mode). The activations are those of the host; in
+training mode random operations have equal seeds.
+"""
+
+import argparse
+import json
+import pathlib
+import sys
+import warnings
+
+import torch
+
+import frostline
+import frostline.torch as fl
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "models" / "zoo"))
+import classifiers
+
+BATCH = 4
+TOLERANCE = 1e-3
+"""Largest difference, relative to the largest value: kernels round differently."""
+MOST = 0.8
+"""A child with more of the parameters than this is where the blocks are."""
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("networks", nargs="+", metavar="NETWORK")
+    parser.add_argument("--host", required=True)
+    parser.add_argument("--token-file", required=True)
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--blocks", type=int, default=3, metavar="N")
+    return parser.parse_args()
+
+
+def size_of(module):
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def children_of(module, path):
+    """(path, module) of each child that has Parameters, with those of a list in its place: a list is never called."""
+    for name, child in module.named_children():
+        inner = f"{path}.{name}".lstrip(".")
+        if isinstance(child, torch.nn.ModuleList):
+            yield from children_of(child, inner)
+        elif size_of(child):
+            yield inner, child
+
+
+def blocks_of(model, count):
+    """The paths of `count` blocks, evenly spaced; the last block or the head is left to train."""
+    children = list(children_of(model, ""))
+    while True:
+        path, largest = max(children, key=lambda pair: size_of(pair[1]))
+        inside = list(children_of(largest, path))
+        if size_of(largest) < MOST * size_of(model) or not inside:
+            break
+        children = inside
+    paths = [path for path, _ in children[:-1]]
+    chosen = [paths[len(paths) * (number + 1) // (count + 1)] for number in range(count)] if paths else []
+    return list(dict.fromkeys(chosen))
+
+
+def loss_of(output, labels):
+    logits = getattr(output, "logits", output)
+    # Some networks have several outputs in training mode.
+    logits = logits[0] if isinstance(logits, tuple) else logits
+    return torch.nn.functional.cross_entropy(logits, labels)
+
+
+def step(module, rows, labels, parameters):
+    """(loss, gradients) of one step from equal seeds."""
+    for parameter in parameters:
+        parameter.grad = None
+    torch.manual_seed(0)
+    loss = loss_of(module(rows), labels)
+    loss.backward()
+    return loss.detach(), [None if parameter.grad is None else parameter.grad.clone() for parameter in parameters]
+
+
+def distance(ours, theirs):
+    if ours is None or theirs is None:
+        return 0.0 if ours is theirs else float("inf")
+    if ours.shape != theirs.shape:
+        return float("inf")
+    return float((ours - theirs).abs().max() / theirs.abs().max().clamp(min=1e-12))
+
+
+def plain_step(model, block, images, labels, parameters, training):
+    """The step of the whole network: in evaluation mode up to the block, in the mode `training` from there on."""
+    frozen = {}
+    part = model.get_submodule(block)
+    note = part.register_forward_hook(lambda _, __, output: frozen.update(output=output))
+    with torch.no_grad():
+        model.eval()(images)
+    note.remove()
+
+    def replace(_, __, output):
+        torch.manual_seed(0)
+        return frozen["output"]
+
+    hook = part.register_forward_hook(replace)
+    statistics = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    try:
+        model.train(training)
+        return frozen["output"], step(model, images, labels, parameters)
+    finally:
+        hook.remove()
+        model.eval()
+        with torch.no_grad():
+            for name, buffer in model.named_buffers():
+                buffer.copy_(statistics[name])
+
+
+def differences(model, suffix, block, images, rows, labels):
+    """What differs between the divided network and the whole one, in words; `None` if nothing does."""
+    for parameter in model.parameters():
+        parameter.requires_grad_(True)
+    parameters = list(suffix.parameters())
+    for training in (False, True):
+        mode = "training" if training else "evaluation"
+        output, (loss, gradients) = plain_step(model, block, images, labels, parameters, training)
+        output = output if isinstance(output, torch.Tensor) else next(leaf for leaf in torch.utils._pytree.tree_leaves(output) if isinstance(leaf, torch.Tensor))
+        off = distance(rows, output.detach())
+        if off > TOLERANCE:
+            return f"activations differ by {off:.2g}"
+        statistics = {name: buffer.clone() for name, buffer in suffix.named_buffers()}
+        suffix.train(training)
+        # The rows of plain PyTorch: what the host rounds otherwise would hide what the suffix does otherwise.
+        ours, own = step(suffix, output.detach(), labels, parameters)
+        suffix.eval()
+        with torch.no_grad():
+            for name, buffer in suffix.named_buffers():
+                buffer.copy_(statistics[name])
+        if not loss.isfinite() or distance(ours, loss) > TOLERANCE:
+            return f"the loss in {mode} mode is {ours:.6g}, not {loss:.6g}"
+        largest = max((float(gradient.abs().max()) for gradient in gradients if gradient is not None), default=0.0)
+        for one, other in zip(own, gradients, strict=True):
+            if (one is None) != (other is None) or (one is not None and float((one - other).abs().max()) > TOLERANCE * largest):
+                return f"gradients differ in {mode} mode"
+    return None
+
+
+def first_batch(data):
+    return next(iter(torch.utils.data.DataLoader(data, batch_size=None)))
+
+
+def check(name, block, model, images, labels, arguments, common):
+    try:
+        suffix, data = fl.pushdown(model, arguments.data, arguments.host, freeze=block, split=block, encoding="f32", **common)
+        rows, own_labels = first_batch(data)
+    except (ValueError, frostline.Error) as error:
+        return {"refused": " ".join(str(error).split())}
+    assert torch.equal(labels, own_labels), "both passes have the same order"
+    why = differences(model, suffix, block, images, rows, labels)
+    return {"differs": why} if why else {"equal": True}
+
+
+def main():
+    arguments = parse_arguments()
+    warnings.simplefilter("ignore")
+    common = {"batch": BATCH, "seed": 1, "feature_cache": "off", "token_file": arguments.token_file}
+    for name in arguments.networks:
+        try:
+            model, shape = classifiers.build(name)
+        except Exception as error:  # This release of the library has no such network, or builds it otherwise.
+            print(json.dumps({"network": name, "block": "", "refused": f"cannot build: {error}"}), flush=True)
+            continue
+        size = shape[-1]
+        _, whole = fl.pushdown(model, arguments.data, arguments.host, freeze="none", size=size, **common)
+        images, labels = first_batch(whole)
+        for block in blocks_of(model, arguments.blocks):
+            verdict = check(name, block, model, images, labels, arguments, common | {"size": size})
+            print(json.dumps({"network": name, "block": block} | verdict), flush=True)
+
+
+if __name__ == "__main__":
+    main()
