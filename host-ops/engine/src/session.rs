@@ -1,5 +1,5 @@
 use crate::interrupt::Target;
-use crate::prepared::{NETWORK, WEIGHTS};
+use crate::prepared::{NETWORK, WEIGHTS, try_out};
 use crate::{Device, EngineError, Interrupt, TensorSlot, library, slot, values};
 use frostline_tensor::{Precision, Tensor};
 use ort::ep::cuda::ConvAlgorithmSearch;
@@ -101,10 +101,10 @@ impl Session {
     }
 
     /// Saves `model` to `folder` as [`Session::open_prepared`] takes it: optimised for `options` on this processor, its weights laid out
-    /// as kernels read them, in a file of their own.
+    /// as kernels read them, in a file of their own. Runs both forms to compare them.
     ///
     /// # Errors
-    /// As [`Session::open_until`]; a file that cannot be written is [`EngineError::Model`].
+    /// As [`Session::open_until`]; [`EngineError::Model`] if a file cannot be written, or computes another output than `model`.
     pub(crate) fn prepare(
         model: &[u8],
         folder: &Path,
@@ -127,7 +127,13 @@ impl Session {
             };
         }
         let builder = builder.map_err(EngineError::internal("prepare a session"))?;
-        Self::load(builder, model, options, interrupt).map(drop)
+        let expected = try_out(&mut Self::load(builder, model, options, interrupt)?, interrupt)?;
+        let prepared = try_out(&mut Self::open_prepared(folder, options, interrupt)?, interrupt)?;
+        if prepared != expected {
+            let reason = "its prepared form computes another output".to_owned();
+            return Err(EngineError::Model { reason });
+        }
+        Ok(())
     }
 
     /// [`Session::open_until`] of what [`Session::prepare`] left in `folder`. Its weights are mapped: they take memory once for all

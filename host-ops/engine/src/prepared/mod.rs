@@ -7,11 +7,13 @@
 
 mod name;
 mod store;
+mod trial;
 
 #[cfg(test)]
 mod tests;
 
 pub(crate) use store::{LaneFolder, Lent, Loan, NETWORK, WEIGHTS};
+pub(crate) use trial::try_out;
 
 use crate::{EngineError, SessionOptions};
 use name::Naming;

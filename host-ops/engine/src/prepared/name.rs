@@ -4,7 +4,7 @@ use sha2::{Digest, Sha256};
 use std::fs;
 
 /// Counts up when what lies in a folder changes otherwise.
-const FORMAT: &str = "1";
+const FORMAT: &str = "2";
 
 /// Names stages by all that their prepared form depends on: the stage, the engine, the processor that its weights are laid out for, and
 /// the session's options.

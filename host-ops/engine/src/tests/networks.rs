@@ -102,6 +102,26 @@ pub(crate) fn relu(width: i64) -> Vec<u8> {
     )
 }
 
+/// `y = (x * w + a) * b` on rows of 4, where the size of `a` is not a multiple of 64 bytes.
+pub(crate) fn misaligned() -> Vec<u8> {
+    let (width, columns) = (301, 96);
+    let values = |count: i64| (0..count).map(|index| (index % 7) as f32 - 3.0).collect();
+    network(
+        vec![
+            node("MatMul", &["x", "w"], "wide"),
+            node("Add", &["wide", "a"], "sum"),
+            node("MatMul", &["sum", "b"], "y"),
+        ],
+        vec![floats("x", &[-1, 4])],
+        vec![floats("y", &[-1, columns])],
+        vec![
+            weight("w", &[4, width], values(4 * width)),
+            weight("a", &[1, width], values(width)),
+            weight("b", &[width, columns], values(width * columns)),
+        ],
+    )
+}
+
 /// `y = max(x, 0)` as matrices of one row.
 pub(crate) fn matrices() -> Vec<u8> {
     of_matrices(vec![

@@ -7,7 +7,7 @@ use super::super::{ChildLanes, LanesConfig, LanesPlace, PreparedStages, StageSou
 use super::process::{LaneProcess, Lost};
 use crate::Interrupt;
 use crate::tests::lane_process::program;
-use crate::tests::networks::{hungry, relu, slow, wide};
+use crate::tests::networks::{hungry, misaligned, relu, slow, wide};
 use bytes::Bytes;
 use frostline_tensor::{OpError, Precision, Stage, Tensor};
 use parking_lot::Mutex;
@@ -37,6 +37,7 @@ impl StageSource for Source {
             "wide" => wide().into(),
             "hungry" => hungry().into(),
             "slow" => slow(4, 1000).into(),
+            "misaligned" => misaligned().into(),
             _ => relu(4).into(),
         })
     }
@@ -305,6 +306,20 @@ mod needs_proc {
         }
         assert_eq!(rig.process.id(), process);
         assert!(rig.process.is_alive());
+    }
+
+    /// ONNX Runtime 1.31.1 ends with SIGSEGV when it runs the prepared form of this network.
+    #[test]
+    fn a_stage_whose_prepared_form_crashes_runs_from_its_bytes() {
+        let expected = Rig::new(None).rows("misaligned", 2, None).outcome.unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let mut rig = Rig::new(Some(folder.path()));
+        let process = rig.process.id();
+        for _ in 0..2 {
+            assert_eq!(rig.rows("misaligned", 2, None).outcome.unwrap(), expected);
+            rig.process.close(&stage("misaligned")).unwrap();
+        }
+        assert_eq!((rig.process.id(), rig.asked()), (process, 2));
     }
 
     #[test]
