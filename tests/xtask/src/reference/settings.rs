@@ -21,7 +21,7 @@ pub(super) fn table(defaults: &str) -> Result<String> {
     let structs: BTreeMap<String, &ItemStruct> = structs.collect();
     let top = structs.get("HostSettings").context("there is no HostSettings")?;
     let mut page = "Every key of `host.toml`, which `frostline serve --config host.toml` reads. A flag of `serve` takes precedence, and an unknown key is an error. \
-        [The HTTP interface](../../server/docs/http.md#configuration) has an example.\n\n"
+        [Operating](../operating.md#start) has an example.\n\n"
         .to_owned();
     page.push_str(HEADER);
     let mut sections = String::new();
