@@ -11,7 +11,8 @@ const MAGIC: [u8; 8] = *b"FROSTROW";
 /// The form of segments. Those of other forms are passed over.
 const VERSION: u32 = 1;
 
-/// Bytes of a header: magic, version, rows, bytes of a row, subject, and a checksum of header and records.
+/// Bytes of a header, little-endian: magic (8), version (4), rows (4), bytes of a row (8), subject (16), and the XXH3 of header and records (8). Records as
+/// in a local index (24 a row) and the rows follow.
 const HEADER: usize = 48;
 
 /// Of these the checksum's.
@@ -28,16 +29,16 @@ const ENDING: &str = ".rows";
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BrokenSegment {
     /// Its name is not a hash.
-    #[error("its name is none that a segment has")]
+    #[error("the name is not a SHA-256")]
     Name,
     /// It has so many bytes.
-    #[error("no segment of such rows has {bytes} bytes")]
+    #[error("the length of {bytes} bytes does not match the header")]
     Length {
         /// Of the object.
         bytes: u64,
     },
     /// It is nothing known.
-    #[error("it is no segment, or one of another version")]
+    #[error("not a segment, or of another version")]
     Form,
     /// Its rows are none of the store's.
     #[error("its rows are others: of another subject or another size")]
