@@ -12,6 +12,8 @@ import frostline.torch as fl
 model = torchvision.models.resnet18(weights=None, num_classes=8)
 for name, parameter in model.named_parameters():
     parameter.requires_grad = name.startswith(("layer4.1", "fc"))
+for name, part in model.named_modules():
+    part.training = name.startswith(("layer4.1", "fc"))
 model, data = fl.pushdown(model, sys.argv[1], freeze="layer4.0", batch=32)
 batches = torch.utils.data.DataLoader(data, batch_size=None)
 optimizer = torch.optim.SGD([each for each in model.parameters() if each.requires_grad], lr=0.01, momentum=0.9)

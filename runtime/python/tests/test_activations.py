@@ -77,6 +77,11 @@ class Orders(unittest.TestCase):
     def test_a_short_last_batch_may_be_dropped(self):
         self.assertEqual([len(batch) for batch in numbers(activations(drop_last=True))], [8] * 6)
 
+    def test_batches_are_not_put_into_batches(self):
+        data = activations(10, batch=4)
+        with self.assertRaisesRegex(ValueError, "batch_size=None"):
+            next(iter(torch.utils.data.DataLoader(data)))
+
     def test_tensors_may_be_written_to(self):
         for x, y in activations():
             x += 1

@@ -88,6 +88,29 @@ class Tabled(small.Network):
         return self.head((self.blocks(x) + table).mean((2, 3)))
 
 
+class Pooling(torch.nn.Module):
+    """Returns a map of features and their means."""
+
+    def __init__(self, blocks):
+        super().__init__()
+        self.blocks = blocks
+
+    def forward(self, x):
+        features = self.blocks(x)
+        return features, features.mean((2, 3))
+
+
+class Pooled(small.Network):
+    """What follows the blocks reads the second tensor that they return."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = Pooling(self.blocks)
+
+    def forward(self, x):
+        return self.head(self.blocks(self.stem(x))[1])
+
+
 class WithLoss(small.Network):
     """Takes labels, and returns a dictionary, as models of transformers do."""
 
@@ -128,6 +151,10 @@ class Dividing(unittest.TestCase):
         before = model.blocks[2].norm.running_mean.clone()
         suffix(torch.randn(4, 16, 11, 11))
         self.assertFalse(torch.equal(model.blocks[2].norm.running_mean, before))
+
+    def test_activations_are_the_tensor_that_is_read(self):
+        suffix = suffix_of(Pooled(), "blocks", EXAMPLE)
+        self.assertEqual(len(suffix.row_shape), 1)
 
     def test_modes_mean_what_they_do_in_the_model(self):
         model = Dropping().train()

@@ -107,6 +107,11 @@ mod needs_wheel_with_trainers {
     }
 
     #[test]
+    fn recipes_of_other_libraries_are_read() {
+        super::run(PYTHON, "test_pixels.py");
+    }
+
+    #[test]
     fn processes_train_as_one_while_hosts_end_and_begin() {
         super::run(PYTHON, "test_hosts.py");
     }

@@ -2,10 +2,12 @@
 
 import hashlib
 import logging
+import re
 
 import numpy
 
 from frostline import _native
+from frostline._errors import SettingsError
 
 LOG = logging.getLogger("frostline")
 
@@ -45,7 +47,11 @@ def listed(config, **wanted):
     `frostline train`. `wanted`: `layout`, `labels`, `task`, `validation`, `seed` and `any_files`, see `_native.pyi`.
     """
     reach = {key: value for key, value in config.items() if key != "data"}
-    found = _native.dataset(_native.Hosts(reach), config["data"], wanted)
+    try:
+        found = _native.dataset(_native.Hosts(reach), config["data"], wanted)
+    except SettingsError as error:
+        # The command's flags are arguments here.
+        raise SettingsError(re.sub(r"--([a-z]+) ([\d.]+)", r"\1=\2", str(error))) from None
     count, first = found["left_out"]
     if count:
         LOG.warning("left out of %s, as they are no samples: %d, such as %s", config["data"], count, ", ".join(first))

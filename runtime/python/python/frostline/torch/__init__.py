@@ -7,6 +7,7 @@
 
 from frostline.torch._activations import Activations, mean
 from frostline.torch._divide import CannotDivide, FreezePoint, freeze_points
+from frostline.torch._pixels import pixels_of
 from frostline.torch._pushdown import pushdown
 
-__all__ = ["Activations", "CannotDivide", "FreezePoint", "freeze_points", "mean", "pushdown"]
+__all__ = ["Activations", "CannotDivide", "FreezePoint", "freeze_points", "mean", "pixels_of", "pushdown"]

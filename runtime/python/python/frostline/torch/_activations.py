@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy
 import torch
+from torch.utils.data._utils.collate import default_collate_fn_map
 
 from frostline import _native
 from frostline._samples import Samples
@@ -20,6 +21,18 @@ STRETCH = 512
 """Batches that are asked for at a time: the names of all samples of an epoch would take seconds to make, and hundreds of MB."""
 NAMED = 20
 """Samples that `skipped` names, at most."""
+
+
+class Batch(tuple):
+    """A batch `(x, y)`, which a DataLoader must not put into batches again."""
+
+
+def _refuse(*_, **__):
+    raise ValueError("the data set yields batches: pass batch_size=None to the DataLoader")
+
+
+# What a DataLoader with a batch size calls for a list of them.
+default_collate_fn_map[Batch] = _refuse
 
 
 class Activations(torch.utils.data.IterableDataset):
@@ -70,6 +83,11 @@ class Activations(torch.utils.data.IterableDataset):
     def __len__(self) -> int:
         """Steps of an epoch."""
         return len(self._steps)
+
+    def __repr__(self) -> str:
+        encoding = self.source.stream.get("encoding", "f32")
+        shape = "x".join(map(str, self.source.row or ())) or "unknown"
+        return f"Activations({len(self.samples)} samples in batches of {self.batch}, rows {shape}, split {self.source.split!r}, encoding {encoding!r})"
 
     @property
     def batch(self) -> int:
@@ -155,7 +173,7 @@ class Activations(torch.utils.data.IterableDataset):
             for number, (data, places, failed) in zip(numbers[start : start + len(stretch)], rows, strict=True):
                 self._note(failed)
                 self._at = (epoch, number + stride)
-                yield torch.from_numpy(data), torch.from_numpy(labels[places])
+                yield Batch((torch.from_numpy(data), torch.from_numpy(labels[places])))
 
     def _order(self, epoch):
         count = len(self.samples)

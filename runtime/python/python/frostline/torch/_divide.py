@@ -32,15 +32,25 @@ def suffix_of(model, module, example):
     """
     path = path_of(model, module)
     calls = Calls(model, example)
-    suffix = calls.suffix(path)
     try:
-        used = verify(model, suffix, path, example)
+        suffix, used = _verified(calls, path, example)
     except BypassError as error:
         parents = [path.rsplit(".", up)[0] for up in range(1, path.count(".") + 1)]
         legal = next((parent for parent in parents if is_legal(calls, parent, example)), None)
         raise CannotDivide(f"{error}; " + (f"freeze={legal!r} is the nearest place" if legal else "frostline.torch.freeze_points lists the places")) from None
     suffix.drop_unused(used)
     return suffix
+
+
+def _verified(calls, path, example):
+    """(suffix, names of the Parameters that it trains) for the first tensor of the module's output that everything passes through."""
+    for number in range(calls.rows(path)):
+        suffix = calls.suffix(path, number)
+        try:
+            return suffix, verify(calls.model, suffix, path, example)
+        except BypassError as error:
+            bypass = error
+    raise bypass
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,8 +184,11 @@ class Calls:
                 hook.remove()
         return calls
 
-    def suffix(self, cut):
-        """The suffix after the module `cut`, not yet verified. Raises `CannotDivide`."""
+    def rows(self, cut):
+        """How many tensors with one row a sample the module `cut` returns. Raises `CannotDivide` if there are none."""
+        return len(self._row_leaves(cut)[1])
+
+    def _row_leaves(self, cut):
         count = self.paths[0].count(cut)
         if count != 1:
             raise CannotDivide(f"the model calls the module {cut!r} {count} times; it can be divided at a module that it calls once")
@@ -183,7 +196,12 @@ class Calls:
         rows = [number for number, leaf in enumerate(output.leaves if output else ()) if isinstance(leaf, Template) and leaf.axes[:1] == ((1, True),)]
         if not rows:
             raise CannotDivide(f"the module {cut!r} returns no tensor with one row a sample")
-        output.rows = rows[0]
+        return output, rows
+
+    def suffix(self, cut, number=0):
+        """The suffix after the module `cut`, from the tensor `number` of its output, not yet verified. Raises `CannotDivide`."""
+        output, rows = self._row_leaves(cut)
+        output.rows = rows[number]
         around, outputs = {}, {cut: output}
         twin = self._twin(self.model, "", cut, around, outputs)
         return Suffix(twin, self.images, around, outputs, output)

@@ -100,7 +100,11 @@ def check(model, prefix, suffix, example):
     with Evaluating(model), Evaluating(suffix), torch.no_grad():
         whole = model(example)
         rows = run(prefix, example)
-        divided = suffix(rows.to(example.device))
+        try:
+            divided = suffix(rows.to(example.device))
+        except Exception as error:  # the model's own, of rows in another layout
+            shape = tuple(rows.shape[1:])
+            raise ValueError(f"the suffix does not take the rows {shape} of the exported frozen layers: {line_of(error)}; freeze another module") from error
     if off := difference(whole, divided):
         raise ValueError(f"frozen layers and suffix together give another output than the model: {off}")
     return tuple(rows.shape[1:])

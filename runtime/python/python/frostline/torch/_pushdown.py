@@ -19,7 +19,8 @@ from frostline._samples import listed
 from frostline._source import Source, kept
 from frostline.torch import _network as network
 from frostline.torch._activations import Activations
-from frostline.torch._divide import path_of, suffix_of
+from frostline.torch._divide import Evaluating, path_of, suffix_of
+from frostline.torch._pixels import warn_of
 
 def pushdown(
     model: torch.nn.Module,
@@ -50,7 +51,12 @@ def pushdown(
     token: str | None = None,
     token_file: str | os.PathLike[str] | None = None,
     ca: str | os.PathLike[str] | None = None,
-    **stream: Any,
+    ahead: int | None = None,
+    memory: int | None = None,
+    open_requests: int | None = None,
+    request_samples: int | None = None,
+    priority: int | None = None,
+    fixed_batch: int | None = None,
 ) -> tuple[torch.nn.Module, Activations]:
     """Has `hosts` run `model` up to the module `freeze`; returns `(suffix, data)`: a module with what follows, which shares the model's
     Parameters, and the `Activations` to train it on, whose `validation` are those of the validation images, if there are any.
@@ -71,19 +77,25 @@ def pushdown(
     * `feature_cache`: disk that activations may take on this machine, in bytes or as `"4GiB"`, so that frozen layers run once for each image, in later
       epochs and later programs too; by default half of what it has free, `off` keeps none. Those of images that are varied are never kept.
     * `threads`: of the layers between split and freeze cut, 0 for all cores. `rank`, `world`: see `Activations`.
-    * other words: `ahead`, `memory`, `open_requests`, `request_samples`, `priority`, `fixed_batch`, as for `frostline train`.
+    * `ahead`: batches that are fetched ahead; `memory`: bytes that they may take; `open_requests` and `request_samples`: requests in flight, and samples of
+      each; `priority`, `fixed_batch`: as for `frostline train`.
 
     Raises `ValueError` for what cannot be divided, and `frostline.Error` for what hosts refuse. Where `torch.distributed` is in use, all processes
     call it: the first one's frozen layers are everyone's.
     """
     if on_bad_sample not in ("fail", "skip"):
         raise ValueError(f"on_bad_sample is {on_bad_sample!r}; it is 'fail' or 'skip'")
+    stream = {"ahead": ahead, "memory": memory, "open_requests": open_requests, "request_samples": request_samples}
+    stream |= {"priority": priority, "fixed_batch": fixed_batch}
+    stream = {name: value for name, value in stream.items() if value is not None}
     client, data = frostline.Client(hosts, token, token_file=token_file, ca=ca), os.fspath(data)
     guest, labels = guest and os.fspath(guest), labels and os.fspath(labels)
     config = client.config(data)
     listing = {"layout": layout, "labels": labels, "task": task, "validation": validation, "seed": seed}
     # One object added between two listings, and processes would train on other samples or wait for each other for ever.
     train, held_out, classes = _once(lambda: listed(config, **listing, any_files=guest is not None))
+    if pixels is None and parameters is None and (warning := warn_of(model, size)):
+        warnings.warn(warning, stacklevel=2)
     settings = {**config, "parameters": parameters if parameters is not None else pixels or ""}
     middle = row = None
     frozen_here = []
@@ -99,6 +111,8 @@ def pushdown(
         if suffix is None:
             suffix = suffix_of(model, freeze, example)
         _warn_of_trainable(model, suffix, freeze)
+        if task == "classes":
+            _check_head(model, example, len(classes))
 
         def provided():
             frozen = _Frozen(model, freeze, suffix, example, pixels)
@@ -119,6 +133,19 @@ def pushdown(
         activations.validation = Activations(source, held_out, shuffle=False, **common)
         activations.validation.classes = classes
     return suffix, activations
+
+
+def _check_head(model, example, classes):
+    """Refuses a model with fewer outputs than there are classes, and warns of one with more."""
+    with Evaluating(model), torch.no_grad():
+        output = model(example)
+    logits = getattr(output, "logits", output)
+    if not isinstance(logits, torch.Tensor) or logits.dim() != 2 or logits.shape[1] == classes:
+        return
+    what = f"the model has {logits.shape[1]} outputs, the data {classes} classes"
+    if logits.shape[1] < classes:
+        raise ValueError(f"{what}: replace its head first")
+    warnings.warn(f"{what}: its head may be of other classes", stacklevel=3)
 
 
 def _warn_of_trainable(model, suffix, freeze):
