@@ -145,7 +145,7 @@ def build(name):
         return torchvision.models.get_model(name, weights=None, **TORCHVISION[name]).eval(), [3, size, size]
     if name in TRANSFORMERS:
         family, settings = TRANSFORMERS[name]
-        config = getattr(transformers, f"{family}Config")(num_labels=1000, **settings)
+        config = getattr(transformers, f"{family}Config")(num_labels=10, **settings)
         return getattr(transformers, f"{family}ForImageClassification")(config).eval(), [3, 224, 224]
     model, arguments = TIMM[name]
     network = timm.create_model(model, pretrained=False, **arguments).eval()

@@ -43,22 +43,35 @@ def size_of(module):
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-def children_of(module, path):
-    """(path, module) of each child that has Parameters, with those of a list in its place: a list is never called."""
+def called_modules(model, size):
+    """The modules that `model` calls. Some networks call the parts of a list or of a Sequential themselves."""
+    called, hooks = set(), []
+    for module in model.modules():
+        hooks.append(module.register_forward_hook(lambda module, _, __: called.add(module)))
+    with torch.no_grad():
+        model(torch.zeros(1, 3, size, size))
+    for hook in hooks:
+        hook.remove()
+    return called
+
+
+def children_of(module, path, called):
+    """(path, module) of each child that has Parameters, with its children in the place of one that is not called."""
     for name, child in module.named_children():
         inner = f"{path}.{name}".lstrip(".")
-        if isinstance(child, torch.nn.ModuleList):
-            yield from children_of(child, inner)
-        elif size_of(child):
+        if size_of(child) and child in called:
             yield inner, child
+        elif size_of(child):
+            yield from children_of(child, inner, called)
 
 
-def blocks_of(model, count):
+def blocks_of(model, count, size):
     """The paths of `count` blocks, evenly spaced; the last block or the head is left to train."""
-    children = list(children_of(model, ""))
+    called = called_modules(model, size)
+    children = list(children_of(model, "", called))
     while True:
         path, largest = max(children, key=lambda pair: size_of(pair[1]))
-        inside = list(children_of(largest, path))
+        inside = list(children_of(largest, path, called))
         if size_of(largest) < MOST * size_of(model) or not inside:
             break
         children = inside
@@ -126,7 +139,8 @@ def differences(model, suffix, block, images, rows, labels):
     for training in (False, True):
         mode = "training" if training else "evaluation"
         output, (loss, gradients) = plain_step(model, block, images, labels, parameters, training)
-        output = output if isinstance(output, torch.Tensor) else next(leaf for leaf in torch.utils._pytree.tree_leaves(output) if isinstance(leaf, torch.Tensor))
+        leaves = torch.utils._pytree.tree_leaves(output)
+        output = next(leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.shape == rows.shape)
         off = distance(rows, output.detach())
         if off > TOLERANCE:
             return f"activations differ by {off:.2g}"
@@ -175,7 +189,7 @@ def main():
         size = shape[-1]
         _, whole = fl.pushdown(model, arguments.data, arguments.host, freeze="none", size=size, **common)
         images, labels = first_batch(whole)
-        for block in blocks_of(model, arguments.blocks):
+        for block in blocks_of(model, arguments.blocks, size):
             verdict = check(name, block, model, images, labels, arguments, common | {"size": size})
             print(json.dumps({"network": name, "block": block} | verdict), flush=True)
 

@@ -3,6 +3,7 @@
 import ast
 import contextlib
 import io
+import unittest.mock
 import warnings
 
 import onnx
@@ -16,10 +17,26 @@ SCOPES = "pkg.torch.onnx.name_scopes"
 INPUT, OUTPUT = "input", "output"
 
 
+FUSED_ATTENTION = torch.nn.functional.scaled_dot_product_attention
+
+
+def plain_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, **more):
+    """`scaled_dot_product_attention` of plain operators. The exporter translates the fused one for four axes only, and assumes an output layout with
+    which views behind it (Swin, BEiT, MaxViT) cannot be exported for any number of samples.
+    """
+    if is_causal or any(more.values()):
+        return FUSED_ATTENTION(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, **more)
+    scores = query @ key.transpose(-2, -1) * (query.shape[-1] ** -0.5 if scale is None else scale)
+    if attn_mask is not None:
+        scores = scores.masked_fill(~attn_mask, float("-inf")) if attn_mask.dtype == torch.bool else scores + attn_mask
+    return torch.nn.functional.dropout(scores.softmax(-1), dropout_p) @ value
+
+
 def export(model, example):
     """`model` in evaluation mode as an ONNX model with the input `input`, of any number of samples like those of `example`."""
     try:
-        with Evaluating(model), warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+        plain = unittest.mock.patch.object(torch.nn.functional, "scaled_dot_product_attention", plain_attention)
+        with Evaluating(model), plain, warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             program = torch.onnx.export(
                 model,
