@@ -5,13 +5,14 @@ the whole network in plain PyTorch: a side of `cargo xtask bench zoo`.
 
 Prints a line of JSON for each network and block: `network`, `block`, and `equal` (true), `refused` (why the division was refused) or `differs` (what
 differs: activations, or the outputs, loss or gradients of the suffix in evaluation or training mode). The activations are those of the host; in
-training mode random operations have equal seeds.
+training mode random operations have equal seeds. The last line has `lane_crashes`, those of the host.
 """
 
 import argparse
 import json
 import pathlib
 import sys
+import urllib.request
 import warnings
 
 import torch
@@ -31,7 +32,7 @@ MOST = 0.8
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("networks", nargs="+", metavar="NETWORK")
+    parser.add_argument("networks", nargs="*", metavar="NETWORK", help="all unless named")
     parser.add_argument("--host", required=True)
     parser.add_argument("--token-file", required=True)
     parser.add_argument("--data", required=True)
@@ -180,7 +181,7 @@ def main():
     arguments = parse_arguments()
     warnings.simplefilter("ignore")
     common = {"batch": BATCH, "seed": 1, "feature_cache": "off", "token_file": arguments.token_file}
-    for name in arguments.networks:
+    for name in arguments.networks or [name for name in classifiers.NETWORKS if name != classifiers.MLP]:
         try:
             model, shape = classifiers.build(name)
         except Exception as error:  # This release of the library has no such network, or builds it otherwise.
@@ -192,6 +193,13 @@ def main():
         for block in blocks_of(model, arguments.blocks, size):
             verdict = check(name, block, model, images, labels, arguments, common | {"size": size})
             print(json.dumps({"network": name, "block": block} | verdict), flush=True)
+    print(json.dumps({"lane_crashes": lane_crashes(arguments.host)}), flush=True)
+
+
+def lane_crashes(host):
+    with urllib.request.urlopen(f"{host}/metrics") as metrics:
+        lines = metrics.read().decode().splitlines()
+    return int(float(next(line.split()[1] for line in lines if line.startswith("frostline_lane_crashes_total "))))
 
 
 if __name__ == "__main__":

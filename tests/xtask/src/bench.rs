@@ -6,7 +6,7 @@ use anyhow::Result;
 use std::process::Command;
 
 /// The benchmarks that need the Python wheel.
-const WITH_WHEEL: [&str; 2] = ["python", "scale"];
+const WITH_WHEEL: [&str; 3] = ["python", "scale", "zoo"];
 
 /// The benchmarks that need guests built from source.
 const WITH_GUESTS: [&str; 1] = ["isolation"];

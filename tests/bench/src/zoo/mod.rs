@@ -1,6 +1,7 @@
 //! Usual classifiers as users export them, by both of torch's exporters: which can be trained from where, by training them.
 
 mod fill;
+mod pushdown;
 mod verdict;
 
 use crate::report::{Report, commit, folder};
@@ -21,9 +22,19 @@ const QUICK: &[&str] = &[
     "timm_vit_tiny",
 ];
 
-/// Trains every file of the zoo from its head, its last block and its input. What was found of a file at this commit is not
-/// found again, so a run that was ended goes on.
+/// Trains every file of the zoo from its head, its last block and its input (part `command`), and divides every network at some blocks (part
+/// `pushdown`). Results of a file at this commit are not measured again, so an aborted run continues.
 pub(crate) fn run(report: &mut Report) -> Result<()> {
+    if report.has("command") {
+        command(report)?;
+    }
+    if report.has("pushdown") {
+        pushdown::run(report)?;
+    }
+    Ok(())
+}
+
+fn command(report: &mut Report) -> Result<()> {
     let zoo = folder()?.join("zoo");
     let files = files(&zoo, report.quick())?;
     println!("{:<44} {}", "network, exporter, opset", PARTS.join(", "));
@@ -43,8 +54,8 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
         }
     }
     println!("\n{trained} of {total} train");
-    report.set("zoo_trained", trained);
-    report.set("zoo_total", total);
+    report.set("command_trained", trained);
+    report.set("command_total", total);
     Ok(())
 }
 
@@ -74,7 +85,7 @@ fn files(zoo: &Path, quick: bool) -> Result<Vec<PathBuf>> {
 
 fn export(zoo: &Path, quick: bool) -> Result<()> {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/zoo/classifiers.py");
-    let mut command = Command::new(torch(&["--zoo"])?);
+    let mut command = Command::new(torch(&["--trainers", "--zoo"])?);
     command.arg(script).args(if quick { QUICK } else { &[] });
     let status = command.arg("--out").arg(zoo).stdout(stderr()).status();
     let status = status.context("cannot start PyTorch's interpreter")?;
