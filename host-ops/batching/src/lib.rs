@@ -19,7 +19,7 @@ mod waiters;
 
 pub use backoff::{Backoff, doubled};
 pub use lock::Lock;
-pub use memory::{Ask, Budget, Grant, Kind, Ledger, Memory, NoRoom, Reservation, Reserved};
+pub use memory::{Ask, Budget, Grant, Kind, Ledger, Memory, OutOfBudget, Reservation, Reserved};
 pub use turn_gate::{EnterError, GateTurns, NEWCOMERS, Permit, Share, Standing, TurnGate};
 pub use turn_pool::TurnPool;
 pub use waiters::{Held, Policy, Waiters, Waiting};

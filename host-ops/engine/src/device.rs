@@ -33,7 +33,7 @@ impl std::fmt::Display for Device {
 
 /// Text that names no device.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no device; write `cpu`, or `cuda:0` for the first NVIDIA GPU")]
+#[error("invalid device `{text}`; write `cpu`, or `cuda:0` for the first NVIDIA GPU")]
 pub struct ParseDeviceError {
     /// What was written.
     pub text: String,

@@ -1,5 +1,5 @@
 use crate::{Device, Interrupt, InterruptCause};
-use frostline_batching::NoRoom;
+use frostline_batching::OutOfBudget;
 use frostline_tensor::{Cause, DType, OpError, OpErrorCode};
 use std::path::PathBuf;
 
@@ -85,8 +85,8 @@ pub enum EngineError {
         /// ONNX Runtime's own text.
         reason: String,
     },
-    /// There was no memory for it.
-    #[error("there was no memory for it: {reason}")]
+    /// Out of memory.
+    #[error("out of memory: {reason}")]
     OutOfMemory {
         /// ONNX Runtime's own text, or the system's.
         reason: String,
@@ -107,7 +107,7 @@ pub enum EngineError {
     },
     /// A lane's process cannot be started, or cannot work.
     #[error(
-        "no lane can run in a process of `{program}`: {reason}; mend that, or let the host run its lanes in its own process",
+        "no lane can run in a process of `{program}`: {reason}; fix that, or let the host run its lanes in its own process",
         program = program.display()
     )]
     Process {
@@ -128,7 +128,7 @@ pub enum EngineError {
         least: u64,
         /// What there is.
         #[source]
-        room: NoRoom,
+        room: OutOfBudget,
     },
     /// This process was not started for a lane.
     #[error("this process serves no lane: {reason}; a host starts such processes itself")]

@@ -44,7 +44,7 @@ fn driver() -> Option<&'static Nvml> {
     let load = || match Nvml::init() {
         Ok(driver) => Some(driver),
         Err(error) => {
-            tracing::warn!(%error, "the driver does not tell what memory is taken of GPUs");
+            tracing::warn!(%error, "cannot read GPU memory usage from the driver");
             None
         }
     };

@@ -9,17 +9,17 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InterruptCause {
     /// Nobody waits for the result any more.
-    #[error("the run was cancelled: nobody waits for its result any more")]
+    #[error("the run was cancelled")]
     Cancelled,
     /// A run took longer than it may.
-    #[error("the run was ended after {limit:?}, the longest it may take; send a smaller batch")]
+    #[error("the run timed out after {limit:?}; send a smaller batch")]
     Deadline {
         /// The longest it may take.
         limit: Duration,
     },
     /// Reading, checking and optimising a network took longer than it may.
     #[error(
-        "opening a session was ended after {limit:?}, the longest it may take; send a network with fewer layers, or ask \
+        "opening a session timed out after {limit:?}; send a network with fewer layers, or ask \
          the host's operator for more time"
     )]
     OpenDeadline {

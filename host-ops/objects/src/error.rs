@@ -59,7 +59,7 @@ pub enum ObjectError {
         root: String,
     },
     /// The object is larger than the caller takes.
-    #[error("the object '{key}' has {size} bytes, at most {limit} are taken")]
+    #[error("the object '{key}' has {size} bytes, over the limit of {limit}")]
     TooLarge {
         /// The object.
         key: String,
@@ -70,7 +70,7 @@ pub enum ObjectError {
     },
     /// There is no memory to read the object into.
     #[error("the object '{key}' was not read: {error}")]
-    NoRoom {
+    OutOfBudget {
         /// The object.
         key: String,
         /// Who has none, and what to do.
@@ -214,7 +214,7 @@ impl ObjectError {
             | Self::ReadOnly { .. } => OpErrorCode::InvalidArgument,
             Self::NoSuchRoot { .. } | Self::NotFound { .. } => OpErrorCode::NotFound,
             Self::TooLarge { .. } | Self::TooMany { .. } => OpErrorCode::TooLarge,
-            Self::NoRoom { error, .. } => error.code,
+            Self::OutOfBudget { error, .. } => error.code,
             Self::Denied { .. } | Self::NoCredentials { .. } => OpErrorCode::Security,
             Self::Deadline { .. } => OpErrorCode::Timeout,
             Self::Unsupported { .. } => OpErrorCode::UnsupportedOperation,
@@ -230,7 +230,7 @@ impl ObjectError {
             Self::Unreachable { .. } | Self::Deadline { .. } | Self::NoCredentials { .. } => true,
             Self::Store { passing, .. } => *passing,
             Self::Denied { reason, .. } => is_about_credentials(reason),
-            Self::NoRoom { error, .. } => error.host_caused,
+            Self::OutOfBudget { error, .. } => error.host_caused,
             _ => false,
         }
     }

@@ -68,7 +68,7 @@ impl Room {
         loop {
             tokio::select! {
                 entered = &mut entering => {
-                    let no_room = |error| ObjectError::NoRoom { key: key.to_owned(), error };
+                    let no_room = |error| ObjectError::OutOfBudget { key: key.to_owned(), error };
                     return entered.map(Some).map_err(no_room);
                 }
                 () = sleep(ALIVE) => pulse.beat(),

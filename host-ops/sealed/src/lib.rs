@@ -20,12 +20,12 @@ pub const TAG: usize = 32;
 type Key = [u8; 32];
 
 /// A folder of sealed files, with its key.
-pub struct Folder {
+pub struct PrivateFolder {
     path: PathBuf,
     key: Key,
 }
 
-impl Folder {
+impl PrivateFolder {
     /// Opens the folder, or makes it with a fresh key.
     ///
     /// # Errors

@@ -46,7 +46,7 @@ pub enum ShapeError {
         rows: usize,
     },
     /// There is no memory for the elements.
-    #[error("there is no memory for a tensor of shape {shape}")]
+    #[error("out of memory for a tensor of shape {shape}")]
     Memory {
         /// The shape.
         shape: Shape,

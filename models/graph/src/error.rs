@@ -114,7 +114,7 @@ pub enum GraphError {
         candidates: String,
     },
     /// The two ends of a part are in the wrong order.
-    #[error("cut `{to}` does not come after cut `{from}`; exchange them")]
+    #[error("cut `{to}` precedes cut `{from}`; swap them")]
     Order {
         /// Where the part was to begin.
         from: String,

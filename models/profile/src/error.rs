@@ -11,7 +11,7 @@ pub enum ProfileError {
         what: &'static str,
     },
     /// A part of the network did not run.
-    #[error("'{from}' to '{to}' could not be measured: {source}")]
+    #[error("cannot measure '{from}' to '{to}': {source}")]
     Stage {
         /// The tensor the part begins with.
         from: String,
@@ -28,7 +28,7 @@ pub enum ProfileError {
     Shape(#[from] ShapeError),
     /// It took too long.
     #[error(
-        "the profile was not done after {seconds} s; ask for fewer cuts, or when the machine has less to do"
+        "the profile timed out after {seconds} s; ask for fewer cuts, or when the machine has less to do"
     )]
     Deadline {
         /// The limit.

@@ -27,7 +27,7 @@ pub struct FolderError {
 /// A folder of stored profiles, each under a key that holds everything its figures depend on. At most 256 files; files are written
 /// whole or not at all, and what cannot be read is as good as not there.
 #[derive(Debug, Clone)]
-pub struct Folder {
+pub struct ProfileFolder {
     path: PathBuf,
 }
 
@@ -41,7 +41,7 @@ struct Entry {
     value: serde_json::Value,
 }
 
-impl Folder {
+impl ProfileFolder {
     /// The folder at `path`, created with the first profile.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
@@ -149,9 +149,9 @@ fn read(path: &Path) -> Option<Entry> {
 mod tests {
     use super::*;
 
-    fn folder() -> (tempfile::TempDir, Folder) {
+    fn folder() -> (tempfile::TempDir, ProfileFolder) {
         let parent = tempfile::tempdir().unwrap();
-        let folder = Folder::new(parent.path().join("profiles"));
+        let folder = ProfileFolder::new(parent.path().join("profiles"));
         (parent, folder)
     }
 
@@ -221,7 +221,7 @@ mod tests {
     fn a_folder_that_cannot_be_is_named() {
         let (parent, _) = folder();
         std::fs::write(parent.path().join("file"), "x").unwrap();
-        let error = Folder::new(parent.path().join("file/profiles")).put("model", &1, &1);
+        let error = ProfileFolder::new(parent.path().join("file/profiles")).put("model", &1, &1);
         assert!(error.unwrap_err().to_string().contains("file/profiles"));
     }
 }

@@ -8,7 +8,7 @@
 //! * [`codec`]: real rows in one encoding; [`encoded_pixels`]: pixels in every one
 //! * [`timed`]: work that is measured outside of this crate
 //! * [`machine`]: what to call this machine
-//! * [`Folder`]: profiles on disk, bounded, with an age limit
+//! * [`ProfileFolder`]: profiles on disk, bounded, with an age limit
 
 mod candidates;
 mod codec;
@@ -27,9 +27,9 @@ pub use candidates::candidates;
 pub use codec::codec;
 pub use encoded::encoded_pixels;
 pub use error::ProfileError;
-pub use folder::{Folder, FolderError};
+pub use folder::{FolderError, ProfileFolder};
 pub use machine::machine;
-pub use measure::{Batches, Measured, Rules, Subject, measure};
+pub use measure::{Batches, MeasuredModel, Measurement, Rules, measure};
 pub use memory::memory;
 
 use std::time::Instant;

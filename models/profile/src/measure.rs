@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// What is measured: cuts of one model.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Subject {
+pub struct MeasuredModel {
     /// The model's SHA-256, as the executor knows it.
     pub model: String,
     /// Its input's name.
@@ -50,7 +50,7 @@ impl Default for Rules {
 
 /// What was measured.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Measured {
+pub struct Measurement {
     /// The subject's cuts, in its order.
     pub cuts: Vec<CutProfile>,
     /// The two batches.
@@ -72,11 +72,11 @@ pub struct Batches {
 /// # Errors
 /// [`ProfileError`], naming the segment that failed.
 pub async fn measure(
-    subject: &Subject,
+    subject: &MeasuredModel,
     input: &Tensor,
     executor: &Arc<dyn GraphExecutor>,
     rules: &Rules,
-) -> Result<Measured, ProfileError> {
+) -> Result<Measurement, ProfileError> {
     let started = Instant::now();
     measure_by(&|| started.elapsed(), subject, input, executor, rules).await
 }
@@ -87,11 +87,11 @@ pub(crate) type Clock<'a> = &'a (dyn Fn() -> Duration + Sync);
 /// [`measure`] by another clock; the deadline alone is kept by the real one.
 pub(crate) async fn measure_by(
     clock: Clock<'_>,
-    subject: &Subject,
+    subject: &MeasuredModel,
     input: &Tensor,
     executor: &Arc<dyn GraphExecutor>,
     rules: &Rules,
-) -> Result<Measured, ProfileError> {
+) -> Result<Measurement, ProfileError> {
     let run = Run {
         clock,
         subject,
@@ -109,7 +109,7 @@ pub(crate) async fn measure_by(
 
 struct Run<'a> {
     clock: Clock<'a>,
-    subject: &'a Subject,
+    subject: &'a MeasuredModel,
     executor: &'a Arc<dyn GraphExecutor>,
     rules: &'a Rules,
     samples: usize,
@@ -132,7 +132,7 @@ struct Whole {
 }
 
 impl Run<'_> {
-    async fn measure(&self, input: &Tensor) -> Result<Measured, ProfileError> {
+    async fn measure(&self, input: &Tensor) -> Result<Measurement, ProfileError> {
         let whole = self.whole_stage()?;
         if self.samples == 0 {
             return Err(ProfileError::Nothing { what: "sample" });
@@ -146,7 +146,7 @@ impl Run<'_> {
             rows = output;
         }
         let whole = self.whole(&whole, input, batches).await?;
-        Ok(Measured {
+        Ok(Measurement {
             cuts: self.combine(segments, &whole, batches),
             batches,
         })

@@ -81,7 +81,7 @@ pub enum ClientError {
     },
     /// Rows were changed on their way.
     #[error(
-        "{rows} of the rows that {} sent are not what it had written: their checksums do not fit, so something on the way changes bytes",
+        "{rows} of the rows that {} sent are corrupt: their checksums do not match, so something between host and trainer changes bytes",
         at(host)
     )]
     Altered {
@@ -92,10 +92,10 @@ pub enum ClientError {
     },
     /// The host is not let at the data, and asking again does not change that.
     #[error(
-        "{} cannot read the data any more: {reason}; mend that and start the job again",
+        "{} cannot read the data any more: {reason}; fix that and start the job again",
         at(host)
     )]
-    Barred {
+    DataAccessDenied {
         /// The host.
         host: String,
         /// What the store says.

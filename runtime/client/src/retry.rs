@@ -208,7 +208,7 @@ fn kind(error: &ClientError) -> Kind {
         | ClientError::Token { .. }
         | ClientError::Upload { .. }
         | ClientError::Lost { .. }
-        | ClientError::Barred { .. }
+        | ClientError::DataAccessDenied { .. }
         | ClientError::Preprocess { .. }
         | ClientError::Ended { .. } => Kind::Final,
         ClientError::NoHost { source, .. } => kind(source),

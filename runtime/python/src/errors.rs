@@ -76,7 +76,7 @@ fn details_of(error: &ClientError, details: &Bound<'_, PyDict>) -> PyResult<&'st
             "Lost"
         }
         ClientError::Lacking { .. } | ClientError::Altered { .. } => "Lost",
-        ClientError::Barred { .. } => {
+        ClientError::DataAccessDenied { .. } => {
             details.set_item("kind", word(ErrorClass::Request))?;
             "Refused"
         }

@@ -6,7 +6,7 @@
 //! file, when the keyed hash in front of the bytes is right. The key (`frostline-sealed`)
 //! is used for nothing but code that was made in one of the first two ways. wasmtime itself refuses artefacts of another version or configuration.
 
-use frostline_sealed::{Folder, TAG};
+use frostline_sealed::{PrivateFolder, TAG};
 use wasmtime::Engine;
 use wasmtime::component::Component;
 
@@ -25,7 +25,7 @@ impl Compiled {
     }
 
     /// The code in `sealed`, if it was sealed for `folder` as `name`.
-    pub(crate) fn unseal(mut sealed: Vec<u8>, folder: &Folder, name: &str) -> Option<Self> {
+    pub(crate) fn unseal(mut sealed: Vec<u8>, folder: &PrivateFolder, name: &str) -> Option<Self> {
         let (tag, code) = sealed.split_at_checked(TAG)?;
         let mut hash = folder.hash(name).ok()?;
         hash.update(code);
@@ -37,7 +37,7 @@ impl Compiled {
     }
 
     /// The code as bytes that [`Self::unseal`] accepts under the same `name` in the same `folder`.
-    pub(crate) fn seal(&self, folder: &Folder, name: &str) -> Option<Vec<u8>> {
+    pub(crate) fn seal(&self, folder: &PrivateFolder, name: &str) -> Option<Vec<u8>> {
         let mut hash = folder.hash(name).ok()?;
         hash.update(&self.0);
         Some([hash.tag().as_slice(), self.0.as_slice()].concat())

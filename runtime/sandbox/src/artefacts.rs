@@ -5,7 +5,7 @@
 
 use crate::artefact_load::Compiled;
 use crate::error::SandboxError;
-use frostline_sealed::{Folder, whole_file};
+use frostline_sealed::{PrivateFolder, whole_file};
 use frostline_tensor::Cause;
 use sha2::{Digest, Sha256};
 use std::fs;
@@ -16,7 +16,7 @@ use wasmtime::Engine;
 use wasmtime::component::Component;
 
 pub(crate) struct Artefacts {
-    folder: Folder,
+    folder: PrivateFolder,
     /// Distinguishes engine versions and settings.
     engine: String,
     max_bytes: u64,
@@ -30,7 +30,7 @@ impl Artefacts {
             SandboxError::host(Cause::explained(text, error))
         };
         Ok(Self {
-            folder: Folder::open(directory).map_err(failed)?,
+            folder: PrivateFolder::open(directory).map_err(failed)?,
             engine: engine_hash(engine),
             max_bytes,
         })

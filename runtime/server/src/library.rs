@@ -80,7 +80,7 @@ impl Library {
         } = uploads;
         let indexed = Arc::new(Cache::new(INDEXED));
         let indexes = Arc::clone(&indexed);
-        memory.on_lack(move |_| {
+        memory.on_pressure(move |_| {
             // What they hold is given back once no lock of the cache is held.
             let dropped: Vec<_> = indexes.iter().collect();
             indexes.clear();

@@ -2,7 +2,7 @@
 
 use frostline_engine::Lanes;
 use frostline_images::DecodePool;
-use frostline_profile::Folder;
+use frostline_profile::ProfileFolder;
 use frostline_wire::{MemoryLoad, Platform};
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(crate) struct Machine {
     /// Of one run, at most.
     pub(crate) rows: usize,
     /// Profiles that were measured here.
-    pub(crate) profiles: Folder,
+    pub(crate) profiles: ProfileFolder,
 }
 
 impl Machine {

@@ -3,7 +3,7 @@
 use crate::scheduling::TenantMemory;
 use crate::state::{ModelFacts, StateError, UploadStore};
 use bytes::Bytes;
-use frostline_batching::device::Guess;
+use frostline_batching::device::MemoryEstimate;
 use frostline_batching::{Kind, Memory};
 use frostline_engine::StageSource;
 use frostline_graph::{Model, ModelLimits};
@@ -68,9 +68,9 @@ impl StageSource for ModelStages {
     }
 
     /// As of the whole model, which takes more than a part of it.
-    fn guess(&self, stage: &Stage) -> Guess {
+    fn guess(&self, stage: &Stage) -> MemoryEstimate {
         let model = self.models.find_by_hash(&stage.model);
-        model.map_or_else(Guess::default, |model| Guess {
+        model.map_or_else(MemoryEstimate::default, |model| MemoryEstimate {
             session: model.bytes.saturating_mul(SESSION),
             fixed: model.facts.alive.fixed,
             per_row: model.facts.alive.per_row,

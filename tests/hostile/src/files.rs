@@ -50,7 +50,7 @@ fn weight(
 }
 
 fn lying(name: &'static str, change: impl FnOnce(&mut TensorProto)) -> HostileModel {
-    weight(name, change, &["`w`", "lies about its size"])
+    weight(name, change, &["`w`", "has an invalid size"])
 }
 
 fn external(name: &'static str, place: &str) -> HostileModel {

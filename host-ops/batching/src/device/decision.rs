@@ -69,12 +69,12 @@ pub struct Verdict {
     /// Which of its rows.
     pub rows: Range<usize>,
     /// What became of them.
-    pub fate: Fate,
+    pub fate: PartOutcome,
 }
 
 /// What became of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum PartOutcome {
     /// They are done.
     Done {
         /// And all others of their work are, too: it is not known here any more.

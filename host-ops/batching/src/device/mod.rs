@@ -28,9 +28,9 @@ mod stages;
 mod tests;
 mod work;
 
-pub use decision::{Decision, Fate, Part, Run, StageFigures, Verdict};
+pub use decision::{Decision, Part, PartOutcome, Run, StageFigures, Verdict};
 pub use figures::{Error95, Predictions};
-pub use work::{DeviceRules, End, Guess, QUANTUM, QueueFull, Room, Taken, Work};
+pub use work::{DeviceRules, End, MemoryEstimate, QUANTUM, QueueFull, Room, Taken, Work};
 
 use lane::{Doing, Lane};
 use queue::{Entry, Queue};
@@ -101,7 +101,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
         Ok(())
     }
 
-    /// A work is given up, whether it waits or runs; `None` when it is not here. What runs of it ends as [`Fate::Dropped`].
+    /// A work is given up, whether it waits or runs; `None` when it is not here. What runs of it ends as [`PartOutcome::Dropped`].
     pub fn remove(&mut self, id: u64) -> Option<Removed> {
         self.forget(id)?;
         let lanes = self.lanes.iter().enumerate();

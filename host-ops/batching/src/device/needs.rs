@@ -1,7 +1,7 @@
 //! What a stage takes of a lane's memory, as its runs showed.
 
 use super::lane::Running;
-use super::work::Guess;
+use super::work::MemoryEstimate;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ const ABORTS: u32 = 8;
 /// Bytes of sessions and runs: measured per row count, a line in between and beyond, and a margin that misses widen.
 #[derive(Debug, Clone)]
 pub(super) struct Needs {
-    guess: Guess,
+    guess: MemoryEstimate,
     opening: Option<u64>,
     session: Option<u64>,
     runs: BTreeMap<usize, u64>,
@@ -60,7 +60,7 @@ pub(super) struct Missed {
 }
 
 impl Needs {
-    pub(super) fn new(guess: Guess) -> Self {
+    pub(super) fn new(guess: MemoryEstimate) -> Self {
         Self {
             guess,
             opening: None,

@@ -1,7 +1,7 @@
 //! What became of a run.
 
 use super::Device;
-use super::decision::{Fate, Part, Verdict};
+use super::decision::{Part, PartOutcome, Verdict};
 use super::figures::TENANTS;
 use super::lane::{Doing, Running};
 use super::needs::Took;
@@ -182,9 +182,9 @@ impl<S: Clone + Eq + Hash> Device<S> {
         self.holds(index, held);
     }
 
-    fn fate(&mut self, part: &Part, running: &Running, alone: bool, end: End) -> Fate {
+    fn fate(&mut self, part: &Part, running: &Running, alone: bool, end: End) -> PartOutcome {
         let Some(entry) = self.queue.get_mut(part.work) else {
-            return Fate::Dropped;
+            return PartOutcome::Dropped;
         };
         entry.running = entry.running.saturating_sub(1);
         match end {
@@ -194,13 +194,13 @@ impl<S: Clone + Eq + Hash> Device<S> {
                 if last {
                     self.forget(part.work);
                 }
-                return Fate::Done { last };
+                return PartOutcome::Done { last };
             }
             End::OutOfMemory { .. } => {
                 let least = entry.fixed.unwrap_or(1);
                 if running.all && (running.rows <= least || !running.open) {
                     self.forget(part.work);
-                    return Fate::Refused {
+                    return PartOutcome::Refused {
                         needs: running.bytes.saturating_add(1),
                         most: running.bytes,
                     };
@@ -213,13 +213,13 @@ impl<S: Clone + Eq + Hash> Device<S> {
                 entry.killed += u32::from(alone && end == End::Killed);
                 if alone && (end == End::Failed || entry.lost >= LOST || entry.killed >= KILLS) {
                     self.forget(part.work);
-                    return Fate::Failed;
+                    return PartOutcome::Failed;
                 }
             }
-            End::NoRoom | End::Cancelled => {}
+            End::OutOfBudget | End::Cancelled => {}
         }
         self.wait(running.stage, part.rows.len());
         self.queue.put_back(part.work, part.rows.clone());
-        Fate::Again
+        PartOutcome::Again
     }
 }

@@ -2,7 +2,7 @@
 
 use super::needs::Needs;
 use super::rate::Rate;
-use super::work::Guess;
+use super::work::MemoryEstimate;
 use std::collections::HashMap;
 use std::hash::Hash;
 
@@ -49,7 +49,7 @@ impl<S: Clone + Eq + Hash> Stages<S> {
     }
 
     /// A work of this stage comes.
-    pub(super) fn enter(&mut self, stage: &S, guess: Guess) -> StageId {
+    pub(super) fn enter(&mut self, stage: &S, guess: MemoryEstimate) -> StageId {
         let id = self.id(stage, guess);
         self.uses += 1;
         let uses = self.uses;
@@ -67,7 +67,7 @@ impl<S: Clone + Eq + Hash> Stages<S> {
         }
     }
 
-    fn id(&mut self, stage: &S, guess: Guess) -> StageId {
+    fn id(&mut self, stage: &S, guess: MemoryEstimate) -> StageId {
         if let Some(id) = self.ids.get(stage) {
             return *id;
         }

@@ -64,12 +64,12 @@ pub struct Work<S> {
     /// Bytes of the batch.
     pub bytes: usize,
     /// What the stage may take, where nothing is known of it yet.
-    pub guess: Guess,
+    pub guess: MemoryEstimate,
 }
 
 /// What a stage may take before anything was measured: bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Guess {
+pub struct MemoryEstimate {
     /// An open session, and opening it.
     pub session: u64,
     /// A run, whatever rows it has.
@@ -114,7 +114,7 @@ pub enum End {
         held: Option<u64>,
     },
     /// It did not begin: what it was to reserve was not there any more.
-    NoRoom,
+    OutOfBudget,
     /// The network, or a batch, is at fault.
     Failed,
     /// The lane's process was lost; [`Device::started`](super::Device::started) must follow when there is another.

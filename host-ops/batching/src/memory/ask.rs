@@ -93,7 +93,7 @@ pub struct Reservation {
 #[error(
     "{needed} bytes of memory are needed, of which this host has at most {most} for it within its memory_budget of {budget}"
 )]
-pub struct NoRoom {
+pub struct OutOfBudget {
     /// Bytes that were asked for.
     pub needed: u64,
     /// The most that could be had.

@@ -1,6 +1,6 @@
 //! Who holds how much of the host's memory, and who gets more: without a clock, a lock or a wait inside.
 
-use super::ask::{Ask, Budget, NoRoom, Reservation, SMALL};
+use super::ask::{Ask, Budget, OutOfBudget, Reservation, SMALL};
 use super::kind::Kind;
 use crate::waiters::Policy;
 use std::collections::BTreeMap;
@@ -151,8 +151,8 @@ impl Ledger {
     /// Reserves at once, before anybody that waits.
     ///
     /// # Errors
-    /// [`NoRoom`] where there is less now.
-    pub fn take(&mut self, tenant: &str, kind: Kind, bytes: u64) -> Result<Reservation, NoRoom> {
+    /// [`OutOfBudget`] where there is less now.
+    pub fn take(&mut self, tenant: &str, kind: Kind, bytes: u64) -> Result<Reservation, OutOfBudget> {
         if !self.fits(tenant, kind, bytes) {
             return Err(self.no_room(bytes, self.room(kind)));
         }
@@ -162,8 +162,8 @@ impl Ledger {
     /// Makes a reservation larger or smaller.
     ///
     /// # Errors
-    /// [`NoRoom`] where there is less now; it stays as it was.
-    pub fn resize(&mut self, reservation: &mut Reservation, bytes: u64) -> Result<(), NoRoom> {
+    /// [`OutOfBudget`] where there is less now; it stays as it was.
+    pub fn resize(&mut self, reservation: &mut Reservation, bytes: u64) -> Result<(), OutOfBudget> {
         let more = bytes.saturating_sub(reservation.bytes);
         if !self.fits(&reservation.tenant, reservation.kind, more) {
             let most = reservation.bytes.saturating_add(self.room(reservation.kind));
@@ -181,8 +181,8 @@ impl Ledger {
         Ok(())
     }
 
-    fn no_room(&self, needed: u64, most: u64) -> NoRoom {
-        NoRoom {
+    fn no_room(&self, needed: u64, most: u64) -> OutOfBudget {
+        OutOfBudget {
             needed,
             most,
             budget: self.budget.bytes,
@@ -345,9 +345,9 @@ fn later(kind: Kind) -> impl Iterator<Item = Kind> {
 impl Policy for Ledger {
     type Request = Ask;
     type Share = Reservation;
-    type Refused = NoRoom;
+    type Refused = OutOfBudget;
 
-    fn ask(&mut self, id: u64, tenant: &str, ask: Ask) -> Result<(), NoRoom> {
+    fn ask(&mut self, id: u64, tenant: &str, ask: Ask) -> Result<(), OutOfBudget> {
         let (needed, most) = (ask.bytes(1), self.most(ask.kind));
         if needed > most && !self.is_small(tenant, ask.kind, needed) {
             return Err(self.no_room(needed, most));

@@ -10,7 +10,7 @@ mod properties;
 #[cfg(test)]
 mod tests;
 
-pub use ask::{Ask, Budget, NoRoom, Reservation};
+pub use ask::{Ask, Budget, OutOfBudget, Reservation};
 pub use kind::Kind;
 pub use ledger::Ledger;
 pub use reserved::{Grant, Memory, Reserved};

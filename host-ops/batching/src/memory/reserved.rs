@@ -1,4 +1,4 @@
-use super::ask::{Ask, Budget, NoRoom};
+use super::ask::{Ask, Budget, OutOfBudget};
 use super::kind::Kind;
 use super::ledger::Ledger;
 use crate::waiters::{Held, Waiters};
@@ -22,7 +22,7 @@ struct Inner {
     /// Told that there is more room.
     on_room: RwLock<Vec<Box<Tell>>>,
     /// Asked to give back so many bytes of what is kept only in case.
-    on_lack: RwLock<Vec<Box<GiveBack>>>,
+    on_pressure: RwLock<Vec<Box<GiveBack>>>,
 }
 
 /// Bytes of a [`Memory`]; dropping it gives them back.
@@ -47,7 +47,7 @@ impl Memory {
         Self(Arc::new(Inner {
             ledger: Waiters::new(Ledger::new(budget)),
             on_room: RwLock::default(),
-            on_lack: RwLock::default(),
+            on_pressure: RwLock::default(),
         }))
     }
 
@@ -62,16 +62,22 @@ impl Memory {
     /// Waits for `bytes`; dropping the future gives up.
     ///
     /// # Errors
-    /// [`NoRoom`] at once for more than there can ever be.
-    pub async fn reserve(&self, tenant: &str, kind: Kind, bytes: u64) -> Result<Reserved, NoRoom> {
+    /// [`OutOfBudget`] at once for more than there can ever be.
+    pub async fn reserve(&self, tenant: &str, kind: Kind, bytes: u64) -> Result<Reserved, OutOfBudget> {
         self.ask(tenant, Ask::exactly(kind, bytes)).await
     }
 
     /// Waits for what a guest's call takes: `fixed` bytes and `each` for every one of up to `samples`; dropping the future gives up.
     ///
     /// # Errors
-    /// [`NoRoom`] at once where not even one sample can ever fit.
-    pub async fn grant(&self, tenant: &str, samples: usize, fixed: u64, each: u64) -> Result<Grant, NoRoom> {
+    /// [`OutOfBudget`] at once where not even one sample can ever fit.
+    pub async fn grant(
+        &self,
+        tenant: &str,
+        samples: usize,
+        fixed: u64,
+        each: u64,
+    ) -> Result<Grant, OutOfBudget> {
         let ask = Ask {
             kind: Kind::Grant,
             fixed,
@@ -85,7 +91,7 @@ impl Memory {
         })
     }
 
-    async fn ask(&self, tenant: &str, ask: Ask) -> Result<Reserved, NoRoom> {
+    async fn ask(&self, tenant: &str, ask: Ask) -> Result<Reserved, OutOfBudget> {
         let waiting = self.0.ledger.ask(tenant, ask)?;
         self.relieve();
         // It is never closed.
@@ -95,8 +101,8 @@ impl Memory {
     /// Reserves at once or not at all.
     ///
     /// # Errors
-    /// [`NoRoom`] where there is less now.
-    pub fn try_reserve(&self, tenant: &str, kind: Kind, bytes: u64) -> Result<Reserved, NoRoom> {
+    /// [`OutOfBudget`] where there is less now.
+    pub fn try_reserve(&self, tenant: &str, kind: Kind, bytes: u64) -> Result<Reserved, OutOfBudget> {
         let held = self.0.ledger.take(|ledger| ledger.take(tenant, kind, bytes))?;
         Ok(self.reserved(Some(held)))
     }
@@ -104,14 +110,14 @@ impl Memory {
     /// [`Self::reserve`] for threads, `longest` at most.
     ///
     /// # Errors
-    /// [`NoRoom`] also when there was less all that time.
+    /// [`OutOfBudget`] also when there was less all that time.
     pub fn reserve_blocking(
         &self,
         tenant: &str,
         kind: Kind,
         bytes: u64,
         longest: Duration,
-    ) -> Result<Reserved, NoRoom> {
+    ) -> Result<Reserved, OutOfBudget> {
         struct Unpark(Thread);
         impl Wake for Unpark {
             fn wake(self: Arc<Self>) {
@@ -129,7 +135,7 @@ impl Memory {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 let (room, budget) = self.read(|ledger| (ledger.room(kind), ledger.budget().bytes));
-                return Err(NoRoom {
+                return Err(OutOfBudget {
                     needed: bytes,
                     most: room,
                     budget,
@@ -158,14 +164,14 @@ impl Memory {
 
     /// Calls `give_back` with how many bytes somebody lacks, from the thread of who asks. It drops reservations of what is kept only in case,
     /// as far as it has some, and waits for nothing.
-    pub fn on_lack(&self, give_back: impl Fn(u64) + Send + Sync + 'static) {
-        self.0.on_lack.write().push(Box::new(give_back));
+    pub fn on_pressure(&self, give_back: impl Fn(u64) + Send + Sync + 'static) {
+        self.0.on_pressure.write().push(Box::new(give_back));
     }
 
     /// Somebody who does not wait here lacks `bytes`: asks for what is kept only in case.
     pub fn lack(&self, bytes: u64) {
         self.0
-            .on_lack
+            .on_pressure
             .read()
             .iter()
             .for_each(|give_back| give_back(bytes));
@@ -173,7 +179,7 @@ impl Memory {
 
     /// Asks for what is kept only in case where somebody lacks memory.
     fn relieve(&self) {
-        for give_back in self.0.on_lack.read().iter() {
+        for give_back in self.0.on_pressure.read().iter() {
             match self.read(Ledger::lacking) {
                 0 => return,
                 lacking => give_back(lacking),
@@ -210,8 +216,8 @@ impl Reserved {
     /// Makes it `bytes`, at once.
     ///
     /// # Errors
-    /// [`NoRoom`] where there is less now; it stays as it was.
-    pub fn resize(&mut self, bytes: u64) -> Result<(), NoRoom> {
+    /// [`OutOfBudget`] where there is less now; it stays as it was.
+    pub fn resize(&mut self, bytes: u64) -> Result<(), OutOfBudget> {
         let Some(held) = &mut self.held else { return Ok(()) };
         let shrinks = bytes < held.bytes;
         held.change(|ledger, reservation| ledger.resize(reservation, bytes))?;

@@ -78,7 +78,7 @@ async fn what_is_kept_only_in_case_goes_when_somebody_lacks_memory() {
     ]));
     let asked = Arc::new(AtomicU64::new(0));
     let (theirs, noted) = (Arc::clone(&cache), Arc::clone(&asked));
-    memory.on_lack(move |bytes| {
+    memory.on_pressure(move |bytes| {
         noted.store(bytes, Ordering::Relaxed);
         let gone = theirs.lock().pop();
         drop(gone);

@@ -60,13 +60,13 @@ pub struct Standing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum EnterError {
     /// The tenant's share is in use, and as many wait for it as may.
-    #[error("{} of this tenant run and {} wait, which is all it may have", .0.running, .0.queued)]
+    #[error("the tenant has {} running and {} queued, its limit", .0.running, .0.queued)]
     TenantFull(Standing),
     /// As many wait as may, all tenants together.
-    #[error("{} run and {} wait, which is all there may be", .0.running, .0.queued)]
+    #[error("{} are running and {} queued, the limit", .0.running, .0.queued)]
     Full(Standing),
     /// Nobody gets a permit any more.
-    #[error("it is closed")]
+    #[error("closed")]
     Closed,
 }
 

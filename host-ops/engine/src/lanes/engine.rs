@@ -61,7 +61,7 @@ impl Engine {
         let mut backoff = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
         while let Err(error) = self.prepare(shared, index) {
             let pause = backoff.wait();
-            tracing::error!(%error, ?pause, "a lane has no process, it tries again");
+            tracing::error!(%error, ?pause, "cannot start the process of a lane; retrying");
             if !shared.pause(pause) {
                 return false;
             }
@@ -76,7 +76,7 @@ impl Engine {
             Err(error) => return Ended::failed(error),
         };
         if !self.change_tenant(shared, order) {
-            return Ended::NoRoom;
+            return Ended::OutOfBudget;
         }
         match &mut self.place {
             Place::InProcess { sessions, .. } => {

@@ -46,7 +46,7 @@ pub(super) enum Ended {
     /// The lane is as it was. Of each part, why its rows could not be kept.
     Ran(RunEnd<Vec<Option<OpError>>>),
     /// There was no memory left to reserve for it.
-    NoRoom,
+    OutOfBudget,
     /// The lane's process is gone.
     Lost(Loss),
 }

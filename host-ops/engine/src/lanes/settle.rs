@@ -6,7 +6,7 @@ use super::order::{Ended, Loss, LossBy, Order};
 use super::run::describe;
 use super::state::{Phase, State, Told, never_fits, refusal, shutting_down};
 use crate::InterruptCause;
-use frostline_batching::device::{End, Fate, Taken, Verdict};
+use frostline_batching::device::{End, PartOutcome, Taken, Verdict};
 use frostline_tensor::{OpError, OpErrorCode, Stage};
 use std::time::Instant;
 
@@ -40,7 +40,7 @@ impl State {
         let lost = matches!(ended, Ended::Lost(_));
         let account = match ended {
             Ended::Ran(run) => self.ran(index, &order, run),
-            Ended::NoRoom => Account::new(End::NoRoom, None),
+            Ended::OutOfBudget => Account::new(End::OutOfBudget, None),
             Ended::Lost(loss) => self.lost(index, &order, &loss, now),
         };
         let mut told: Told = Told::new();
@@ -65,7 +65,7 @@ impl State {
             lane.task = None;
             lane.process = None;
         }
-        let told = self.finish(index, Ended::NoRoom, now);
+        let told = self.finish(index, Ended::OutOfBudget, now);
         self.device.ended(self.time(now), index, End::Killed);
         told
     }
@@ -167,7 +167,7 @@ impl State {
     ) -> Option<(super::job::Reply, Outcome)> {
         let id = verdict.work;
         match verdict.fate {
-            Fate::Done { last: true } => {
+            PartOutcome::Done { last: true } => {
                 let entry = self.entries.remove(&id)?;
                 self.counts.jobs_done += 1;
                 self.counts.samples_done += entry.job.rows() as u64;
@@ -177,20 +177,20 @@ impl State {
                     output.ok_or_else(|| OpError::runtime("the run left no output")),
                 ))
             }
-            Fate::Done { last: false } | Fate::Again => {
+            PartOutcome::Done { last: false } | PartOutcome::Again => {
                 let entry = self.entries.get_mut(&id)?;
                 entry.until = now + self.patience;
                 None
             }
-            Fate::Failed => {
+            PartOutcome::Failed => {
                 let error = error.cloned();
                 self.fail(id, |_| error.unwrap_or_else(shutting_down))
             }
-            Fate::Refused { needs, most } => {
+            PartOutcome::Refused { needs, most } => {
                 let key = self.budget_key;
                 self.fail(id, |stage| never_fits(stage, needs, most, key))
             }
-            Fate::Dropped => None,
+            PartOutcome::Dropped => None,
         }
     }
 

@@ -8,7 +8,7 @@ use super::state::{Deadline, Phase, State, Told};
 use super::{LaneStats, LanesConfig, StageSource};
 use crate::InterruptCause;
 use frostline_batching::device::StageFigures;
-use frostline_batching::{Kind, Memory, NoRoom, Reserved};
+use frostline_batching::{Kind, Memory, OutOfBudget, Reserved};
 use frostline_tensor::{OpError, Stage};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::sync::Arc;
@@ -63,7 +63,7 @@ impl Shared {
             }
         });
         let shared = Arc::downgrade(self);
-        memory.on_lack(move |bytes| {
+        memory.on_pressure(move |bytes| {
             if let Some(shared) = shared.upgrade()
                 && !shared.lacks.load(Ordering::Relaxed)
             {
@@ -214,8 +214,8 @@ impl Shared {
     /// Makes what is reserved for lane `index` so many bytes.
     ///
     /// # Errors
-    /// [`NoRoom`] where there is less now; it stays as it was.
-    pub(super) fn book(&self, index: usize, bytes: u64) -> Result<(), NoRoom> {
+    /// [`OutOfBudget`] where there is less now; it stays as it was.
+    pub(super) fn book(&self, index: usize, bytes: u64) -> Result<(), OutOfBudget> {
         let Some(memory) = self.config.bounded() else {
             return Ok(());
         };
@@ -237,7 +237,7 @@ impl Shared {
         index: usize,
         of: fn(&mut Lane) -> &mut Option<Reserved>,
         bytes: u64,
-    ) -> Result<(), NoRoom> {
+    ) -> Result<(), OutOfBudget> {
         // Others are told of the room, for which this must not hold the lock.
         let reserved = self.with_lane(index, |lane| of(lane).take()).flatten();
         let (reserved, booked) = match reserved {

@@ -5,7 +5,7 @@ use crate::prepared::{Lent, Prepared};
 use crate::{Device, SessionOptions};
 use bytes::Bytes;
 use frostline_batching::Kind;
-use frostline_batching::device::Guess;
+use frostline_batching::device::MemoryEstimate;
 use frostline_tensor::{DType, OpError, Shape, Stage};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -30,9 +30,9 @@ pub trait StageSource: Send + Sync + 'static {
     }
 
     /// What `stage` may take of memory, before a lane has measured it. Asked with every submission, by its caller: it must not wait.
-    fn guess(&self, stage: &Stage) -> Guess {
+    fn guess(&self, stage: &Stage) -> MemoryEstimate {
         let _ = stage;
-        Guess::default()
+        MemoryEstimate::default()
     }
 }
 
@@ -92,7 +92,7 @@ impl Networks {
     }
 
     /// What `stage` may take before it was measured.
-    pub(super) fn guess(&self, stage: &Stage) -> Guess {
+    pub(super) fn guess(&self, stage: &Stage) -> MemoryEstimate {
         self.source.guess(stage)
     }
 

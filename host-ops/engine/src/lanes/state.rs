@@ -9,7 +9,7 @@ use super::run::{about, describe};
 use super::waits::Waits;
 use super::{LaneStats, LanesConfig, LanesPlace, OnBegin};
 use crate::{EngineError, Interrupt, InterruptCause};
-use frostline_batching::device::{Decision, Device, DeviceRules, Guess, Room, Run, Work};
+use frostline_batching::device::{Decision, Device, DeviceRules, MemoryEstimate, Room, Run, Work};
 use frostline_batching::{Kind, Memory};
 use frostline_tensor::{OpError, OpErrorCode, Stage};
 use std::collections::{HashMap, HashSet};
@@ -117,7 +117,7 @@ impl State {
         &mut self,
         job: Job,
         reply: Reply,
-        guess: Guess,
+        guess: MemoryEstimate,
         now: Instant,
         until: Instant,
     ) -> Result<u64, OpError> {

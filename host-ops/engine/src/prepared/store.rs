@@ -1,4 +1,4 @@
-use frostline_sealed::{Folder, TAG};
+use frostline_sealed::{PrivateFolder, TAG};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -25,7 +25,7 @@ const OF_LANE: &str = ".lane-";
 
 /// Folders of prepared stages, bounded by those used longest ago.
 pub(crate) struct Store {
-    folder: Folder,
+    folder: PrivateFolder,
     most_bytes: u64,
     /// Those that were found to be right, and what would change with their files.
     right: Mutex<HashMap<String, Arc<Marks>>>,
@@ -99,7 +99,7 @@ impl Drop for Loan {
 
 impl Store {
     pub(super) fn open(path: &Path, most_bytes: u64) -> io::Result<Self> {
-        let folder = Folder::open(path)?;
+        let folder = PrivateFolder::open(path)?;
         for entry in fs::read_dir(path)?.flatten() {
             if entry.file_name().to_string_lossy().starts_with(PASSING) {
                 fs::remove_dir_all(entry.path())?;
@@ -123,7 +123,7 @@ impl Store {
             }
             Err(error) => {
                 let folder = path.display();
-                tracing::warn!(%folder, %error, "a prepared stage is not what this host wrote; preparing it anew");
+                tracing::warn!(%folder, %error, "a prepared stage is corrupt or from another host; preparing it again");
                 self.right.lock().remove(name);
                 drop(fs::remove_dir_all(&path));
                 None

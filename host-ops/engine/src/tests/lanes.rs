@@ -242,7 +242,7 @@ async fn what_takes_too_long_is_ended(place: LanesPlace) {
     assert_eq!(error.code, OpErrorCode::Timeout);
     assert_eq!(
         error.message,
-        "model endless, `x` to `y`: the run was ended after 20ms, the longest it may take; send a smaller batch"
+        "model endless, `x` to `y`: the run timed out after 20ms; send a smaller batch"
     );
     let stats = wait_for(&lanes, |stats| stats.running == 0);
     assert_eq!((stats.jobs_done, stats.jobs_failed), (0, 1));
@@ -255,7 +255,7 @@ async fn a_session_that_takes_too_long_to_open_is_given_up(place: LanesPlace) {
     });
     let error = lanes.submit(&stage("deep"), batch(1, 1.0)).await.unwrap_err();
     assert_eq!(error.code, OpErrorCode::Timeout);
-    let expected = "model deep, `x` to `y`: opening a session was ended after 50ms";
+    let expected = "model deep, `x` to `y`: opening a session timed out after 50ms";
     assert!(error.message.starts_with(expected), "{error}");
     let stats = wait_for(&lanes, |stats| stats.running == 0);
     assert_eq!((stats.jobs_done, stats.jobs_failed), (0, 1));

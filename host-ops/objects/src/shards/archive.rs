@@ -15,11 +15,11 @@ const LONGEST_EXTENSION: u64 = 64 * 1024;
 /// Why an archive cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ArchiveError {
-    #[error("it is no tar archive, or is damaged, at byte {at}")]
+    #[error("not a tar archive, or damaged at byte {at}")]
     Header { at: u64 },
     #[error("it ends in the middle of a file, at byte {at}")]
     CutOff { at: u64 },
-    #[error("an extended header at byte {at} has {size} bytes, at most {LONGEST_EXTENSION} are taken")]
+    #[error("an extended header at byte {at} has {size} bytes, over the limit of {LONGEST_EXTENSION}")]
     Extension { at: u64, size: u64 },
     #[error("it holds a sparse file at byte {at}; pack it without --sparse")]
     Sparse { at: u64 },

@@ -2,7 +2,7 @@
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Inadmissible {
     /// More of something than one model may have.
-    #[error("{place} has {count} {what}; at most {limit} are taken")]
+    #[error("{place} has {count} {what}; at most {limit} are allowed")]
     Count {
         /// The model, or a node or tensor in it.
         place: String,
@@ -32,7 +32,7 @@ pub enum Inadmissible {
     },
     /// A version of ONNX's operators outside the range that is understood.
     #[error(
-        "the model is written for version {version} of ONNX's operators, versions {least} to {most} are taken; export it \
+        "the model is written for version {version} of ONNX's operators, versions {least} to {most} are supported; export it \
          with opset_version={most} or lower"
     )]
     Opset {
@@ -128,7 +128,7 @@ pub enum Inadmissible {
         what: String,
     },
     /// A weight that is not as large as it says.
-    #[error("weight `{tensor}` lies about its size: {why}; export the network again")]
+    #[error("weight `{tensor}` has an invalid size: {why}; export the network again")]
     WeightSize {
         /// The tensor, or the attribute that holds it.
         tensor: String,
@@ -185,7 +185,7 @@ pub enum Inadmissible {
     },
     /// One value is too large.
     #[error(
-        "node `{node}` ({operator}) makes {bytes} bytes for one sample; at most {limit} are taken: export the network for \
+        "node `{node}` ({operator}) makes {bytes} bytes for one sample; at most {limit} are allowed: export the network for \
          smaller images, or cut it before this node"
     )]
     ValueSize {
@@ -239,7 +239,7 @@ pub enum Inadmissible {
     },
     /// All values together are too large.
     #[error(
-        "the network's values take {bytes} bytes {what} for one sample; at most {limit} are taken: export it for smaller \
+        "the network's values take {bytes} bytes {what} for one sample; at most {limit} are allowed: export it for smaller \
          images"
     )]
     Footprint {

@@ -129,7 +129,7 @@ fn check_name(name: &str, limits: &ModelLimits) -> Result<(), Inadmissible> {
     match name.len() {
         0 => refused("is missing: every input, output and weight has one".into()),
         bytes if bytes > limits.name_bytes => refused(format!(
-            "has {bytes} bytes; at most {} are taken",
+            "has {bytes} bytes; at most {} are allowed",
             limits.name_bytes
         )),
         _ if name.chars().any(char::is_control) => refused("holds control characters".into()),

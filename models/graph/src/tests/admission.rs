@@ -215,7 +215,7 @@ fn attributes_are_numbers_short_texts_and_tensors() {
     refused(&twice, &["two attributes", "`a`"]);
     let mut lying = tensor("value", &noisy(1, &[2]));
     lying.t.as_mut().unwrap().dims = vec![1 << 40];
-    refused(&with(lying), &["`value of node y`", "lies about its size"]);
+    refused(&with(lying), &["`value of node y`", "has an invalid size"]);
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn weights_hold_what_they_claim() {
     ] {
         let refusal = refused(
             &in_weight(|weight| weight.dims = dims),
-            &["`k`", "lies about its size"],
+            &["`k`", "has an invalid size"],
         );
         assert!(matches!(refusal, Inadmissible::WeightSize { .. }));
     }
@@ -250,7 +250,7 @@ fn weights_hold_what_they_claim() {
         in_weight(|weight| weight.segment = Some(Bytes::new())),
         in_weight(|weight| weight.data_type = data_type::DOUBLE),
     ] {
-        refused(&wrong, &["`k`", "lies about its size"]);
+        refused(&wrong, &["`k`", "has an invalid size"]);
     }
     refused(
         &in_weight(|weight| weight.dims = vec![1; 20]),

@@ -1,7 +1,7 @@
 //! Measuring against an engine whose times are known: it sets the clock on itself.
 
 use crate::measure::measure_by;
-use crate::{Batches, Measured, ProfileError, Rules, Subject, measure};
+use crate::{Batches, MeasuredModel, Measurement, ProfileError, Rules, measure};
 use frostline_tensor::{BoxFuture, GraphExecutor, OpError, Stage, Tensor};
 use frostline_wire::{CutProfile, Linear};
 use std::sync::{Arc, Mutex};
@@ -94,12 +94,12 @@ impl GraphExecutor for Engine {
     }
 }
 
-fn subject(cuts: &[&str]) -> Subject {
+fn subject(cuts: &[&str]) -> MeasuredModel {
     let memory = Linear {
         fixed: 100.0,
         per_sample: 10.0,
     };
-    Subject {
+    MeasuredModel {
         model: "sha".to_owned(),
         input: "pixels".to_owned(),
         cuts: cuts.iter().map(|cut| ((*cut).to_owned(), memory)).collect(),
@@ -110,7 +110,7 @@ fn pixels(rows: usize) -> Tensor {
     Tensor::f32([rows, 3], vec![0.5; rows * 3]).unwrap()
 }
 
-async fn profile(engine: Engine, rules: Rules) -> Result<Measured, ProfileError> {
+async fn profile(engine: Engine, rules: Rules) -> Result<Measurement, ProfileError> {
     let time = Arc::clone(&engine.time);
     let clock = move || Duration::from_secs_f64(time.lock().unwrap().now);
     let executor: Arc<dyn GraphExecutor> = Arc::new(engine);
@@ -218,10 +218,7 @@ async fn a_stage_that_fails_is_named() {
         ..engine()
     };
     let error = profile(broken, Rules::default()).await.unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "'a' to 'b' could not be measured: out of order"
-    );
+    assert_eq!(error.to_string(), "cannot measure 'a' to 'b': out of order");
 }
 
 /// An engine that never answers.

@@ -252,7 +252,7 @@ pub(super) fn passing(ask: &mut Ask) -> Option<Failure> {
     let kind = (error.host_caused, error.code);
     let reason = error.into();
     Some(Failure::Samples(match kind {
-        (true, OpErrorCode::Security) => ClientError::Barred { host, reason },
+        (true, OpErrorCode::Security) => ClientError::DataAccessDenied { host, reason },
         (true, _) => ClientError::Lacking { host, reason },
         (false, _) => ClientError::Interrupted { host, reason },
     }))

@@ -61,7 +61,7 @@ async fn a_host_whose_rows_are_always_changed_is_named_with_the_sample() {
     let error = take(&setting, 3).await.unwrap_err();
     assert!(matches!(error, ClientError::Lost { lost: 1, .. }), "{error}");
     let said = error.to_string();
-    for words in [host.url.as_str(), "'s0'", "checksums do not fit"] {
+    for words in [host.url.as_str(), "'s0'", "checksums do not match"] {
         assert!(said.contains(words), "{said}");
     }
 }

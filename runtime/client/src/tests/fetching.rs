@@ -220,7 +220,7 @@ async fn a_host_that_is_not_let_at_the_data_ends_the_fetch_and_makes_no_sample_b
     })
     .await;
     let error = take(&start(&host), 2).await.unwrap_err();
-    assert!(matches!(error, ClientError::Barred { .. }), "{error}");
+    assert!(matches!(error, ClientError::DataAccessDenied { .. }), "{error}");
     assert!(error.to_string().contains("ExpiredToken"), "{error}");
 }
 

@@ -21,7 +21,7 @@ use frostline_engine::{
 };
 use frostline_images::DecodePool;
 use frostline_objects::Store;
-use frostline_profile::Folder;
+use frostline_profile::ProfileFolder;
 use frostline_sandbox::{Sandbox, SandboxConfig};
 use std::sync::Arc;
 use tokio::runtime::Handle;
@@ -207,7 +207,7 @@ fn machine(
         decoders: DecodePool::start(config.decode_threads)
             .map_err(|source| StartError::Threads { source })?,
         rows: config.grant.min(DEFAULT_GRANT),
-        profiles: Folder::new(config.local.join("profiles")),
+        profiles: ProfileFolder::new(config.local.join("profiles")),
         library: format!("onnxruntime {}", library_version()?),
         name: frostline_profile::machine(gpu),
     })

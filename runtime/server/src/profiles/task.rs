@@ -10,7 +10,7 @@ use crate::state::FindResult;
 use frostline_batching::{Kind, Reserved};
 use frostline_graph::Model;
 use frostline_objects::Store;
-use frostline_profile::{Rules, Subject, encoded_pixels, measure, memory, now};
+use frostline_profile::{MeasuredModel, Rules, encoded_pixels, measure, memory, now};
 use frostline_sandbox::ModelView;
 use frostline_tensor::{DType, GraphExecutor, PixelSpec, Precision, Stage};
 use frostline_wire::{
@@ -135,7 +135,7 @@ impl Task {
     /// Measures on the host's lanes.
     pub(super) async fn measure(&self, caller: &Caller) -> Result<Profile, Refusal> {
         let started = Instant::now();
-        let subject = Subject {
+        let subject = MeasuredModel {
             model: self.view.sha256.clone(),
             input: self.view.input.clone(),
             cuts: self.memory(caller).await?,

@@ -2,7 +2,7 @@
 
 use crate::refusal::Refusal;
 use bytes::Bytes;
-use frostline_batching::{Grant, Kind, Memory, NoRoom, Reserved};
+use frostline_batching::{Grant, Kind, Memory, OutOfBudget, Reserved};
 use frostline_images::DecodeRoom;
 use frostline_objects::ReadRoom;
 use frostline_tensor::{BoxFuture, OpError, OpErrorCode};
@@ -106,7 +106,7 @@ impl TenantMemory {
             (ledger.most(self.kind), room, ledger.budget().bytes)
         });
         if bytes > most {
-            let no_room = NoRoom {
+            let no_room = OutOfBudget {
                 needed: bytes,
                 most,
                 budget,

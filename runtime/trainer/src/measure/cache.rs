@@ -1,5 +1,5 @@
 use frostline_features::folder_of_user;
-use frostline_profile::{Folder, FolderError};
+use frostline_profile::{FolderError, ProfileFolder};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 /// Profiles of trainers on this machine's disk: at most 256, stale after 30 days.
 #[derive(Debug, Clone)]
 pub struct ProfileCache {
-    folder: Folder,
+    folder: ProfileFolder,
 }
 
 impl ProfileCache {
@@ -19,7 +19,7 @@ impl ProfileCache {
     /// A cache in `folder`, created with the first profile.
     pub fn at(folder: impl Into<PathBuf>) -> Self {
         Self {
-            folder: Folder::new(folder),
+            folder: ProfileFolder::new(folder),
         }
     }
 

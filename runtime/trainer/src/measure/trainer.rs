@@ -11,7 +11,9 @@ use bytes::Bytes;
 use frostline_engine::{Device, Interrupt, Lanes, LanesConfig, SessionOptions, StageSource, library_version};
 use frostline_graph::Model;
 use frostline_images::{DecodeLimits, load_augmented, normalise};
-use frostline_profile::{ProfileError, Rules, Subject, encoded_pixels, machine, measure, memory, now, timed};
+use frostline_profile::{
+    MeasuredModel, ProfileError, Rules, encoded_pixels, machine, measure, memory, now, timed,
+};
 use frostline_tensor::{Augmentation, Data, GraphExecutor, OpError, PixelSpec, Shape, Stage, Tensor, View};
 use frostline_training::StepSettings;
 use frostline_wire::{CutProfile, Encoded, Platform, Split};
@@ -217,7 +219,7 @@ async fn cuts(task: &TrainerTask, pixels: Tensor) -> Result<Vec<CutProfile>, Tra
         Ok((input, memory(&model, &names)?))
     })
     .await?;
-    let subject = Subject {
+    let subject = MeasuredModel {
         model: task.frozen_sha256.clone(),
         input,
         cuts: task.cuts.iter().cloned().zip(memory).collect(),

@@ -2,7 +2,9 @@
 
 use crate::report::{Report, median, quantile};
 use anyhow::{Result, ensure};
-use frostline_batching::device::{Decision, Device, DeviceRules, End, Fate, Guess, Room, Run, Taken, Work};
+use frostline_batching::device::{
+    Decision, Device, DeviceRules, End, MemoryEstimate, PartOutcome, Room, Run, Taken, Work,
+};
 use frostline_tensor::RunTerms;
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
@@ -75,7 +77,7 @@ fn work(id: u64) -> Work<u64> {
         stage: id % STAGES,
         rows: ROWS,
         bytes: 1 << 16,
-        guess: Guess {
+        guess: MemoryEstimate {
             session: 50 * MIB,
             fixed: MIB,
             per_row: MIB,
@@ -104,7 +106,7 @@ fn settle(device: &mut Device<u64>, now: Duration, run: Run<u64>, held: &mut [u6
     let verdicts = device.ended(now, run.lane, end);
     let done = verdicts
         .iter()
-        .filter(|verdict| matches!(verdict.fate, Fate::Done { last: true }));
+        .filter(|verdict| matches!(verdict.fate, PartOutcome::Done { last: true }));
     done.map(|verdict| verdict.work).collect()
 }
 

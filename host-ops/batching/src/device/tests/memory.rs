@@ -15,7 +15,7 @@ fn memory_is_learnt_from_runs_and_predicted_well() {
         per_row: 25 * MIB,
         time: MILLI * 20,
         time_per_row: MILLI,
-        guess: Guess {
+        guess: MemoryEstimate {
             session: 100 * MIB,
             fixed: 0,
             per_row: 6 * MIB,
@@ -38,7 +38,7 @@ fn memory_is_learnt_from_runs_and_predicted_well() {
 
 #[test]
 fn what_a_run_takes_is_narrowed_by_what_later_ones_show() {
-    let mut needs = Needs::new(Guess::default());
+    let mut needs = Needs::new(MemoryEstimate::default());
     let mut after = |least: u64, most: u64| {
         let took = Took {
             least: least * MIB,
@@ -65,7 +65,7 @@ fn lanes_whose_sessions_differ_do_not_lack_memory_in_turns() {
         per_row: 34 * MIB,
         time: MILLI * 77,
         time_per_row: MILLI * 68,
-        guess: Guess {
+        guess: MemoryEstimate {
             session: 137 * MIB,
             fixed: 0,
             per_row: 2_376_772,
@@ -88,7 +88,7 @@ fn one_row_with_a_large_fixed_part_refuses_no_batch_that_fits() {
         session: 78 * MIB,
         fixed: 49 * MIB,
         per_row: 8 * MIB,
-        guess: Guess {
+        guess: MemoryEstimate {
             session: 78 * MIB,
             fixed: 0,
             per_row: 4 * MIB,
@@ -121,7 +121,7 @@ fn what_sessions_keep_is_predicted_and_not_reserved_again() {
         per_row: per_row * MIB,
         time: MILLI * 20,
         time_per_row: MILLI,
-        guess: Guess {
+        guess: MemoryEstimate {
             session: 50 * MIB,
             fixed: 0,
             per_row: per_row * MIB / 2,
@@ -158,9 +158,9 @@ fn memory_that_grows_faster_than_rows_is_learnt_without_a_miss() {
         squared: MIB,
         time: MILLI * 50,
         time_per_row: MILLI / 10,
-        guess: Guess {
+        guess: MemoryEstimate {
             per_row: MIB,
-            ..Guess::default()
+            ..MemoryEstimate::default()
         },
         ..Truth::default()
     };
@@ -180,7 +180,7 @@ fn a_first_run_at_ten_times_the_guess_is_tried_again() {
     let truth = Truth {
         session: 10 * MIB,
         per_row: 300 * MIB,
-        guess: Guess {
+        guess: MemoryEstimate {
             session: 10 * MIB,
             fixed: 0,
             per_row: 30 * MIB,
@@ -198,9 +198,9 @@ fn a_first_run_at_ten_times_the_guess_is_tried_again() {
 fn what_can_never_fit_is_refused_with_both_numbers_and_the_next_one_at_once() {
     let truth = Truth {
         per_row: 300 * MIB,
-        guess: Guess {
+        guess: MemoryEstimate {
             per_row: 30 * MIB,
-            ..Guess::default()
+            ..MemoryEstimate::default()
         },
         ..Truth::default()
     };
@@ -212,9 +212,9 @@ fn what_can_never_fit_is_refused_with_both_numbers_and_the_next_one_at_once() {
     let first = world.send("a", 1, 0, 4, Terms::default());
     let other = world.send("b", 1, 1, 4, Terms::default());
     world.finish();
-    let refused = |world: &World, id| matches!(world.works[&id].over, Some(Fate::Refused { needs, most }) if needs > most);
+    let refused = |world: &World, id| matches!(world.works[&id].over, Some(PartOutcome::Refused { needs, most }) if needs > most);
     assert!(refused(&world, first));
-    assert_eq!(world.works[&other].over, Some(Fate::Done { last: true }));
+    assert_eq!(world.works[&other].over, Some(PartOutcome::Done { last: true }));
     let runs = world.runs.len();
     let second = world.send("c", 1, 0, 1, Terms::default());
     world.finish();
@@ -226,9 +226,9 @@ fn what_can_never_fit_is_refused_with_both_numbers_and_the_next_one_at_once() {
 fn what_others_hold_for_the_work_that_waits_is_not_waited_for() {
     let truth = |per_row, guess| Truth {
         per_row: per_row * MIB,
-        guess: Guess {
+        guess: MemoryEstimate {
             per_row: guess * MIB,
-            ..Guess::default()
+            ..MemoryEstimate::default()
         },
         ..Truth::default()
     };
@@ -241,10 +241,10 @@ fn what_others_hold_for_the_work_that_waits_is_not_waited_for() {
         world.send("b", 1, 1, 3, Terms::default()),
     );
     world.finish();
-    assert_eq!(world.works[&fits].over, Some(Fate::Done { last: true }));
+    assert_eq!(world.works[&fits].over, Some(PartOutcome::Done { last: true }));
     let refused = world.works[&lacks].over;
     assert!(
-        matches!(refused, Some(Fate::Refused { needs, most }) if needs > most),
+        matches!(refused, Some(PartOutcome::Refused { needs, most }) if needs > most),
         "{refused:?}"
     );
 }
@@ -254,7 +254,7 @@ fn a_large_run_takes_all_there_is_though_sessions_of_its_stage_differ() {
     let truth = Truth {
         session: 80 * MIB,
         per_row: 10 * MIB,
-        guess: Guess {
+        guess: MemoryEstimate {
             session: 80 * MIB,
             fixed: 0,
             per_row: 10 * MIB,
@@ -297,9 +297,9 @@ fn without_reports_the_guess_stays_and_batches_grow_all_the_same() {
         per_row: 10 * MIB,
         time: MILLI * 50,
         time_per_row: MILLI,
-        guess: Guess {
+        guess: MemoryEstimate {
             per_row: 10 * MIB,
-            ..Guess::default()
+            ..MemoryEstimate::default()
         },
         ..Truth::default()
     };
@@ -316,18 +316,18 @@ fn without_reports_the_guess_stays_and_batches_grow_all_the_same() {
 fn who_does_not_fit_is_overtaken_for_one_quantum_at_most() {
     let large = Truth {
         per_row: 700 * MIB,
-        guess: Guess {
+        guess: MemoryEstimate {
             per_row: 175 * MIB,
-            ..Guess::default()
+            ..MemoryEstimate::default()
         },
         ..Truth::default()
     };
     let small = Truth {
         per_row: 200 * MIB,
         time_per_row: MILLI * 400,
-        guess: Guess {
+        guess: MemoryEstimate {
             per_row: 50 * MIB,
-            ..Guess::default()
+            ..MemoryEstimate::default()
         },
         ..Truth::default()
     };

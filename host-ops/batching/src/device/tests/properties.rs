@@ -25,7 +25,7 @@ fn truths() -> impl Strategy<Value = Vec<Truth>> {
         squared: 0,
         time: MILLI * time,
         time_per_row: MILLI * each,
-        guess: Guess {
+        guess: MemoryEstimate {
             session: session * MIB,
             fixed: 0,
             per_row: (per_row * MIB / wrong).max(1),
@@ -128,8 +128,8 @@ proptest! {
         play(&mut world, sendings, assert_not_idle);
         for work in world.works.values() {
             match work.over {
-                Some(Fate::Done { .. }) => prop_assert!(work.done.iter().all(|times| *times == 1)),
-                Some(Fate::Refused { needs, most }) => {
+                Some(PartOutcome::Done { .. }) => prop_assert!(work.done.iter().all(|times| *times == 1)),
+                Some(PartOutcome::Refused { needs, most }) => {
                     let truth = world.truths[work.stage];
                     let rows = work.terms.terms.fixed_batch.unwrap_or(1) as u64;
                     let really = truth.session + truth.fixed + truth.per_row * rows;

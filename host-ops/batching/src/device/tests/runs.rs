@@ -42,7 +42,7 @@ fn a_large_work_is_cut_and_its_rows_come_in_order() {
         .flat_map(|run| run.parts[0].rows.clone())
         .collect();
     assert!(rows.is_sorted() && rows.len() == 50, "{rows:?}");
-    assert_eq!(world.works[&id].over, Some(Fate::Done { last: true }));
+    assert_eq!(world.works[&id].over, Some(PartOutcome::Done { last: true }));
     assert_eq!(world.runs[0].rows, 1, "nothing is known of it yet");
 }
 
@@ -119,9 +119,9 @@ fn a_joined_run_that_fails_is_repeated_apart() {
             .collect();
         world.poison.insert(works[1], end);
         world.finish();
-        let fates: Vec<Fate> = works.iter().map(|id| world.works[id].over.unwrap()).collect();
-        let done = Fate::Done { last: true };
-        assert_eq!(fates, [done, Fate::Failed, done]);
+        let fates: Vec<PartOutcome> = works.iter().map(|id| world.works[id].over.unwrap()).collect();
+        let done = PartOutcome::Done { last: true };
+        assert_eq!(fates, [done, PartOutcome::Failed, done]);
         let alone = parts(&world).iter().filter(|parts| **parts == [works[1]]).count();
         assert_eq!(alone, times, "{end:?}");
     }
@@ -134,8 +134,8 @@ fn work_whose_process_is_killed_again_and_again_fails_in_the_end() {
     let other = world.send("b", 1, 1, 2, Terms::default());
     world.poison.insert(killed, End::Killed);
     world.finish();
-    assert_eq!(world.works[&killed].over, Some(Fate::Failed));
-    assert_eq!(world.works[&other].over, Some(Fate::Done { last: true }));
+    assert_eq!(world.works[&killed].over, Some(PartOutcome::Failed));
+    assert_eq!(world.works[&other].over, Some(PartOutcome::Done { last: true }));
     let times = parts(&world).iter().filter(|parts| **parts == [killed]).count();
     assert_eq!(times, 5);
 }
@@ -167,7 +167,7 @@ fn what_is_given_up_is_dropped_and_others_go_on() {
     assert_eq!(world.device.remove(first), None);
     world.finish();
     assert_eq!(world.works[&first].over, None);
-    assert_eq!(world.works[&second].over, Some(Fate::Done { last: true }));
+    assert_eq!(world.works[&second].over, Some(PartOutcome::Done { last: true }));
 }
 
 #[test]

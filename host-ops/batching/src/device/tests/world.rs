@@ -18,7 +18,7 @@ pub(super) struct Truth {
     pub(super) squared: u64,
     pub(super) time: Duration,
     pub(super) time_per_row: Duration,
-    pub(super) guess: Guess,
+    pub(super) guess: MemoryEstimate,
 }
 
 impl Default for Truth {
@@ -31,7 +31,7 @@ impl Default for Truth {
             squared: 0,
             time: Duration::ZERO,
             time_per_row: MILLI * 10,
-            guess: Guess::default(),
+            guess: MemoryEstimate::default(),
         }
     }
 }
@@ -52,7 +52,7 @@ pub(super) struct Sent {
     pub(super) begun: Option<Duration>,
     /// How often each row was done.
     pub(super) done: Vec<u32>,
-    pub(super) over: Option<Fate>,
+    pub(super) over: Option<PartOutcome>,
 }
 
 struct Ending {
@@ -182,7 +182,7 @@ impl World {
                 }
                 Decision::Refuse { work, needs, most } => {
                     assert!(needs > most);
-                    self.works.get_mut(&work).unwrap().over = Some(Fate::Refused { needs, most });
+                    self.works.get_mut(&work).unwrap().over = Some(PartOutcome::Refused { needs, most });
                 }
                 Decision::Wait { until, .. } => {
                     assert!(until.is_none_or(|until| until > self.now));
@@ -345,14 +345,14 @@ impl World {
     fn note(&mut self, verdict: Verdict) {
         let work = self.works.get_mut(&verdict.work).unwrap();
         match verdict.fate {
-            Fate::Done { last } => {
+            PartOutcome::Done { last } => {
                 verdict.rows.for_each(|row| work.done[row] += 1);
                 if last {
                     work.over = Some(verdict.fate);
                 }
             }
-            Fate::Failed | Fate::Refused { .. } => work.over = Some(verdict.fate),
-            Fate::Again | Fate::Dropped => {}
+            PartOutcome::Failed | PartOutcome::Refused { .. } => work.over = Some(verdict.fate),
+            PartOutcome::Again | PartOutcome::Dropped => {}
         }
     }
 
@@ -372,7 +372,11 @@ impl World {
 
     pub(super) fn assert_all_done_once(&self) {
         for (id, work) in &self.works {
-            assert_eq!(work.over, Some(Fate::Done { last: true }), "{id}: {work:?}");
+            assert_eq!(
+                work.over,
+                Some(PartOutcome::Done { last: true }),
+                "{id}: {work:?}"
+            );
             assert!(work.done.iter().all(|times| *times == 1), "{id}: {work:?}");
         }
     }

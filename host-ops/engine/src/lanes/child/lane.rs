@@ -118,7 +118,7 @@ impl ChildLane {
             shared.holds(self.index, held);
         }
         if !shared.reserve(self.index, order.bytes) {
-            return Ended::NoRoom;
+            return Ended::OutOfBudget;
         }
         // The system bounds what a process takes of its own memory alone.
         let config = shared.config();
@@ -141,6 +141,6 @@ impl ChildLane {
     /// Clears away a process that was lost, and says how.
     fn lose(&mut self, lost: &Lost) -> Loss {
         let process = self.process.take();
-        process.map_or_else(Loss::idle, |mut process| process.bury(lost))
+        process.map_or_else(Loss::idle, |mut process| process.reap(lost))
     }
 }

@@ -59,7 +59,7 @@ pub(crate) fn prepare(
         Ok(_) => Err("the process that prepares it answered out of turn".to_owned()),
         Err(lost) => Err(format!(
             "the process that prepares it was lost: {}",
-            process.bury(&lost).how
+            process.reap(&lost).how
         )),
     }
 }

@@ -90,7 +90,7 @@ impl LaneProcess {
             }
             Ok(Answer::Unable { reason }) => Err(failed(reason.into())),
             Ok(_) => Err(failed("it answers something else than lanes do".into())),
-            Err(lost) => Err(failed(process.bury(&lost).how.into())),
+            Err(lost) => Err(failed(process.reap(&lost).how.into())),
         }
     }
 
@@ -125,7 +125,7 @@ impl LaneProcess {
     pub(super) fn unusable(&mut self, place: &ChildLanes, lost: &Lost) -> EngineError {
         EngineError::Process {
             program: place.program.clone(),
-            reason: self.bury(lost).how.into(),
+            reason: self.reap(lost).how.into(),
         }
     }
 
@@ -390,7 +390,7 @@ impl LaneProcess {
     }
 
     /// Ends what is left of it, and says how it ended.
-    pub(super) fn bury(&mut self, lost: &Lost) -> Loss {
+    pub(super) fn reap(&mut self, lost: &Lost) -> Loss {
         let gone = lost.why.kind() == ErrorKind::UnexpectedEof;
         // Of one that is ending already this changes nothing.
         drop(self.child.kill());

@@ -72,7 +72,7 @@ fn serve(lane: ConfinedLane, gauge: Arc<dyn Gauge>) -> Result<()> {
             } => {
                 current = Interrupt::new();
                 let interrupt = current.clone();
-                let asked = Asked {
+                let asked = RunRequest {
                     stage,
                     batch,
                     interrupt,
@@ -85,7 +85,7 @@ fn serve(lane: ConfinedLane, gauge: Arc<dyn Gauge>) -> Result<()> {
             Request::Prepare { bytes, most } => {
                 current = Interrupt::new();
                 let interrupt = current.clone();
-                let wanted = Wanted {
+                let wanted = PrepareRequest {
                     bytes,
                     most,
                     interrupt,
@@ -107,7 +107,7 @@ fn serve(lane: ConfinedLane, gauge: Arc<dyn Gauge>) -> Result<()> {
 }
 
 /// A run as it was asked for; its batch lies in the window.
-struct Asked {
+struct RunRequest {
     stage: Stage,
     batch: TensorSpec,
     interrupt: Interrupt,
@@ -116,16 +116,16 @@ struct Asked {
 
 /// What the thread of the sessions is asked for.
 enum Work {
-    Run(Asked),
+    Run(RunRequest),
     /// Keep no memory for the next run.
     Rest,
     /// Close the session of this stage.
     Close(Stage),
-    Prepare(Wanted),
+    Prepare(PrepareRequest),
 }
 
 /// A network that is to be prepared; it lies in the window.
-struct Wanted {
+struct PrepareRequest {
     bytes: usize,
     /// Bytes that the process may hold for it.
     most: u64,
@@ -236,7 +236,7 @@ impl Worker {
         }
     }
 
-    fn prepare(&self, wanted: &Wanted) -> Answer {
+    fn prepare(&self, wanted: &PrepareRequest) -> Answer {
         let held = memory::usage().map_or(0, |usage| usage.anonymous);
         let _bound = memory::bound(Some(wanted.most.saturating_sub(held)));
         let network = self.source.window.read(wanted.bytes);
@@ -256,7 +256,7 @@ impl Worker {
         }
     }
 
-    fn work(&mut self, asked: Asked) -> Answer {
+    fn work(&mut self, asked: RunRequest) -> Answer {
         let mut meter = None;
         let (bound, stage) = (memory::bound(asked.reservation), asked.stage.clone());
         let done = catch_unwind(AssertUnwindSafe(|| {
@@ -290,11 +290,11 @@ impl Worker {
     /// Does what was asked and leaves the output in the window.
     fn execute(
         &mut self,
-        asked: Asked,
+        asked: RunRequest,
         bound: Option<&Bound>,
         meter: &mut Option<RunMeter>,
     ) -> std::result::Result<TensorSpec, RunError> {
-        let Asked { stage, .. } = &asked;
+        let RunRequest { stage, .. } = &asked;
         let Self {
             source,
             sessions,

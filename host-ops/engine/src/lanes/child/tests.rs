@@ -204,7 +204,7 @@ fn a_lane_killed_while_it_opens_what_was_prepared_leaves_it_to_the_next() {
         signal(process, Signal::KILL);
         running.join().unwrap().unwrap_err()
     });
-    assert_eq!(rig.process.bury(&lost).by, LossBy::Other, "{lost:?}");
+    assert_eq!(rig.process.reap(&lost).by, LossBy::Other, "{lost:?}");
     assert_goes_on(&mut rig, "wide", 1);
 }
 
@@ -219,7 +219,7 @@ fn a_lane_killed_during_a_run_is_lost_and_the_next_one_runs_it() {
         panic!("it was killed before")
     });
     let lost = ended.map(drop).unwrap_err();
-    assert_eq!(rig.process.bury(&lost).by, LossBy::Other, "{lost:?}");
+    assert_eq!(rig.process.reap(&lost).by, LossBy::Other, "{lost:?}");
     assert_goes_on(&mut rig, "slow", 1);
 }
 
@@ -233,7 +233,7 @@ fn a_lane_killed_while_its_answer_is_taken_has_answered() {
     let ended = interfered(&mut rig, ("wide", 3), || (), kill).unwrap();
     assert_eq!(ended.outcome.unwrap(), expected, "it lies in the host's memory");
     let lost = rig.process.rest().unwrap_err();
-    assert_eq!(rig.process.bury(&lost).by, LossBy::Other, "{lost:?}");
+    assert_eq!(rig.process.reap(&lost).by, LossBy::Other, "{lost:?}");
     assert_goes_on(&mut rig, "wide", 1);
 }
 

@@ -3,7 +3,9 @@
 use super::outcome::Figures;
 use super::scenario::{Job, Scenario};
 use super::{Answer, Request, Store};
-use frostline_batching::device::{Decision, Device, DeviceRules, End, Fate, Guess, Room, Run, Taken, Work};
+use frostline_batching::device::{
+    Decision, Device, DeviceRules, End, MemoryEstimate, PartOutcome, Room, Run, Taken, Work,
+};
 use frostline_batching::{Budget, Kind, Ledger, Reservation};
 use frostline_tensor::RunTerms;
 use std::collections::HashMap;
@@ -110,7 +112,7 @@ impl<'a> Lanes<'a> {
         let held = self.close(run.lane, &run.close);
         let job = self.of_stage(&run.stage);
         if !self.reserve(run.lane, held.saturating_add(run.bytes)) {
-            self.device.ended(now, run.lane, End::NoRoom);
+            self.device.ended(now, run.lane, End::OutOfBudget);
             return;
         }
         figures.taken(self.ledger.held_in_all());
@@ -150,8 +152,8 @@ impl<'a> Lanes<'a> {
             let end = self.end_of(index, &run, session, took, time);
             for verdict in self.device.ended(now, index, end) {
                 match verdict.fate {
-                    Fate::Done { last: true } => self.answer(verdict.work, true),
-                    Fate::Failed | Fate::Refused { .. } => self.answer(verdict.work, false),
+                    PartOutcome::Done { last: true } => self.answer(verdict.work, true),
+                    PartOutcome::Failed | PartOutcome::Refused { .. } => self.answer(verdict.work, false),
                     _ => {}
                 }
             }
@@ -208,7 +210,7 @@ impl Store for Lanes<'_> {
             stage: stage_of(job),
             rows,
             bytes: 0,
-            guess: Guess {
+            guess: MemoryEstimate {
                 session: job.session(),
                 fixed: 0,
                 per_row: (job.memory.per_sample / GUESS) as u64,
