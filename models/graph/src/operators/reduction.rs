@@ -3,12 +3,14 @@
 use super::operator::HeadPart::Tail;
 use super::operator::Operator;
 use crate::onnx::data_type;
-use crate::values::{Context, Growth, Literal, RowView, Ruled, Samples, Unresolved, Value, axes_of};
+use crate::values::{Context, Growth, Literal, RowView, Ruled, Samples, Unresolved, Value, axes_of, axis_of};
 
 pub(super) const OPERATORS: &[Operator] = &[
     extreme("ArgMax", 1),
     extreme("ArgMin", 1),
-    Operator::new("CumSum", 11, |context| context.same_output()).shrinks(true),
+    Operator::new("CumSum", 11, |context| context.same_output())
+        .rows(summed_rows)
+        .shrinks(true),
     reduction("ReduceL1", 1),
     reduction("ReduceL2", 1),
     reduction("ReduceLogSum", 1),
@@ -118,6 +120,13 @@ fn extreme_rows(view: &RowView<'_>) -> Option<Samples> {
     let (samples, axis) = (view.only_samples()?, view.axis(0)?);
     let dropped = !keeps_dims(&view.context()) && axis < samples.axis;
     (axis != samples.axis).then(|| samples.on(samples.axis - usize::from(dropped)))
+}
+
+/// `CumSum`: along an axis that is known, and not that of the samples.
+fn summed_rows(view: &RowView<'_>) -> Option<Samples> {
+    let (samples, axis) = (view.only_samples()?, view.context().integer(1).ok()??);
+    let axis = axis_of(axis, view.rank(0)?).ok()?;
+    (axis != samples.axis).then_some(samples)
 }
 
 fn top_k(context: &Context<'_>) -> Ruled<Vec<Value>> {

@@ -13,7 +13,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         .straight(|growth| growth.only_first_moves())
         .weights(0..1),
     scaling("Resize", 10),
-    Operator::new("Tile", 1, tile).rows(axis_kept).growth(tile_growth),
+    Operator::new("Tile", 1, tile).rows(tiled_rows).growth(tile_growth),
     scaling("Upsample", 1).versions(Some((1, 9))),
 ];
 
@@ -66,6 +66,15 @@ fn tile(context: &Context<'_>) -> Ruled<Vec<Value>> {
             .map(|(&dim, &times)| Ok(dim.saturating_mul(unsigned(times)?)))
             .collect::<Ruled<_>>()?,
     )
+}
+
+/// Repeats no samples; a value without them (a position encoding) becomes the same for each.
+fn tiled_rows(view: &RowView<'_>) -> Option<Samples> {
+    match view.input(0)? {
+        RowUse::Apart(_) => axis_kept(view),
+        RowUse::Same => filled(view),
+        RowUse::Mixed => None,
+    }
 }
 
 fn tile_growth(growth: &Growth<'_>) -> Result<(), Why> {

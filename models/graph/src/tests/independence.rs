@@ -103,6 +103,39 @@ fn the_size_of_the_batch_as_a_factor_ends_the_cuts() {
 }
 
 #[test]
+fn a_running_sum_over_the_batch_ends_the_cuts() {
+    let summed = |axis| {
+        let nodes = vec![
+            node("Relu", &["x"], &["a"]),
+            node("CumSum", &["a", "axis"], &["b"]),
+            node("Relu", &["b"], &["y"]),
+        ];
+        cuts(nodes, vec![integers("axis", &[axis])])
+    };
+    assert_eq!(summed(0), ["a"]);
+    assert_eq!(summed(-3), ["a"]);
+    assert_eq!(summed(-1), ["a", "b", "y"]);
+}
+
+#[test]
+fn a_weight_repeated_for_each_sample_ends_no_cuts() {
+    let nodes = vec![
+        node("Relu", &["x"], &["a"]),
+        node("Shape", &["x"], &["s"]),
+        node("Gather", &["s", "first"], &["n"]),
+        node("Concat", &["n", "once"], &["repeats"]).with([int("axis", 0)]),
+        node("Tile", &["w", "repeats"], &["t"]),
+        node("Add", &["a", "t"], &["y"]),
+    ];
+    let weights = vec![
+        integers("first", &[0]),
+        integers("once", &[1, 1]),
+        initializer("w", &noisy(1, &[1, 4, 6])),
+    ];
+    assert_eq!(cuts(nodes, weights), ["a", "y"]);
+}
+
+#[test]
 fn a_batch_that_is_not_first_is_followed_but_not_cut_at() {
     let nodes = vec![
         node("Transpose", &["x"], &["t"]).with([ints("perm", &[1, 0, 2])]),
