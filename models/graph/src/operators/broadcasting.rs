@@ -51,7 +51,9 @@ pub(super) const OPERATORS: &[Operator] = &[
     comparing("Or", 1)
         .literal(|context, dims| integers(context, dims, |a, b| Some(i64::from(a != 0 || b != 0)))),
     broadcasting("Pow", 1)
-        .literal(|context, dims| integers(context, dims, |a, b| a.checked_pow(u32::try_from(b).ok()?))),
+        .literal(|context, dims| {
+            arithmetic(context, dims, |a, b| a.checked_pow(u32::try_from(b).ok()?), whole_power)
+        }),
     broadcasting("Sub", 1)
         .literal(|context, dims| arithmetic(context, dims, i64::checked_sub, |a, b| Some(a - b)))
         .straight(|_| true),
@@ -68,6 +70,11 @@ fn masks(values: &[Vec<f64>]) -> bool {
     const FAR: f64 = -100.0;
     let all = || values.iter().flatten();
     all().all(|value| *value == 0.0 || *value <= FAR) && all().any(|value| *value <= FAR)
+}
+
+/// A power that is a whole number, as the side of a square of patches is: others may come out of an engine with a rounding of its own.
+fn whole_power(base: f64, exponent: f64) -> Option<f64> {
+    Some(base.powf(exponent)).filter(|power| power.fract() == 0.0)
 }
 
 const fn broadcasting(name: &'static str, since: i64) -> Operator {
