@@ -1,11 +1,14 @@
 //! What a network must be for frostline: one input of fixed size per sample, one output, any batch.
 
-use crate::onnx::{DimensionValue, ModelProto, ValueInfo};
+use crate::onnx::{Dimension, DimensionValue, ModelProto, ValueInfo};
 use crate::{GraphError, Model};
 
-/// The network as frostline takes it, checked; a batch of 1 is opened.
-pub(crate) fn network_from(proto: ModelProto) -> Result<Model, GraphError> {
-    let model = Model::from_proto(proto)?;
+/// The network as frostline takes it, checked; a batch of 1 is opened, and axes that are open fixed to an image size.
+pub(crate) fn network_from(proto: ModelProto, image_size: Option<usize>) -> Result<Model, GraphError> {
+    let mut model = Model::from_proto(proto)?;
+    if let Some(size) = image_size {
+        model = sized(&model, size)?;
+    }
     let inputs: Vec<&ValueInfo> = model.inputs().collect();
     let [input] = inputs.as_slice() else {
         return Err(GraphError::Inputs {
@@ -27,6 +30,49 @@ pub(crate) fn network_from(proto: ModelProto) -> Result<Model, GraphError> {
             why: format!("input `{}` says so", input.name),
         }),
     }
+}
+
+/// `model` for images of three channels and `size` pixels a side.
+fn sized(model: &Model, size: usize) -> Result<Model, GraphError> {
+    let names: Vec<&str> = model.inputs().map(|input| input.name.as_str()).collect();
+    let mut graph = model.graph().clone();
+    for input in graph
+        .input
+        .iter_mut()
+        .filter(|input| names.contains(&input.name.as_str()))
+    {
+        let name = input.name.clone();
+        let wrong = |why: String| GraphError::InputShape {
+            input: name.clone(),
+            why,
+        };
+        let tensor = input.r#type.as_mut().and_then(|of| of.tensor_type.as_mut());
+        let dims = tensor.and_then(|tensor| tensor.shape.as_mut());
+        let dims = dims.map_or(&mut [][..], |shape| &mut shape.dim);
+        let [_, image @ ..] = dims else {
+            return Err(wrong("it states no shape".into()));
+        };
+        if image.len() != 3 {
+            return Err(wrong("it takes no images [3, height, width]".into()));
+        }
+        for (dim, size) in image.iter_mut().zip([3, size, size]) {
+            let wanted = DimensionValue::DimValue(i64::try_from(size).unwrap_or(i64::MAX));
+            match &dim.value {
+                Some(DimensionValue::DimValue(fixed)) if *fixed > 0 && dim.value != Some(wanted.clone()) => {
+                    return Err(wrong(format!(
+                        "an axis is fixed to {fixed}, --image-size asks for {size}"
+                    )));
+                }
+                _ => {
+                    *dim = Dimension {
+                        value: Some(wanted),
+                        ..Dimension::default()
+                    }
+                }
+            }
+        }
+    }
+    model.with_graph(graph)
 }
 
 fn names<'a>(values: impl Iterator<Item = &'a ValueInfo>) -> String {

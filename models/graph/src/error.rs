@@ -72,12 +72,22 @@ pub enum GraphError {
         names: String,
     },
     /// The input's dimensions are missing or not fixed.
-    #[error("input `{input}` has no fixed size per sample ({why}); export the network for one image size")]
+    #[error(
+        "input `{input}` has no fixed size per sample ({why}); export the network for one image size, or give it as in --image-size 224"
+    )]
     InputShape {
         /// The input.
         input: String,
         /// What is wrong with its shape.
         why: String,
+    },
+    /// What the network gives has no shape that can be inferred.
+    #[error(
+        "cannot infer the shape of the output `{output}`; export the network with no open axis but the batch"
+    )]
+    OutputShape {
+        /// The output.
+        output: String,
     },
     /// The network only takes batches of one size.
     #[error("the network is fixed to a batch of {batch}: {why}; export it with a dynamic first axis")]

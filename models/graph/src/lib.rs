@@ -1,6 +1,7 @@
 //! ONNX as a graph: read a network, find the cuts of its DAG, split it into prefix, middle and suffix, replace its
 //! classifier head, and merge trained weights back; and check a stranger's before anything else looks at it.
 
+mod backbone;
 pub mod build;
 pub mod equation;
 pub mod onnx;

@@ -243,18 +243,15 @@ impl Model {
             })
         });
         let cuts = cuts.collect();
-        let end = |name: &str| {
-            let unknown = || GraphError::InputShape {
-                input: name.into(),
-                why: "its shape cannot be followed".into(),
-            };
-            info(analysis, name)
-                .or_else(|| self.declared(name))
-                .ok_or_else(unknown)
-        };
+        let end = |name: &str| info(analysis, name).or_else(|| self.declared(name));
         Ok(Network {
-            input: end(input)?,
-            output: end(output)?,
+            input: end(input).ok_or_else(|| GraphError::InputShape {
+                input: input.into(),
+                why: "cannot infer it".into(),
+            })?,
+            output: end(output).ok_or_else(|| GraphError::OutputShape {
+                output: output.into(),
+            })?,
             cuts,
             head: first.map(|layer| layer.head.clone()),
         })

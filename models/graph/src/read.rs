@@ -21,7 +21,7 @@ impl Model {
             &proto,
             "only the model's own bytes are accepted here; send it with its weights inside",
         )?;
-        crate::contract::network_from(proto)
+        crate::contract::network_from(proto, None)
     }
 
     /// A network from an ONNX file; weights kept in files beside it are read too. See [`Model::from_bytes`].
@@ -30,6 +30,14 @@ impl Model {
     /// As [`Model::from_bytes`]; [`GraphError::Read`]; [`GraphError::ExternalData`] when a weight's place is an absolute path or
     /// leaves the model's folder.
     pub fn read(path: impl AsRef<Path>) -> Result<Self, GraphError> {
+        Self::read_sized(path, None)
+    }
+
+    /// [`Model::read`] of a network that is exported for images of any size: open axes of its input become `[3, image_size, image_size]`.
+    ///
+    /// # Errors
+    /// As [`Model::read`]; [`GraphError::InputShape`] where the input is fixed to another size.
+    pub fn read_sized(path: impl AsRef<Path>, image_size: Option<usize>) -> Result<Self, GraphError> {
         let path = path.as_ref();
         let mut proto = decode(read_file(path)?)?;
         let mut files = DataFiles {
@@ -44,7 +52,7 @@ impl Model {
             &proto,
             "only initialisers may be kept outside the model; save it with its constants inside",
         )?;
-        crate::contract::network_from(proto)
+        crate::contract::network_from(proto, image_size)
     }
 }
 

@@ -75,7 +75,8 @@ impl Model {
     }
 }
 
-fn every_name(graph: &GraphProto) -> HashSet<String> {
+/// All names that a graph uses.
+pub(crate) fn every_name(graph: &GraphProto) -> HashSet<String> {
     let produced = graph.node.iter().flat_map(|node| node.output.iter().cloned());
     let nodes = graph.node.iter().map(|node| node.name.clone());
     let weights = graph.initializer.iter().map(|weight| weight.name.clone());

@@ -41,7 +41,7 @@ impl<'a> Source<'a> {
         let entry = shapes.get(input).ok_or_else(|| unknown(input))?;
         let float = Float::from_code(entry.data_type).ok_or_else(|| {
             TrainingError::suffix(format!(
-                "its input '{input}' is neither f32 nor f64; export the network in f32"
+                "its input '{input}' is neither f32 nor f64; export the network after `model.float()`"
             ))
         })?;
         let output = output.name.as_str();

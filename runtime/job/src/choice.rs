@@ -184,6 +184,20 @@ pub enum Keep {
     Last,
 }
 
+/// Which classifier is trained.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, strum::EnumString, strum::VariantNames,
+)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum NewHead {
+    /// The network's own, with fresh weights for the data's classes.
+    #[default]
+    Replace,
+    /// A linear layer behind the features that the network ends in.
+    Linear,
+}
+
 /// What to do about a sample that cannot be decoded.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, strum::EnumString, strum::VariantNames,

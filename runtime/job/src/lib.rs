@@ -23,7 +23,8 @@ mod setting;
 mod spec;
 
 pub use choice::{
-    CacheLimit, EncodingChoice, Keep, OnBadSample, ParsePolicyError, Policy, RULES, Unfreezing, parse_size,
+    CacheLimit, EncodingChoice, Keep, NewHead, OnBadSample, ParsePolicyError, Policy, RULES, Unfreezing,
+    parse_size,
 };
 pub use event::{Event, Events, LeftOut, Logged, Measuring, ProfileState, Received, Shared, Task};
 pub use notice::{HostState, Notice, Notices, UploadKind};

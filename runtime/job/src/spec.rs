@@ -2,8 +2,8 @@
 use crate::flags::{above_zero, named, positive};
 use crate::setting::settings;
 use crate::{
-    CacheLimit, Class, EncodingChoice, Keep, OnBadSample, Policy, Recipe, Setting, SettingError, Unfreezing,
-    without_secrets,
+    CacheLimit, Class, EncodingChoice, Keep, NewHead, OnBadSample, Policy, Recipe, Setting, SettingError,
+    Unfreezing, without_secrets,
 };
 use frostline_tensor::{Layout, PixelSpec, Precision, Terms};
 use frostline_wire::Split;
@@ -22,6 +22,11 @@ settings! {
         Identity data: String = String::new() => arg(long, value_name = "URL");
         /// How they lie there: auto finds out
         Identity layout: Layout = Layout::Auto => arg(long, value_parser = named::<Layout>());
+        /// The classifier that is trained: replace the network's own, or put a linear one behind the features it ends in (pooled, where those
+        /// are feature maps or tokens)
+        Identity head: NewHead = NewHead::Replace => arg(long, value_parser = named::<NewHead>());
+        /// Pixels a side of the images, for a network that is exported for any size
+        Identity image_size: Option<usize> = None => arg(long, value_name = "PIXELS", value_parser = positive);
         /// Freeze the network up to this cut and train what follows; by default the last cut before the classifier. A cut is named by its
         /// tensor or by the module whose output it is, as `frostline model show` lists them. none freezes nothing: the whole network is
         /// trained, and hosts only decode

@@ -3,8 +3,9 @@ use crate::{
 };
 use frostline_engine::Device;
 use frostline_features::Cache;
-use frostline_graph::Model;
-use frostline_job::CacheLimit;
+use frostline_graph::onnx::NodeProto;
+use frostline_graph::{Model, Network};
+use frostline_job::{CacheLimit, NewHead};
 use frostline_tensor::{PixelSpec, Terms};
 use frostline_wire::Layout;
 use std::path::{Path, PathBuf};
@@ -63,7 +64,12 @@ impl Job {
     /// [`TrainerError::Graph`] for a network without a cut to freeze up to.
     pub fn open(spec: JobSpec) -> Result<Self, TrainerError> {
         let file = spec.model.clone().unwrap_or_default();
-        let model = Model::read(&file).map_err(|error| TrainerError::file("model", &file, &error))?;
+        let model = Model::read_sized(&file, spec.image_size);
+        let model = model.and_then(|model| match spec.head {
+            NewHead::Replace => Ok(model),
+            NewHead::Linear => model.with_linear_head(),
+        });
+        let model = model.map_err(|error| TrainerError::file("model", &file, &error))?;
         let freeze = match spec.freeze.as_deref() {
             Some("none") => model.input_name()?.to_owned(),
             Some(cut) => cut.to_owned(),
@@ -129,9 +135,26 @@ pub fn last_cut_before_head(model: &Model) -> Result<String, TrainerError> {
     let cut = cut.ok_or_else(|| SettingError {
         what: "--freeze",
         value: "not given".to_owned(),
-        must: "the network has no cut before its classifier, so there is nothing to freeze".to_owned(),
+        must: why_no_cut(model, &network).to_owned(),
     })?;
     Ok(cut.name.clone())
+}
+
+/// Why a network has no cut to freeze up to, with what to do.
+fn why_no_cut(model: &Model, network: &Network) -> &'static str {
+    let quantised = |node: &NodeProto| {
+        let operator = node.op_type.as_str();
+        operator.starts_with("QLinear")
+            || operator.ends_with("Integer")
+            || operator.ends_with("QuantizeLinear")
+    };
+    if model.nodes().iter().any(quantised) {
+        "the network is quantised, which cannot be trained: fine-tune its f32 export, and quantise the tuned model"
+    } else if network.head.is_none() {
+        "the network ends in no classifier that could be replaced; --head linear puts one behind the features it ends in"
+    } else {
+        "the network has no cut before its classifier, so there is nothing to freeze"
+    }
 }
 
 /// Where rows are kept; `None` where they are not.

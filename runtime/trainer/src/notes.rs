@@ -76,15 +76,19 @@ pub(crate) fn pixels(
     let &[3, height, width] = input.shape.dims() else {
         let (name, shape) = (&input.name, &input.shape);
         let reason = format!(
-            "the model's input '{name}' takes {shape} per sample; it must take RGB images [3, height, width]"
+            "the model's input '{name}' takes {shape} per sample; it must take RGB images [3, height, width]: export it without \
+             its `permute`, from TensorFlow with tf2onnx's `--inputs-as-nchw {name}`"
         );
         return Err(TrainerError::Pixels { reason });
     };
     if input.dtype != DType::F32 {
-        let reason = format!(
-            "the model's input '{}' is {}; export the network in f32",
-            input.name, input.dtype
-        );
+        let change = match input.dtype {
+            DType::F16 | DType::F64 => {
+                "export the network after `model.float()`, with an example input of torch.float32"
+            }
+            _ => "export the network for f32 images, without its own division by 255 and normalisation",
+        };
+        let reason = format!("the model's input '{}' is {}; {change}", input.name, input.dtype);
         return Err(TrainerError::Pixels { reason });
     }
     let usual = || {

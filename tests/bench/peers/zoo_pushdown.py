@@ -106,18 +106,23 @@ def distance(ours, theirs):
     return float((ours - theirs).abs().max() / theirs.abs().max().clamp(min=1e-12))
 
 
+def copied(output):
+    """A copy: what follows a module may change its output in place."""
+    return torch.utils._pytree.tree_map(lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf, output)
+
+
 def plain_step(model, block, images, labels, parameters, training):
     """The step of the whole network: in evaluation mode up to the block, in the mode `training` from there on."""
     frozen = {}
     part = model.get_submodule(block)
-    note = part.register_forward_hook(lambda _, __, output: frozen.update(output=output))
+    note = part.register_forward_hook(lambda _, __, output: frozen.update(output=copied(output)))
     with torch.no_grad():
         model.eval()(images)
     note.remove()
 
     def replace(_, __, output):
         torch.manual_seed(0)
-        return frozen["output"]
+        return copied(frozen["output"])
 
     hook = part.register_forward_hook(replace)
     statistics = {name: buffer.clone() for name, buffer in model.named_buffers()}
@@ -148,7 +153,7 @@ def differences(model, suffix, block, images, rows, labels):
         statistics = {name: buffer.clone() for name, buffer in suffix.named_buffers()}
         suffix.train(training)
         # The rows of plain PyTorch: what the host rounds otherwise would hide what the suffix does otherwise.
-        ours, own = step(suffix, output.detach(), labels, parameters)
+        ours, own = step(suffix, output.detach().clone(), labels, parameters)
         suffix.eval()
         with torch.no_grad():
             for name, buffer in suffix.named_buffers():

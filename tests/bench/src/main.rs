@@ -162,6 +162,7 @@ const TAKE_PARTS: &[(&str, &[&str])] = &[
     ("accuracy", &accuracy::PARTS),
     ("peers", &peers::PARTS),
     ("tenants", &tenants::PARTS),
+    ("zoo", &zoo::PARTS),
 ];
 const TAKE_SUFFIXES: &[&str] = &["training"];
 
@@ -187,7 +188,7 @@ pub(crate) struct Arguments {
     /// Link rates for grid and peers in Mbit/s, instead of the default ones
     #[arg(long, value_name = "RATES", value_delimiter = ',', value_parser = rate)]
     pub(crate) links: Vec<f64>,
-    /// Parts of accuracy, peers or tenants to run; the results go to a separate file
+    /// Parts of accuracy, peers, tenants or zoo to run; the results go to a separate file
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) parts: Vec<String>,
     /// Run as the trainer of the benchmark dataset, on the listing at this address

@@ -29,7 +29,7 @@ impl Model {
         survey::survey(&bytes, limits)?;
         let proto = crate::read::decode(bytes)?;
         structure::check(&proto, limits)?;
-        let model = crate::contract::network_from(proto)?;
+        let model = crate::contract::network_from(proto, None)?;
         footprint::check(&model, limits)?;
         Ok(model)
     }

@@ -50,10 +50,14 @@ pub(super) const OPERATORS: &[Operator] = &[
         .weights(0..2),
     comparing("Or", 1)
         .literal(|context, dims| integers(context, dims, |a, b| Some(i64::from(a != 0 || b != 0)))),
-    broadcasting("Pow", 1)
-        .literal(|context, dims| {
-            arithmetic(context, dims, |a, b| a.checked_pow(u32::try_from(b).ok()?), whole_power)
-        }),
+    broadcasting("Pow", 1).literal(|context, dims| {
+        arithmetic(
+            context,
+            dims,
+            |a, b| a.checked_pow(u32::try_from(b).ok()?),
+            whole_power,
+        )
+    }),
     broadcasting("Sub", 1)
         .literal(|context, dims| arithmetic(context, dims, i64::checked_sub, |a, b| Some(a - b)))
         .straight(|_| true),

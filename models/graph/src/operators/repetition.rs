@@ -13,7 +13,9 @@ pub(super) const OPERATORS: &[Operator] = &[
         .straight(|growth| growth.only_first_moves())
         .weights(0..1),
     scaling("Resize", 10),
-    Operator::new("Tile", 1, tile).rows(tiled_rows).growth(tile_growth),
+    Operator::new("Tile", 1, tile)
+        .rows(tiled_rows)
+        .growth(tile_growth),
     scaling("Upsample", 1).versions(Some((1, 9))),
 ];
 

@@ -226,3 +226,31 @@ fn metadata_is_set_and_found() {
     let again = Model::from_bytes(model.to_bytes().unwrap().into()).unwrap();
     assert_eq!(again.metadata("classes"), Some("a,b,c"));
 }
+
+#[test]
+fn open_axes_take_the_image_size_that_is_given() {
+    use crate::build::{Axis, value};
+    let named = |name: &str| Axis::Named(name.to_owned());
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.onnx");
+    let write = |axes: &[Axis]| {
+        let input = value("x", crate::onnx::data_type::FLOAT, axes);
+        let graph = GraphProto {
+            node: vec![node("GlobalAveragePool", &["x"], &["y"])],
+            input: vec![input],
+            output: vec![value("y", crate::onnx::data_type::FLOAT, axes)],
+            ..GraphProto::default()
+        };
+        std::fs::write(&path, model(17, graph).encode_to_vec()).unwrap();
+    };
+    write(&[named("n"), named("c"), named("h"), named("w")]);
+    let error = Model::read(&path).unwrap_err().to_string();
+    assert!(error.contains("--image-size"), "{error}");
+    let network = Model::read_sized(&path, Some(96)).unwrap().network().unwrap();
+    assert_eq!(network.input.shape.dims(), [3, 96, 96]);
+    assert_eq!(network.output.shape.dims(), [3, 1, 1]);
+    write(&[named("n"), Axis::Fixed(3), Axis::Fixed(64), Axis::Fixed(64)]);
+    assert!(Model::read_sized(&path, Some(64)).is_ok());
+    let error = Model::read_sized(&path, Some(96)).unwrap_err().to_string();
+    assert!(error.contains("fixed to 64"), "{error}");
+}

@@ -322,3 +322,42 @@ mod needs_shared {
         }
     }
 }
+
+#[test]
+fn a_backbone_gets_a_linear_head_on_pooled_features() {
+    for (row, features) in [(vec![6], 6), (vec![5, 6], 6), (vec![6, 2, 3], 6)] {
+        for opset in [17, 18] {
+            let graph = GraphProto {
+                node: vec![node("Relu", &["x"], &["y"])],
+                input: vec![batched("x", &row)],
+                output: vec![batched("y", &row)],
+                ..GraphProto::default()
+            };
+            let backbone = Model::from_proto(model(opset, graph)).unwrap();
+            assert!(backbone.replace_head(3, 0).is_err());
+            let headed = backbone.with_linear_head().unwrap().replace_head(3, 0).unwrap();
+            let network = headed.network().unwrap();
+            assert_eq!(
+                network.head.as_ref().map(|head| (head.features, head.classes)),
+                Some((features, 3))
+            );
+            assert_eq!(network.output.shape.dims(), [3]);
+            let dims = [&[2], row.as_slice()].concat();
+            let scores = run(&headed, &noisy(3, &dims));
+            assert_eq!(scores.shape().dims(), [2, 3], "{row:?} at {opset}");
+        }
+    }
+}
+
+#[test]
+fn a_linear_head_takes_no_scalars_and_no_volumes() {
+    let graph = GraphProto {
+        node: vec![node("Relu", &["x"], &["y"])],
+        input: vec![batched("x", &[2, 3, 4, 5])],
+        output: vec![batched("y", &[2, 3, 4, 5])],
+        ..GraphProto::default()
+    };
+    let volumes = Model::from_proto(model(17, graph)).unwrap();
+    let error = volumes.with_linear_head().unwrap_err();
+    assert!(error.to_string().contains("[2, 3, 4, 5]"), "{error}");
+}

@@ -9,7 +9,7 @@ use crate::tape::{Form, Tape, Value};
 
 pub(super) fn batch_normalization(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     if call.int("training_mode", 0) != 0 {
-        return Err(call.unsupported("it is in training mode; export the network in evaluation mode"));
+        return Err(call.unsupported("it is in training mode; export the network after `model.eval()`"));
     }
     if call.source.batch_norm != BatchNorm::Updated {
         return by_stored_statistics(tape, call);

@@ -12,8 +12,10 @@ use serde_json::{Map, Value};
 use std::io::stderr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use verdict::{PARTS, Verdict};
+use verdict::{TRAINED, Verdict};
 
+/// What it can be asked for.
+pub(crate) const PARTS: [&str; 2] = ["command", "pushdown"];
 /// Networks of a quick run: a convolutional one of today, a transformer, and one that is neither.
 const QUICK: &[&str] = &[
     "mlp_on_features",
@@ -37,7 +39,7 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
 fn command(report: &mut Report) -> Result<()> {
     let zoo = folder()?.join("zoo");
     let files = files(&zoo, report.quick())?;
-    println!("{:<44} {}", "network, exporter, opset", PARTS.join(", "));
+    println!("{:<44} {}", "network, exporter, opset", TRAINED.join(", "));
     let (mut trained, mut total) = (0, 0);
     for file in &files {
         let verdicts = remembered(&zoo, file)?;
@@ -112,7 +114,7 @@ fn remembered(zoo: &Path, file: &Path) -> Result<Vec<(&'static str, Verdict)>> {
     };
     let mut verdicts = Vec::new();
     let mut model = None;
-    for part in PARTS {
+    for part in TRAINED {
         if let Some(known) = noted.get(part) {
             verdicts.push((part, Verdict::deserialized(known)?));
             continue;

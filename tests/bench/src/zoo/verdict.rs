@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// What of a network is trained.
-pub(super) const PARTS: [&str; 3] = ["head", "last_block", "whole"];
+pub(super) const TRAINED: [&str; 3] = ["head", "last_block", "whole"];
 
 const CLASSES: usize = 10;
 const BATCH: usize = 2;

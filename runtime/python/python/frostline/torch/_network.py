@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import difflib
 import io
 import unittest.mock
 import warnings
@@ -28,7 +29,8 @@ def plain_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=
         return FUSED_ATTENTION(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, **more)
     scores = query @ key.transpose(-2, -1) * (query.shape[-1] ** -0.5 if scale is None else scale)
     if attn_mask is not None:
-        scores = scores.masked_fill(~attn_mask, float("-inf")) if attn_mask.dtype == torch.bool else scores + attn_mask
+        # No inverted mask: the exporter would make one in the first block for all of them, and nothing could be divided behind it.
+        scores = torch.where(attn_mask, scores, float("-inf")) if attn_mask.dtype == torch.bool else scores + attn_mask
     return torch.nn.functional.dropout(scores.softmax(-1), dropout_p) @ value
 
 
@@ -80,7 +82,10 @@ def cut(exported, module):
         if any(module in node.output for node in exported.graph.node):
             return module
         found = dict.fromkeys(path for node in exported.graph.node for path in scopes(node))
-        raise ValueError(f"the network has no module {module!r} to be frozen up to; it has {', '.join(found)}")
+        near = ", ".join(difflib.get_close_matches(module, found, 8) or found)
+        raise ValueError(
+            f"the exported network has no module {module!r} of its own (a convolution is fused with the normalisation behind it); freeze another module: {near}"
+        )
     made = {name for node in inside for name in node.output}
     outside = [node for node in exported.graph.node if module not in scopes(node)]
     read = {name for node in outside for name in node.input} | {output.name for output in exported.graph.output}

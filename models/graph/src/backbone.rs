@@ -1,0 +1,66 @@
+//! A classifier head for a network that ends in features.
+
+use crate::onnx::{NodeProto, data_type};
+use crate::replace::every_name;
+use crate::{GraphError, Model, build};
+use frostline_tensor::{DType, Tensor};
+
+impl Model {
+    /// The network with a linear layer of one class behind its output, which [`Model::replace_head`] sizes. It reads features
+    /// `[features]` as they are, and the mean of feature maps `[features, height, width]` over their places or of tokens
+    /// `[tokens, features]` over the tokens.
+    ///
+    /// # Errors
+    /// [`GraphError::Head`] for an output of another shape or type.
+    pub fn with_linear_head(&self) -> Result<Self, GraphError> {
+        let output = self.network()?.output;
+        let (axes, features): (&[i64], _) = match *output.shape.dims() {
+            [features] => (&[], features),
+            [_, features] => (&[1], features),
+            [features, _, _] => (&[2, 3], features),
+            _ => return Err(unsuited(&output.shape.to_string())),
+        };
+        if output.dtype != DType::F32 {
+            return Err(unsuited(&output.dtype.to_string()));
+        }
+        let mut graph = self.graph().clone();
+        let taken = every_name(&graph);
+        let free = |name: &str| {
+            let mut names = std::iter::successors(Some(name.to_owned()), |name| Some(format!("{name}_")));
+            names.find(|name| !taken.contains(name)).unwrap_or_default()
+        };
+        let pooled = free("head.pooled");
+        let read = if axes.is_empty() { &output.name } else { &pooled };
+        if !axes.is_empty() {
+            let keep = build::int("keepdims", 0);
+            let mean = if self.opset() < 18 {
+                build::node("ReduceMean", &[&output.name], &[&pooled]).with([build::ints("axes", axes), keep])
+            } else {
+                let list = free("head.axes");
+                graph.initializer.push(build::integers(&list, axes));
+                build::node("ReduceMean", &[&output.name, &list], &[&pooled]).with([keep])
+            };
+            graph.node.push(mean);
+        }
+        let (weight, bias, scores) = (free("head.weight"), free("head.bias"), free("head.scores"));
+        for (name, shape) in [(&weight, vec![1, features]), (&bias, vec![1])] {
+            let zeros = Tensor::f32(shape.clone(), vec![0.0; shape.iter().product()]);
+            let zeros = zeros.map_err(|error| GraphError::Head { why: error.into() })?;
+            graph.initializer.push(build::initializer(name, &zeros));
+        }
+        graph.node.push(NodeProto {
+            name: free("head"),
+            ..build::node("Gemm", &[read, &weight, &bias], &[&scores]).with([build::int("transB", 1)])
+        });
+        let axes = [build::Axis::batch(), build::Axis::Fixed(1)];
+        graph.output = vec![build::value(&scores, data_type::FLOAT, &axes)];
+        self.with_graph(graph)
+    }
+}
+
+fn unsuited(what: &str) -> GraphError {
+    let why = format!(
+        "the network's output is {what}; a linear head takes f32 features, feature maps [features, height, width] or tokens [tokens, features]"
+    );
+    GraphError::Head { why: why.into() }
+}
