@@ -8,6 +8,7 @@
 )]
 
 mod admin_host;
+mod backbones;
 mod bad_input;
 mod bad_models;
 mod compiler;

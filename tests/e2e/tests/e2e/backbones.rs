@@ -1,0 +1,62 @@
+//! Networks that are no finished classifiers: without a head, or for images of any size.
+
+use crate::harness::{Scratch, demo};
+use frostline_graph::Model;
+use frostline_graph::build::{Axis, value};
+use frostline_graph::onnx::data_type;
+
+/// The bundled backbone up to the feature maps of its last stage, as a file.
+fn headless(scratch: &Scratch) -> String {
+    let file = scratch.path("headless.onnx");
+    let whole = Model::read(demo("backbone.onnx")).unwrap();
+    let maps = whole.network().unwrap().named("stage3.0").unwrap().name.clone();
+    let features = whole.slice(None, Some(&maps)).unwrap();
+    features.write(&file).unwrap();
+    file.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_backbone_is_trained_under_a_linear_head() {
+    let scratch = Scratch::with_photos(4, 2);
+    let model = headless(&scratch);
+    let cut = Model::read(&model).unwrap().network().unwrap().output.name;
+    let flags = ["--model", &model, "--freeze", &cut];
+    let refused = scratch.train(&flags);
+    scratch.assert_failed(&refused, &["no classifier head"]);
+    let trained = scratch.train(&[&flags[..], &["--head", "linear"]].concat());
+    assert_eq!(trained.code, Some(0), "{trained:?}");
+    let tuned = Model::read(scratch.path("tuned.onnx"))
+        .unwrap()
+        .network()
+        .unwrap();
+    let classes = std::fs::read_dir(scratch.path("photos").join("train"))
+        .unwrap()
+        .count();
+    assert_eq!(tuned.output.shape.dims(), [classes]);
+}
+
+#[test]
+fn a_network_for_any_image_size_is_trained_at_the_one_that_is_given() {
+    let scratch = Scratch::with_photos(4, 2);
+    let whole = Model::read(demo("backbone.onnx")).unwrap();
+    let input = whole.network().unwrap().input;
+    let &[_, side, _] = input.shape.dims() else {
+        panic!("the backbone takes images");
+    };
+    let mut proto = whole.into_proto();
+    let axes = ["batch", "channels", "height", "width"].map(|name| Axis::Named(name.to_owned()));
+    proto.graph.as_mut().unwrap().input = vec![value(&input.name, data_type::FLOAT, &axes)];
+    let file = scratch.path("any_size.onnx");
+    Model::from_proto(proto).unwrap().write(&file).unwrap();
+    let model = file.to_str().unwrap();
+    scratch.assert_failed(&scratch.train(&["--model", model]), &["--image-size"]);
+    let size = side.to_string();
+    let losses = |flags: &[&str]| {
+        let trained = scratch.train(flags);
+        assert_eq!(trained.code, Some(0), "{trained:?}");
+        crate::harness::series(&crate::harness::events(&trained), "step", "loss")
+    };
+    let sized = losses(&["--model", model, "--image-size", &size]);
+    assert!(!sized.is_empty());
+    assert_eq!(sized, losses(&[]));
+}
