@@ -230,8 +230,33 @@ class Dividing(unittest.TestCase):
         ):
             with self.assertRaisesRegex(CannotDivide, why):
                 suffix_of(model.eval(), module, EXAMPLE)
-        with self.assertRaisesRegex(ValueError, "it has stem, .*blocks.1.norm"):
+        with self.assertRaisesRegex(ValueError, "no module 'blocks.7'.*blocks.1.norm"):
             divided(small.network(), "blocks.7", torch.nn.Identity())
+
+    def test_layers_between_two_blocks_may_count_the_samples(self):
+        class Masked(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.blocks = torch.nn.ModuleList(torch.nn.Linear(4, 4) for _ in range(3))
+
+            def forward(self, images):
+                mask = torch.ones(images.shape[0], 1, 1, dtype=torch.bool) & (torch.arange(4) != 2)
+                rows = images.mean(dim=1)
+                for block in self.blocks:
+                    rows = torch.where(mask, block(rows), rows)
+                return rows.mean(dim=1)
+
+        images = torch.randn(2, 3, 4, 4)
+        exported = network.export(Masked(), images)
+        before = exported.SerializeToString()
+        first, last = (network.cut(exported, f"blocks.{index}") for index in (0, 2))
+        with self.assertRaisesRegex(ValueError, "cannot be taken out"):
+            network.piece(exported, first, last)
+        ends = [node.output[0] for node in exported.graph.node if node.op_type == "Where"]
+        rows = network.run(network.piece(exported, "input", ends[0]), images)
+        through = network.run(network.piece(exported, ends[0], ends[1]), rows)
+        self.assertTrue(torch.equal(through, network.run(network.piece(exported, "input", ends[1]), images)))
+        self.assertEqual(exported.SerializeToString(), before)
 
     def test_places_are_listed(self):
         model = small.network()

@@ -95,16 +95,29 @@ def cut(exported, module):
     return ends[0]
 
 
+def counts_samples(node):
+    """Whether an exported node gives the size of the input's first axis, and reads nothing else of it."""
+    axes = {attribute.name: attribute.i for attribute in node.attribute}
+    return node.op_type == "Shape" and node.input[0] == INPUT and axes.get("start", 0) == 0 and axes.get("end") == 1
+
+
 def piece(exported, begin, end):
     """The layers from the tensor `begin` to `end`, as bytes of an ONNX model. Raises `ValueError` where something else crosses `begin`."""
     known = {value.name for value in (*exported.graph.value_info, *exported.graph.input, *exported.graph.output)}
     if missing := {begin, end} - known:
         raise ValueError(f"the exporter left no shape of {', '.join(sorted(missing))}")
+    # How many samples there are (masks are made of it) the layers can tell from `begin` as well.
+    counting = [node for node in exported.graph.node if counts_samples(node)]
     try:
+        for node in counting:
+            node.input[0] = begin
         sliced = onnx.utils.Extractor(exported).extract_model([begin], [end])
         onnx.checker.check_model(sliced)
     except (ValueError, onnx.checker.ValidationError) as error:
         raise ValueError(f"the layers from {begin!r} to {end!r} cannot be taken out of the network: {error}") from error
+    finally:
+        for node in counting:
+            node.input[0] = INPUT
     sliced.metadata_props.extend(exported.metadata_props)
     return sliced.SerializeToString()
 
