@@ -7,6 +7,7 @@ from unittest import mock
 import numpy
 import torch
 
+import frostline
 from frostline._samples import Samples
 from frostline.torch import Activations, _activations, _pushdown, mean
 from frostline.torch._steps import Share, Steps
@@ -87,8 +88,29 @@ class Orders(unittest.TestCase):
             x += 1
             y += 1
 
+    def test_batches_tell_columns_of_their_samples(self):
+        data = activations(10, batch=4, bad=[3], columns=["key", "version", "size"])
+        seen = []
+        for x, y, columns in loader(data):
+            self.assertEqual(columns, {"key": [str(n) for n in y.tolist()], "version": [f"v{n}" for n in y.tolist()], "size": [1] * len(x)})
+            seen += y.tolist()
+        self.assertEqual(sorted(seen), [0, 1, 2, 4, 5, 6, 7, 8, 9])
+
+    def test_samples_are_taken_by_their_number(self):
+        samples = activations(10, bad=[3]).as_map()
+        weights = torch.zeros(len(samples))
+        weights[[2, 7]] = 1.0
+        sampler = torch.utils.data.WeightedRandomSampler(weights, 20)
+        found = numbers(torch.utils.data.DataLoader(samples, batch_size=8, sampler=sampler))
+        self.assertEqual([len(batch) for batch in found], [8, 8, 4])
+        self.assertEqual(set(sum(found, [])), {2, 7})
+        self.assertEqual([float(part) for part in samples[9]], [9.0, 9.0])
+        self.assertEqual(samples.labels.tolist(), list(range(10)))
+        with self.assertRaisesRegex(frostline.BadSample, "'3' cannot be used: broken; leave its number out"):
+            samples[3]
+
     def test_what_makes_no_sense_is_refused(self):
-        for options in ({"batch": 0}, {"seed": -1}, {"rank": 0}, {"rank": 2, "world": 2}):
+        for options in ({"batch": 0}, {"seed": -1}, {"rank": 0}, {"rank": 2, "world": 2}, {"columns": ["path"]}):
             with self.assertRaises(ValueError):
                 activations(**options)
 

@@ -10,6 +10,7 @@ import torch
 import small
 from frostline.torch import _network as network
 from frostline.torch._divide import CannotDivide, freeze_points, path_of, suffix_of
+from frostline.torch._pushdown import _Frozen
 
 EXAMPLE = torch.randn(2, 3, small.SIZE, small.SIZE)
 
@@ -257,6 +258,18 @@ class Dividing(unittest.TestCase):
         through = network.run(network.piece(exported, ends[0], ends[1]), rows)
         self.assertTrue(torch.equal(through, network.run(network.piece(exported, "input", ends[1]), images)))
         self.assertEqual(exported.SerializeToString(), before)
+
+    def test_a_convolution_that_the_exporter_fuses_is_a_cut(self):
+        model = torch.nn.Sequential(
+            torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()
+        )
+        suffix = suffix_of(model.eval(), "0", EXAMPLE)
+        with self.assertRaisesRegex(ValueError, "has no module '0' of its own"):
+            network.cut(network.export(model, EXAMPLE), "0")
+        frozen = _Frozen(model, "0", suffix, EXAMPLE, None)
+        self.addCleanup(frozen.folder.cleanup)
+        self.assertEqual(frozen.row, tuple(model[0](EXAMPLE).shape[1:]))
+        torch.testing.assert_close(network.run(frozen.layers, EXAMPLE), model[0](EXAMPLE))
 
     def test_places_are_listed(self):
         model = small.network()

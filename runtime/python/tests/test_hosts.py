@@ -8,6 +8,7 @@ from unittest import mock
 
 import torch
 
+import frostline
 import frostline.torch as fl
 import local_hosts
 import small
@@ -78,6 +79,25 @@ class Hosts(unittest.TestCase):
             elsewhere, keys = small.train(*self.divided(split=split))
             self.once(keys)
             self.assert_close(elsewhere, losses, 1e-4)
+
+    def test_activations_of_a_module_are_the_models(self):
+        hosts, token_file = self.reach
+        model, reach = small.network(), {"token_file": token_file, "size": small.SIZE}
+        _, whole = fl.pushdown(model, PHOTOS, hosts, freeze="none", batch=16, columns=["key"], **reach)
+        pixels, _, columns = next(iter(whole))
+        reader = fl.extract(model, model.blocks[1], PHOTOS, hosts, keys=columns["key"], pixels=frostline.pixels(round(small.SIZE / 0.875), small.SIZE), **reach)
+        rows = reader.read_all()
+        self.assertEqual(rows["key"].to_pylist(), columns["key"])
+        found = torch.from_numpy(rows["activation"].combine_chunks().to_numpy_ndarray().copy())
+        torch.testing.assert_close(found, model.blocks[:2](model.stem(pixels)).detach(), rtol=1e-4, atol=1e-4)
+        # The same by number, in an order of one's own.
+        _, data = fl.pushdown(model, PHOTOS, hosts, freeze="blocks.1", split="blocks.1", **reach)
+        samples = data.as_map()
+        x, y = next(iter(torch.utils.data.DataLoader(samples, batch_size=3, sampler=[5, 2, 5])))
+        self.assertEqual(y.tolist(), [int(samples.labels[number]) for number in (5, 2, 5)])
+        self.assertTrue(torch.equal(x[0], x[2]))
+        with self.assertRaises(TypeError):
+            fl.extract(model, "blocks.1", PHOTOS, hosts, guest="guest.wasm", **reach)
 
     def test_a_host_that_dies_costs_no_sample(self):
         losses, _ = small.train(*self.divided())

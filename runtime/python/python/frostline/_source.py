@@ -131,10 +131,8 @@ class Source:
         rows = self._open().rows(samples, self.split, batch, view=view)
         try:
             for got in rows:
-                if got["failed"] and self.on_bad_sample == "fail":
-                    key, reason = got["failed"][0]
-                    what = f"the sample '{key}' cannot be used: {reason}; leave it out, or with on_bad_sample='skip'"
-                    raise frostline.BadSample(what, key=key)
+                if self.on_bad_sample == "fail":
+                    refuse_bad(got["failed"], "leave it out, or with on_bad_sample='skip'")
                 data = got["data"]
                 yield (run(data) if run else data), got["index"], got["failed"]
         finally:
@@ -144,6 +142,12 @@ class Source:
         # On another machine the files are not there that hosts are given again from.
         gone = [name for name in ("model_file", "guest_file") if not os.path.exists(self.stream.get(name) or "")]
         return _stream(json.dumps({name: value for name, value in self.stream.items() if name not in gone}))
+
+
+def refuse_bad(failed, advice):
+    """Raises `frostline.BadSample` for the first of the samples [(key, reason)] that failed."""
+    for key, reason in failed:
+        raise frostline.BadSample(f"the sample '{key}' cannot be used: {reason}; {advice}", key=key)
 
 
 @functools.lru_cache(maxsize=2)

@@ -5,9 +5,9 @@
     for x, y in torch.utils.data.DataLoader(data, batch_size=None): ...
 """
 
-from frostline.torch._activations import Activations, mean
+from frostline.torch._activations import ActivationMap, Activations, mean
 from frostline.torch._divide import CannotDivide, FreezePoint, freeze_points
 from frostline.torch._pixels import pixels_of
-from frostline.torch._pushdown import pushdown
+from frostline.torch._pushdown import extract, pushdown
 
-__all__ = ["Activations", "CannotDivide", "FreezePoint", "freeze_points", "mean", "pixels_of", "pushdown"]
+__all__ = ["ActivationMap", "Activations", "CannotDivide", "FreezePoint", "extract", "freeze_points", "mean", "pixels_of", "pushdown"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy
@@ -13,7 +13,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 
 from frostline import _native
 from frostline._samples import Samples
-from frostline._source import Source
+from frostline._source import Source, refuse_bad
 from frostline.torch._steps import Progress, Share, Steps
 
 LOG = logging.getLogger("frostline")
@@ -21,10 +21,12 @@ STRETCH = 512
 """Batches that are asked for at a time: the names of all samples of an epoch would take seconds to make, and hundreds of MB."""
 NAMED = 20
 """Samples that `skipped` names, at most."""
+COLUMNS = ("key", "version", "size")
+"""What `Samples.take` tells of a sample, in this order."""
 
 
 class Batch(tuple):
-    """A batch `(x, y)`, which a DataLoader must not put into batches again."""
+    """A batch `(x, y)` or `(x, y, columns)`, which a DataLoader must not put into batches again."""
 
 
 def _refuse(*_, **__):
@@ -41,6 +43,8 @@ class Activations(torch.utils.data.IterableDataset):
 
         for x, y in torch.utils.data.DataLoader(data, batch_size=None): ...
 
+    With `columns` batches are `(x, y, columns)`, a dictionary with a list for each.
+
     Each pass is the next epoch: an order of its own, the same on every machine and for every number of processes. With `torch.distributed` each
     process has its part of every batch: `batch` is that of all together. Data workers are not needed, but possible.
     """
@@ -55,10 +59,12 @@ class Activations(torch.utils.data.IterableDataset):
         shuffle: bool = True,
         drop_last: bool = False,
         augment: Mapping[str, Any] | None = None,
+        columns: Sequence[str] = (),
         rank: int | None = None,
         world: int | None = None,
     ) -> None:
-        """`source` and `samples` are those of `frostline.torch.pushdown`; `augment`: how training images are varied, as the wire's `Augmentation`.
+        """`source` and `samples` are those of `frostline.torch.pushdown`; `augment`: how training images are varied, as the wire's `Augmentation`;
+        `columns`: of `key`, `version` and `size`, what batches tell of each sample.
 
         `rank` and `world` in the place of `torch.distributed`'s; 0 and 1 for whoever divides batches himself, as accelerate does.
         """
@@ -68,7 +74,9 @@ class Activations(torch.utils.data.IterableDataset):
             raise ValueError(f"rank is {rank} and world {world}; both are given, or none, and rank is below world")
         if not 0 <= seed < 1 << 63:
             raise ValueError(f"seed is {seed}; it must be at least 0 and below 2^63")
-        self.source, self.samples = source, samples
+        if unknown := [column for column in columns if column not in COLUMNS]:
+            raise ValueError(f"columns has {unknown[0]!r}; it may have {', '.join(COLUMNS)}")
+        self.source, self.samples, self.columns = source, samples, tuple(columns)
         self.shuffle, self.augment = shuffle, augment
         self.classes: list[str] = []
         self.validation: Activations | None = None
@@ -98,6 +106,10 @@ class Activations(torch.utils.data.IterableDataset):
     def seed(self) -> int:
         """What the orders of all epochs are drawn from."""
         return self._progress.seed
+
+    def as_map(self) -> ActivationMap:
+        """The same samples by their number, for samplers: a map-style data set of `(x, y)`, one sample each."""
+        return ActivationMap(self.source, self.samples)
 
     def set_epoch(self, epoch: int) -> None:
         """The next pass is this epoch, from 0 on. From its beginning, unless it is the one that `load_state_dict` is to go on with."""
@@ -169,11 +181,14 @@ class Activations(torch.utils.data.IterableDataset):
         for start in range(0, len(parts), STRETCH):
             stretch = parts[start : start + STRETCH]
             chosen = numpy.concatenate(stretch)
-            labels, rows = self.samples.labels[chosen], self.source.rows(self.samples.take(chosen), size, view)
+            asked, labels = self.samples.take(chosen), self.samples.labels[chosen]
+            rows = self.source.rows(asked, size, view)
             for number, (data, places, failed) in zip(numbers[start : start + len(stretch)], rows, strict=True):
                 self._note(failed)
                 self._at = (epoch, number + stride)
-                yield Batch((torch.from_numpy(data), torch.from_numpy(labels[places])))
+                batch = (torch.from_numpy(data), torch.from_numpy(labels[places]))
+                told = {column: [asked[place][COLUMNS.index(column)] for place in places] for column in self.columns}
+                yield Batch((*batch, told) if self.columns else batch)
 
     def _order(self, epoch):
         count = len(self.samples)
@@ -202,6 +217,36 @@ class Activations(torch.utils.data.IterableDataset):
     def __getstate__(self):
         # A spawned data worker is of no process group; it is told of its parent's.
         return self.__dict__ | {"_share": self._share or Share.present()}
+
+
+class ActivationMap(torch.utils.data.Dataset):
+    """Activations `(x, y)` of one sample each by its number in the listing, `x` float32 `[*shape]`, in any order: for samplers of your own.
+
+        DataLoader(data.as_map(), batch_size=64, sampler=WeightedRandomSampler(weights, len(weights)))
+
+    Rows that are kept come from this machine's disk; hosts are asked for all others of a batch at once. Images are not varied. A sample that cannot
+    be used raises `frostline.BadSample`.
+    """
+
+    def __init__(self, source: Source, samples: Samples) -> None:
+        self.source, self.samples = source, samples
+
+    @property
+    def labels(self) -> numpy.ndarray:
+        """Of all samples, int64 `[n]`, or float32 `[n, k]`."""
+        return self.samples.labels
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, number: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.__getitems__([number])[0]
+
+    def __getitems__(self, numbers: Sequence[int]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        chosen = numpy.asarray(numbers)
+        ((rows, _, failed),) = self.source.rows(self.samples.take(chosen), len(chosen))
+        refuse_bad(failed, "leave its number out of the sampler")
+        return list(zip(torch.from_numpy(rows), torch.from_numpy(self.samples.labels[chosen]), strict=True))
 
 
 def mean(values: torch.Tensor) -> torch.Tensor:

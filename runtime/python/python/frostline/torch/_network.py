@@ -9,6 +9,8 @@ import warnings
 
 import onnx
 import onnx.utils
+import onnx_ir.passes.common as passes
+import onnxscript.optimizer
 import torch
 
 from frostline.torch._divide import Evaluating, difference, line_of
@@ -34,8 +36,11 @@ def plain_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=
     return torch.nn.functional.dropout(scores.softmax(-1), dropout_p) @ value
 
 
-def export(model, example):
-    """`model` in evaluation mode as an ONNX model with the input `input`, of any number of samples like those of `example`."""
+def export(model, example, fuse=True):
+    """`model` in evaluation mode as an ONNX model with the input `input`, of any number of samples like those of `example`.
+
+    `fuse`: whether the exporter may replace nodes by others, such as a convolution and the normalisation behind it by one.
+    """
     try:
         plain = unittest.mock.patch.object(torch.nn.functional, "scaled_dot_product_attention", plain_attention)
         with Evaluating(model), plain, warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
@@ -44,6 +49,7 @@ def export(model, example):
                 model,
                 (example,),
                 dynamo=True,
+                optimize=fuse,
                 verbose=False,
                 dynamic_shapes=({0: torch.export.Dim("batch")},),
                 input_names=[INPUT],
@@ -51,6 +57,8 @@ def export(model, example):
             )
     except Exception as error:  # the exporter's own, and the model's
         raise ValueError(f"torch.onnx cannot export this {type(model).__name__}: {line_of(error.__cause__ or error)}") from error
+    if not fuse:
+        _fold(program.model)
     exported = program.model_proto
     # Where in somebody's source a node came from is nobody's business.
     for part in (exported, exported.graph, *exported.graph.node, *exported.graph.value_info, *exported.graph.initializer):
@@ -64,6 +72,21 @@ def export(model, example):
         node.metadata_props.extend(noted)
         scoped.update(dict.fromkeys(node.output, noted))
     return exported
+
+
+def _fold(model):
+    """Computes what is constant, and nothing else of what the exporter does to a network."""
+    onnxscript.optimizer.inline(model)
+    onnxscript.optimizer.fold_constants(model)
+    cleaning = (
+        passes.RemoveUnusedNodesPass(),
+        passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
+        passes.DeduplicateInitializersPass(),
+        passes.OutputFixPass(),
+        passes.NameFixPass(),
+    )
+    for each in cleaning:
+        each(model)
 
 
 def scopes(node):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import pathlib
 import re
+import sys
 import tempfile
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -21,6 +23,12 @@ from frostline.torch import _network as network
 from frostline.torch._activations import Activations
 from frostline.torch._divide import Evaluating, path_of, suffix_of
 from frostline.torch._pixels import warn_of
+
+if TYPE_CHECKING:
+    import pyarrow
+
+LOG = logging.getLogger("frostline")
+
 
 def pushdown(
     model: torch.nn.Module,
@@ -40,7 +48,9 @@ def pushdown(
     validation: float | None = None,
     layout: str = "auto",
     augment: Mapping[str, Any] | None = None,
+    shuffle: bool = True,
     drop_last: bool = False,
+    columns: Sequence[str] = (),
     on_bad_sample: str = "fail",
     guest: str | os.PathLike[str] | None = None,
     parameters: str | None = None,
@@ -67,12 +77,14 @@ def pushdown(
     * `hosts`: their addresses; without, one is started beside this process.
     * `freeze`: a module or its path, such as `layer4.0`, up to whose output the network is frozen (`freeze_points` lists them); `none` freezes nothing.
     * `batch`: samples of a batch of all processes together; the last one of an epoch may have fewer, unless `drop_last`.
+      `shuffle`: off for a test set, which is in the order of the listing.
     * `split`: where hosts stop and this process goes on: `none`, `input`, or a module or tensor at or before `freeze`; `auto` measures host, link
       and this machine, as `frostline plan` does. The activations are the same wherever it lies.
       Where a `guest` is given, `auto` has it run all of them.
     * `encoding`: how activations travel: `f32`, `f16`, `int8`, each with `+lz4` or `+zstd`; `auto` as it was planned.
     * `suffix`: the module after the freeze cut, where `model` cannot be divided by itself.
     * `pixels`: a recipe by `frostline.pixels`; ImageNet's for the `size` without one. `augment`: how training images are varied.
+    * `columns`: of `key`, `version` and `size`; with any, batches are `(x, y, columns)`, a dictionary with a list for each.
     * `task`: `classes`, or, of a table of labels, `labels` (columns of 0 and 1) or `numbers`.
     * `feature_cache`: disk that activations may take on this machine, in bytes or as `"4GiB"`, so that frozen layers run once for each image, in later
       epochs and later programs too; by default half of what it has free, `off` keeps none. Those of images that are varied are never kept.
@@ -124,8 +136,8 @@ def pushdown(
         split, planned, middle, rows, row = _once(provided)
         settings |= planned
     source = Source(settings | stream, split, middle, threads, on_bad_sample, row=row, kept=rows)
-    common = {"batch": batch, "seed": seed, "rank": rank, "world": world}
-    activations = Activations(source, train, drop_last=drop_last, augment=augment, **common)
+    common = {"batch": batch, "seed": seed, "columns": columns, "rank": rank, "world": world}
+    activations = Activations(source, train, shuffle=shuffle, drop_last=drop_last, augment=augment, **common)
     activations.classes = classes
     if frozen_here:
         weakref.finalize(activations, frozen_here[0].folder.cleanup)
@@ -133,6 +145,36 @@ def pushdown(
         activations.validation = Activations(source, held_out, shuffle=False, **common)
         activations.validation.classes = classes
     return suffix, activations
+
+
+def extract(
+    model: torch.nn.Module,
+    cut: str | torch.nn.Module,
+    data: str | os.PathLike[str],
+    hosts: str | Sequence[str] | None = None,
+    *,
+    pixels: str | None = None,
+    size: int = 224,
+    token: str | None = None,
+    token_file: str | os.PathLike[str] | None = None,
+    ca: str | os.PathLike[str] | None = None,
+    **options: Any,
+) -> pyarrow.RecordBatchReader:
+    """Activations of all images under `data`, labelled or not, at the output of the module `cut`, in evaluation mode and by `frostline.Client.extract`:
+    a reader of record batches with the columns `key`, `label` and `activation`.
+
+    `model`, `data`, `hosts`, `pixels` and `size` are those of `pushdown`; `options` those of `Client.extract`: `keys`, `batch`, `encoding`,
+    `on_bad_sample`, `layout`, `feature_cache` and others. Raises as `pushdown` does.
+    """
+    if unknown := {"parameters", "model", "guest"} & set(options):
+        raise TypeError(f"extract() got an unexpected keyword argument {sorted(unknown)[0]!r}")
+    if pixels is None and (warning := warn_of(model, size)):
+        warnings.warn(warning, stacklevel=2)
+    example = _example(pixels, size, next(model.parameters(), torch.empty(0)).device)
+    cut = path_of(model, cut)
+    frozen = _Frozen(model, cut, suffix_of(model, cut, example), example, pixels)
+    client = frostline.Client(hosts, token, token_file=token_file, ca=ca)
+    return client.extract(data, frozen.layers, frozen.cut, parameters=pixels or "", **options)
 
 
 def _check_head(model, example, classes):
@@ -177,6 +219,13 @@ def _once(work):
     return found[0]
 
 
+def _say(what):
+    """Tells a person who waits what is done now."""
+    LOG.info("%s", what)
+    if not LOG.isEnabledFor(logging.INFO) and (sys.stderr.isatty() or "ipykernel" in sys.modules):
+        print(f"frostline: {what}", file=sys.stderr)
+
+
 def _example(pixels, size, device):
     """Two samples of the shape of the network's input."""
     spec = json.loads(pixels) if pixels else {}
@@ -187,14 +236,25 @@ class _Frozen:
     """The layers up to the freeze cut, for hosts."""
 
     def __init__(self, model, freeze, suffix, example, pixels):
-        self.exported = network.export(model, example)
-        if pixels:
-            self.exported.metadata_props.add(key="frostline.pixels", value=pixels)
         self.name = re.sub(r"[^a-z0-9_-]", "-", type(model).__name__.lower())
-        self.cut = network.cut(self.exported, freeze)
-        self.layers = network.piece(self.exported, network.INPUT, self.cut)
-        self.row = network.check(model, self.layers, suffix, example)
+        _say(f"exporting {type(model).__name__} and verifying its division at {freeze!r}")
+        try:
+            self._divide(network.export(model, example), model, freeze, suffix, example, pixels)
+        except ValueError as error:
+            # A network cannot be divided inside what the exporter fused. Hosts fuse the nodes themselves.
+            try:
+                self._divide(network.export(model, example, fuse=False), model, freeze, suffix, example, pixels)
+            except ValueError:
+                raise error from None
         self.folder = tempfile.TemporaryDirectory(prefix="frostline-")
+
+    def _divide(self, exported, model, freeze, suffix, example, pixels):
+        if pixels:
+            exported.metadata_props.add(key="frostline.pixels", value=pixels)
+        self.exported = exported
+        self.cut = network.cut(exported, freeze)
+        self.layers = network.piece(exported, network.INPUT, self.cut)
+        self.row = network.check(model, self.layers, suffix, example)
 
     def plan(self, client, data, split, encoding, guest, settings):
         """(split, settings of a stream) as planned, or as they are given. Whoever brings a guest has it run all frozen layers."""
@@ -206,6 +266,7 @@ class _Frozen:
         whole.write_bytes(self.exported.SerializeToString())
         loss = {"classes": "cross-entropy", "labels": "bce", "numbers": "mse"}[settings.pop("task")]
         words = {key: value for key, value in settings.items() if value is not None}
+        _say("measuring hosts, link and this machine for split='auto'; any other split skips this")
         planned = client.plan(str(whole), data, freeze=self.cut, encoding=encoding, loss=loss, feature_cache="off", **words)
         whole.unlink()
         return planned["split"], {
@@ -227,6 +288,7 @@ class _Frozen:
         # Hosts that come back without the layers are given them again from here.
         file = self._file(f"{self.name}-frozen.onnx")
         file.write_bytes(self.layers)
+        _say(f"sending the frozen layers to the hosts that lack them ({len(self.layers) / 1e6:.1f} MB)")
         pins = client.push_model(file, data=data), client.push_guest(guest, data=data)
         (model, helper) = ((pin.name, pin.sha256) for pin in pins)
         return {"model": model, "guest": helper, "model_file": str(file), "guest_file": guest}
