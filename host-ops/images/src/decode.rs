@@ -64,7 +64,7 @@ impl<'a> Undecoded<'a> {
 }
 
 /// Decodes a JPEG, PNG, WebP or GIF, recognised by its first bytes, to what Pillow's `Image.open(..).convert("RGB")` gives: the
-/// first frame, alpha is dropped, palettes are applied, 16-bit colour keeps its high byte, 16-bit grey is clipped to 255, CMYK is taken as inverted
+/// first frame, alpha is dropped, palettes are applied, 16 bits keep their high byte (Pillow clips 16-bit grey instead), CMYK is taken as inverted
 /// (as Adobe writes it), EXIF orientation is ignored.
 ///
 /// # Errors

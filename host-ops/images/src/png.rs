@@ -6,7 +6,7 @@ use std::io::Cursor;
 /// Most bytes of chunks beside the image: a camera's EXIF takes some 64 KiB, and whatever is longer says nothing about pixels.
 const CHUNKS: usize = 1 << 20;
 
-/// Reads a PNG's headers; decodes it as Pillow does, alpha dropped, gamma and colour profiles ignored.
+/// Reads a PNG's headers; decodes it as Pillow does but for 16-bit grey, alpha dropped, gamma and colour profiles ignored.
 pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<Claim<'a>, ImageError> {
     let mut decoder = Decoder::new(Cursor::new(bytes));
     decoder.set_transformations(Transformations::IDENTITY);
@@ -122,10 +122,8 @@ impl RowConverter {
     fn append(&self, row: &[u8], pixels: &mut Vec<u8>) {
         let wide = self.depth == BitDepth::Sixteen;
         match self.colour {
-            // Pillow reads mode I;16 and clips on the way to RGB; it does not scale.
-            ColorType::Grayscale if wide => {
-                each(row, pixels, |[high, low]| [if high == 0 { low } else { 255 }; 3])
-            }
+            // As 16-bit colour, and torchvision's `to_dtype(scale=True)`. Pillow clips, which makes X-rays white.
+            ColorType::Grayscale if wide => each(row, pixels, |[high, _]| [high; 3]),
             ColorType::Grayscale => {
                 let scale = 255 / low_mask(self.depth);
                 pixels.extend(self.packed(row).flat_map(|value| [value * scale; 3]));

@@ -22,6 +22,7 @@ pub(crate) async fn run(flags: Eval, json: bool, stop: &CancellationToken) -> Re
             .map(|file| Guest::read(Some(file), flags.parameters.as_deref()))
             .transpose()?,
         root: data_url(&flags.inputs.data)?,
+        part: flags.part,
         layout: flags.inputs.layout,
         labels: flags.labels,
         batch: flags.batch,

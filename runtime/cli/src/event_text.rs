@@ -180,6 +180,11 @@ fn of_run(event: &Event) -> Option<String> {
             "checkpoint after step {steps}: cannot write {} ({error}); the previous checkpoint stays, training continues",
             file.display()
         ),
+        Event::Test {
+            quality,
+            samples,
+            seconds,
+        } => format!("test       {quality} on {samples} images, {seconds:.1} s"),
         Event::Done {
             model,
             epoch,

@@ -215,17 +215,16 @@ fn variants(job: &Job, sweeps: &[Sweep]) -> Result<Vec<Variant>> {
     Ok(variants)
 }
 
-/// The row with the best model.
+/// The row with the best model, the first of equals.
 fn best(rows: &[Row]) -> Option<&Row> {
-    let score = |row: &Row| {
+    let quality = |row: &Row| {
         row.tuned
-            .map(|tuned| tuned.validation.score())
-            .filter(|score| !score.is_nan())
+            .map(|tuned| tuned.validation)
+            .filter(|quality| !quality.score().is_nan())
     };
-    let rated = rows.iter().filter_map(|row| Some((row, score(row)?)));
-    rated
-        .max_by(|left, right| left.1.total_cmp(&right.1))
-        .map(|(row, _)| row)
+    let rated = rows.iter().filter_map(|row| Some((row, quality(row)?)));
+    let best = rated.reduce(|best, row| if row.1.compare(&best.1).is_gt() { row } else { best });
+    best.map(|(row, _)| row)
 }
 
 fn conclude(rows: &[Row], folder: &Path, out: Option<&Path>, json: bool) -> Result<()> {

@@ -110,7 +110,8 @@ impl Cache {
 
     /// The cache in `folder` of at most `limit` bytes, or where and as large as it usually is; `None` where nobody can tell that.
     pub fn within(folder: Option<PathBuf>, limit: Option<u64>) -> Option<Self> {
-        let folder = folder.or_else(Self::usual_folder)?;
+        // A folder that is not there yet lies on the disk of the one it is to be made in, which has to be known.
+        let folder = std::path::absolute(folder.or_else(Self::usual_folder)?).ok()?;
         let limit = limit.or_else(|| Self::usual_limit(&folder))?;
         Some(Self::new(folder, limit))
     }

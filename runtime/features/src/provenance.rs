@@ -125,13 +125,17 @@ impl Rounding {
     }
 }
 
-/// A data root as all programs call it, whatever folder they run in.
+/// A data root under one name, however it is written and through whatever links it is reached.
 fn data_root(root: &str) -> String {
-    if root.contains("://") {
-        return root.trim_end_matches('/').to_owned();
-    }
-    let absolute = std::path::absolute(root).unwrap_or_else(|_| PathBuf::from(root));
-    normal(&absolute).to_string_lossy().into_owned()
+    let path = match root.strip_prefix("file://") {
+        Some(path) => path,
+        None if root.contains("://") => return root.trim_end_matches('/').to_owned(),
+        None => root,
+    };
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| PathBuf::from(path));
+    // One that is on the host alone is taken as it is written.
+    let real = absolute.canonicalize().unwrap_or_else(|_| normal(&absolute));
+    real.to_string_lossy().into_owned()
 }
 
 /// The path without `..`, as Python's `abspath` has it.

@@ -1,5 +1,5 @@
 use crate::notice::{Notice, UploadKind};
-use crate::quality::{Quality, validation};
+use crate::quality::{Quality, test, validation};
 use frostline_wire::{Encoding, Split};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::path::PathBuf;
@@ -228,6 +228,16 @@ pub enum Event {
         key: String,
         /// What is wrong with it.
         message: String,
+    },
+    /// The model that is written was measured with the test part of the data.
+    Test {
+        /// On its samples, `test_accuracy` for classes.
+        #[serde(flatten, with = "test")]
+        quality: Quality,
+        /// How many they are.
+        samples: usize,
+        /// Wall time it took.
+        seconds: f64,
     },
     /// The model was written.
     Done {

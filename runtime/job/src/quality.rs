@@ -1,8 +1,11 @@
 //! How good a network is, on samples of each kind of task. Names and formulas are scikit-learn's.
 
+use serde::de::Error;
 use serde::ser::SerializeMap;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
 use std::cmp::Ordering;
+use std::collections::HashMap;
 use std::fmt;
 
 /// How well a network does on some samples.
@@ -82,9 +85,16 @@ impl Quality {
         classes().or_else(labels).or_else(numbers)
     }
 
-    /// How it stands to `other`, of the same kind of task: the better is the greater. What is no number is the worst.
+    /// How it stands to `other`, of the same kind of task: the better is the greater. What is no number is the worst. Of labels that are
+    /// ranked alike, F1 counts.
     pub fn compare(&self, other: &Self) -> Ordering {
-        let rank = |quality: &Self| (!quality.score().is_nan(), quality.score());
+        let rank = |quality: &Self| {
+            let next = match *quality {
+                Self::Labels { f1_macro, .. } => f1_macro,
+                Self::Classes { .. } | Self::Numbers { .. } => 0.0,
+            };
+            (!quality.score().is_nan(), quality.score(), next)
+        };
         let (own, other) = (rank(self), rank(other));
         own.partial_cmp(&other).unwrap_or(Ordering::Equal)
     }
@@ -125,28 +135,39 @@ impl fmt::Display for Quality {
 }
 
 /// The figures of samples to validate with, `validation_` before their names, among an event's other fields.
-pub(crate) mod validation {
-    use super::{Quality, named};
-    use serde::de::Error;
-    use serde::{Deserialize, Deserializer, Serializer};
-    use serde_json::Value;
-    use std::collections::HashMap;
+/// Figures whose names begin by the part of the data that they are measured with, for `#[serde(with)]`.
+macro_rules! measured_with {
+    ($part:ident, $prefix:literal) => {
+        pub(crate) mod $part {
+            use super::Quality;
+            use serde::{Deserializer, Serializer};
 
-    pub(crate) fn serialize<S: Serializer>(quality: &Quality, to: S) -> Result<S::Ok, S::Error> {
-        named("validation_", quality, to)
-    }
+            pub(crate) fn serialize<S: Serializer>(quality: &Quality, to: S) -> Result<S::Ok, S::Error> {
+                super::named($prefix, quality, to)
+            }
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Quality, D::Error> {
-        let fields = HashMap::<String, Value>::deserialize(from)?;
-        // JSON has no word for NaN: it is written as null.
-        let figure = |name: &str| {
-            let value = fields.get(&format!("validation_{name}"))?;
-            Some(value.as_f64().unwrap_or(f64::NAN))
-        };
-        Quality::from_figures(figure).ok_or_else(|| {
-            D::Error::custom("missing field `validation_accuracy`, or the figures of another task")
-        })
-    }
+            pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Quality, D::Error> {
+                super::read($prefix, from)
+            }
+        }
+    };
+}
+
+measured_with!(validation, "validation_");
+measured_with!(test, "test_");
+
+fn read<'de, D: Deserializer<'de>>(prefix: &str, from: D) -> Result<Quality, D::Error> {
+    let fields = HashMap::<String, Value>::deserialize(from)?;
+    // JSON has no word for NaN: it is written as null.
+    let figure = |name: &str| {
+        let value = fields.get(&format!("{prefix}{name}"))?;
+        Some(value.as_f64().unwrap_or(f64::NAN))
+    };
+    Quality::from_figures(figure).ok_or_else(|| {
+        D::Error::custom(format!(
+            "missing field `{prefix}accuracy`, or the figures of another task"
+        ))
+    })
 }
 
 impl Serialize for Quality {

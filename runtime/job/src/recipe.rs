@@ -37,7 +37,7 @@ settings! {
         Identity weight_decay: Option<f64> = None => arg(long);
         /// How the learning rate goes from the first update to the last
         Identity lr_scheduler: Scheduler = Scheduler::Cosine => arg(long, value_parser = named::<Scheduler>());
-        /// Share of updates in which the rate rises from 0
+        /// Share of updates in which the rate rises to its largest
         Identity warmup_ratio: f64 = 0.05 => arg(long, value_name = "SHARE");
         /// Epochs between two cuts of the rate, for the scheduler step
         Identity lr_step_size: u32 = 30 => arg(long, value_name = "EPOCHS");

@@ -41,8 +41,11 @@ settings! {
         /// 1 for each label, or with --loss mse columns of numbers; by default from labels.csv beside the data, or from folders or shards
         /// where there is none
         Place labels: Option<PathBuf> = None => arg(long, value_name = "FILE");
-        /// Share of each class to validate with (0 to 1), for data without train/ and validation/
+        /// Share of each class to validate with (0 to 1), for data without a validation/ part
         Identity validation: Option<f64> = None => arg(long, value_name = "SHARE");
+        /// Measure the tuned model with the test/ part of the data too, once, at the end
+        Free test: bool = false
+            => arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = clap::ArgAction::Set);
         /// Seeds the choice of validation images; by default --seed does
         Identity validation_seed: Option<u64> = None => arg(long, value_name = "SEED");
         /// Where to divide the network between host and trainer: auto, none, input, a cut at or before the freeze cut, or a rule: freeze,

@@ -34,7 +34,7 @@ pub(crate) struct Wanted<'py> {
     any_files: bool,
 }
 
-/// `hosts`' samples under `root`: a dictionary of `classes`, `left_out` (how many objects, the keys of the first), `train` and `validation`;
+/// `hosts`' samples under `root`: a dictionary of `classes`, `left_out` (how many objects, the keys of the first), `train`, `validation` and `test`;
 /// see `_native.pyi`.
 #[pyfunction]
 pub(crate) fn dataset<'py>(
@@ -66,6 +66,7 @@ pub(crate) fn dataset<'py>(
     let found = PyDict::new(py);
     found.set_item("train", part(py, &divided.train)?)?;
     found.set_item("validation", part(py, &divided.validation)?)?;
+    found.set_item("test", part(py, &divided.test)?)?;
     found.set_item("left_out", (divided.left_out.objects, divided.left_out.first))?;
     found.set_item("classes", divided.classes)?;
     Ok(found)

@@ -4,7 +4,7 @@ use crate::errors;
 use crate::process::{PerProcess, wait};
 use crate::settings::{Reach, STOCK_GUEST, read};
 use bytes::Bytes;
-use frostline_client::{HostClient, Placed, SampleFiles, UploadKind, content_name};
+use frostline_client::{HostClient, Part, Placed, SampleFiles, UploadKind, content_name};
 use frostline_wire::Layout;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -57,7 +57,13 @@ impl Hosts {
         let owned = |placed: &Placed<'_>| {
             let (object, class) = (placed.object, placed.class.map(str::to_owned));
             let etag = object.etag.map(str::to_owned);
-            (object.key.to_owned(), etag, object.size, class, placed.part)
+            (
+                object.key.to_owned(),
+                etag,
+                object.size,
+                class,
+                placed.part.map(Part::name),
+            )
         };
         Ok(py.detach(|| listing.placed(SampleFiles::Images).iter().map(owned).collect()))
     }

@@ -122,7 +122,8 @@ def listed_by_each():
     def listed(config, **wanted):
         count = 8 + rank
         samples = Samples([f"{n}.jpg" for n in range(count)], [None] * count, [1] * count, numpy.arange(count))
-        return samples, Samples([], [], [], numpy.arange(0)), ["a", "b"]
+        none = Samples([], [], [], numpy.arange(0))
+        return samples, none, none, ["a", "b"]
 
     with mock.patch.object(_pushdown, "listed", listed):
         _, data = _pushdown.pushdown(torch.nn.Identity(), "/photos", ["http://127.0.0.1:9"], freeze="none", feature_cache="off")

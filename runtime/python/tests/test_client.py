@@ -210,7 +210,8 @@ class Extract(bundled.Case):
     def test_a_reader_has_all_rows(self):
         table = client.extract(bundled.PHOTOS, bundled.MODEL, bundled.CUT, batch=100).read_all()
         self.assertEqual(table.num_rows, 288)
-        self.assertEqual(table.column_names, ["key", "label", "activation"])
+        self.assertEqual(table.column_names, ["key", "split", "label", "activation"])
+        self.assertEqual(table["split"][0].as_py(), "train")
         self.assertEqual(table["label"][0].as_py(), "brick")
         self.assertEqual(table["activation"].null_count, 0)
         values = table["activation"].chunk(0).to_numpy_ndarray()

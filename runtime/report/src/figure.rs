@@ -67,23 +67,21 @@ pub(crate) fn primary_metric(journal: &Journal) -> Option<&'static str> {
     judged.or_else(|| figures.first().map(|(name, _)| *name))
 }
 
-/// The epoch that does best by it, the first of equals.
+/// The epoch that does best by it, the first of equals; by what the run is judged by, that whose weights a job writes.
 pub(crate) fn best<'a>(journal: &'a Journal, name: &str) -> Option<(&'a Epoch, f64)> {
-    let mut best: Option<(&Epoch, f64)> = None;
-    for epoch in &journal.epochs {
-        let Some(value) = value(&epoch.figures, name).filter(|value| value.is_finite()) else {
-            continue;
-        };
-        let better = |than: f64| {
-            if is_error(name) {
-                value < than
-            } else {
-                value > than
-            }
-        };
-        if best.is_none_or(|(_, than)| better(than)) {
-            best = Some((epoch, value));
+    let judged = primary_metric(journal) == Some(name);
+    let better = |(epoch, value): &(&Epoch, f64), (best, than): &(&Epoch, f64)| {
+        if judged {
+            epoch.validation.compare(&best.validation).is_gt()
+        } else if is_error(name) {
+            value < than
+        } else {
+            value > than
         }
-    }
-    best
+    };
+    let rated = journal.epochs.iter().filter_map(|epoch| {
+        let value = value(&epoch.figures, name).filter(|value| value.is_finite())?;
+        Some((epoch, value))
+    });
+    rated.reduce(|best, epoch| if better(&epoch, &best) { epoch } else { best })
 }

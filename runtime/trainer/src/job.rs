@@ -1,6 +1,7 @@
 use crate::{
     Guest, JobSpec, OnBadSample, ProfileCache, RunFolder, SettingError, Team, TrainerError, whole_file,
 };
+use frostline_client::Part;
 use frostline_engine::Device;
 use frostline_features::Cache;
 use frostline_graph::onnx::NodeProto;
@@ -177,8 +178,12 @@ pub struct EvaluationJob {
     pub model_name: String,
     /// Makes the rows, where the model was trained on rows of its own making. Without parameters it is told what it was told then.
     pub guest: Option<Guest>,
-    /// The data root, as the host is to open it. Its `validation/` part is measured if there is one, else all of it.
+    /// The data root, as the host is to open it.
     pub root: String,
+    /// What of it is measured; `None` takes what the model's training held out, else the parts in [`Evaluated::Usual`]'s order.
+    ///
+    /// [`Evaluated::Usual`]: frostline_client::Evaluated::Usual
+    pub part: Option<Part>,
     /// How samples lie there.
     pub layout: Layout,
     /// A local file with the labels, as for [`JobSpec::labels`].
@@ -198,6 +203,25 @@ pub struct EvaluationJob {
 }
 
 impl EvaluationJob {
+    /// Measures what `job` came to.
+    pub(crate) fn of_tuned(job: &Job, model: Model) -> Self {
+        Self {
+            model,
+            model_name: job.model_name(),
+            guest: job.spec.guest.is_some().then(|| job.guest.clone()),
+            root: job.spec.data.clone(),
+            part: Some(Part::Test),
+            layout: job.spec.layout,
+            labels: job.spec.labels.clone(),
+            batch: job.spec.recipe.batch,
+            on_bad_sample: job.spec.on_bad_sample,
+            predictions: None,
+            pixels: None,
+            device: job.device,
+            threads: job.spec.threads,
+        }
+    }
+
     /// Refuses what no evaluation can be, and a place for its predictions that cannot be written to.
     pub(crate) fn check(&self) -> Result<(), TrainerError> {
         SettingError::at_least_one("the batch size", self.batch)?;

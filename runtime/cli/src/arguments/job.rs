@@ -3,6 +3,8 @@
 use super::host::HostFlags;
 use super::sweep::Sweep;
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use frostline_client::Part;
 use frostline_job::flags::{Given, named, positive};
 use frostline_job::{HostList, JobSpec, OnBadSample};
 use frostline_wire::Layout;
@@ -87,7 +89,7 @@ pub(crate) struct Plan {
 
 /// Evaluate a model on labelled images
 ///
-/// Measures the validation/ part of the data if there is one, else all of it: accuracy, top-5 accuracy, and for each class precision,
+/// Measures what training held out, else the validation/, test/ or train/ part of the data, the first that is there, else all of it: accuracy, top-5 accuracy, and for each class precision,
 /// recall and F1, with what was confused with what; for several labels F1 and average precision, for numbers MAE, RMSE and R2.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -98,6 +100,9 @@ Examples:
 pub(crate) struct Eval {
     #[command(flatten)]
     pub(crate) inputs: Inputs,
+    /// Measure this part of the data
+    #[arg(long, value_name = "PART", value_parser = part())]
+    pub(crate) part: Option<Part>,
     /// Take the labels from this CSV file, as train does
     #[arg(long, value_name = "FILE")]
     pub(crate) labels: Option<PathBuf>,
@@ -173,6 +178,14 @@ pub(crate) struct Profile {
     pub(crate) device: String,
     #[command(flatten)]
     pub(crate) host: HostFlags,
+}
+
+fn part() -> impl TypedValueParser<Value = Part> {
+    PossibleValuesParser::new(Part::ALL.map(Part::name)).try_map(|name| {
+        let mut all = Part::ALL.into_iter();
+        all.find(|part| part.name() == name)
+            .ok_or("not a part of the data")
+    })
 }
 
 /// A network, and the images it is trained on or measured with.

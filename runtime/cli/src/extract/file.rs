@@ -124,8 +124,9 @@ fn cannot(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::extract::rows::Rows;
-    use frostline_client::{Fetched, Transfer};
+    use crate::extract::rows::{Place, Rows};
+    use arrow_array::Array;
+    use frostline_client::{Fetched, Part, Transfer};
     use frostline_tensor::Tensor;
     use frostline_wire::{ObjectInfo, SampleRef};
     use std::collections::HashMap;
@@ -150,9 +151,15 @@ mod tests {
         let mut file = RowFile::create(path, Format::from_extension(path).unwrap(), rows.schema()).unwrap();
         for count in [2, 1] {
             let (fetched, samples) = fetched(count);
-            let labels = HashMap::from([("cat/0.jpg".to_owned(), "cat".to_owned())]);
-            file.write(&rows.batch(fetched, &samples, &labels).unwrap())
-                .unwrap();
+            let place = Place {
+                part: Some(Part::Test),
+                label: Some("cat".to_owned()),
+            };
+            let places = HashMap::from([("cat/0.jpg".to_owned(), place)]);
+            let batch = rows.batch(fetched, &samples, &places).unwrap();
+            let splits = batch.column_by_name("split").unwrap();
+            assert_eq!((splits.is_null(0), splits.null_count()), (false, count - 1));
+            file.write(&batch).unwrap();
         }
         if finish {
             file.finish().unwrap();

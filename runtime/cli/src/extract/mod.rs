@@ -16,7 +16,7 @@ use frostline_client::{
 use frostline_images::DecodePool;
 use frostline_trainer::{Guest, OnBadSample, last_cut_before_head};
 use frostline_wire::{ObjectInfo, Pin, Split};
-use rows::Rows;
+use rows::{Place, Rows};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
@@ -126,9 +126,13 @@ async fn send(hosts: &Hosts, kind: UploadKind, name: &str, bytes: Bytes) -> Resu
 async fn extract(flags: &Flags, asked: Asked, hosts: Hosts, json: bool) -> Result<Done> {
     let since = Instant::now();
     let listing = hosts.listing(&asked.root, flags.inputs.layout).await?;
-    let (samples, labels) = samples(&listing, flags.guest.is_some());
+    let (samples, places) = samples(&listing, flags.guest.is_some());
     if samples.is_empty() {
         bail!("there is no image under {}", asked.root);
+    }
+    let others = listing.len() - samples.len();
+    if others > 0 && !json {
+        tell!("left out {others} objects that are not images");
     }
     let inquiry = asked.send(&hosts, flags).await?;
     let source = inquiry.source(&hosts, Split::from(asked.cut.as_str())).await?;
@@ -153,7 +157,7 @@ async fn extract(flags: &Flags, asked: Asked, hosts: Hosts, json: bool) -> Resul
         }
         written += fetched.kept.len() as u64;
         left_out += fetched.bad.len() as u64;
-        let batch = rows.batch(fetched, &samples, &labels)?;
+        let batch = rows.batch(fetched, &samples, &places)?;
         tokio::task::block_in_place(|| file.write(&batch))?;
     }
     tokio::task::block_in_place(|| file.finish())?;
@@ -169,20 +173,24 @@ async fn extract(flags: &Flags, asked: Asked, hosts: Hosts, json: bool) -> Resul
     })
 }
 
-/// All samples, and the class of each by its key. Other guests than the stock one may read any file.
-fn samples(listing: &Listing, any_file: bool) -> (Vec<ObjectInfo>, HashMap<String, String>) {
+/// All samples, and what the place of each says by its key. Other guests than the stock one may read any file.
+fn samples(listing: &Listing, any_file: bool) -> (Vec<ObjectInfo>, HashMap<String, Place>) {
     let files = if any_file {
         SampleFiles::All
     } else {
         SampleFiles::Images
     };
     let placed = listing.placed(files);
-    let labels = placed
-        .iter()
-        .filter_map(|placed| Some((placed.object.key.to_owned(), placed.class?.to_owned())));
+    let places = placed.iter().map(|placed| {
+        let place = Place {
+            part: placed.part,
+            label: placed.class.map(str::to_owned),
+        };
+        (placed.object.key.to_owned(), place)
+    });
     (
         placed.iter().map(|placed| placed.object.into()).collect(),
-        labels.collect(),
+        places.collect(),
     )
 }
 

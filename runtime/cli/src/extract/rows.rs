@@ -3,11 +3,18 @@
 use anyhow::{Context, Result, bail};
 use arrow_array::{ArrayRef, FixedSizeListArray, Float32Array, RecordBatch, StringArray};
 use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
-use frostline_client::Fetched;
+use frostline_client::{Fetched, Part};
 use frostline_tensor::Data;
 use frostline_wire::ObjectInfo;
 use std::collections::HashMap;
 use std::sync::Arc;
+
+/// What the place of a sample says of it.
+pub(super) struct Place {
+    pub(super) part: Option<Part>,
+    /// Its class.
+    pub(super) label: Option<String>,
+}
 
 /// Rows of one shape.
 pub(super) struct Rows {
@@ -17,7 +24,7 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// Rows of `shape` a sample: `key` and `activation`, which are never null, and `label`. An activation is a plain list, its shape the field's
+    /// Rows of `shape` a sample: `key` and `activation`, which are never null, and `split` and `label`, which are where the place of a sample says none. An activation is a plain list, its shape the field's
     /// metadata: Hugging Face datasets refuse Arrow's own type of tensors.
     pub(super) fn new(shape: &[usize]) -> Result<Self> {
         let width = i32::try_from(shape.iter().product::<usize>())
@@ -28,6 +35,7 @@ impl Rows {
         let list = DataType::FixedSizeList(Arc::clone(&element), width);
         let fields = vec![
             Field::new("key", DataType::Utf8, false),
+            Field::new("split", DataType::Utf8, true),
             Field::new("label", DataType::Utf8, true),
             Field::new("activation", list, false).with_metadata(metadata),
         ];
@@ -42,12 +50,12 @@ impl Rows {
         &self.schema
     }
 
-    /// What came of `samples`, with the label of each by its key.
+    /// What came of `samples`, with what the place of each says by its key.
     pub(super) fn batch(
         &self,
         fetched: Fetched,
         samples: &[ObjectInfo],
-        labels: &HashMap<String, String>,
+        places: &HashMap<String, Place>,
     ) -> Result<RecordBatch> {
         let Fetched { rows, kept, .. } = fetched;
         let Data::F32(values) = rows.into_data() else {
@@ -55,8 +63,10 @@ impl Rows {
         };
         let key = |index: &usize| samples.get(*index).map(|sample| sample.sample.key.as_str());
         let keys: Vec<&str> = kept.iter().filter_map(key).collect();
-        let labels = keys.iter().map(|key| labels.get(*key).map(String::as_str));
-        let labels = StringArray::from_iter(labels);
+        let places = || keys.iter().map(|key| places.get(*key));
+        let splits = places().map(|place| place?.part.map(Part::name));
+        let splits = StringArray::from_iter(splits);
+        let labels = StringArray::from_iter(places().map(|place| place?.label.as_deref()));
         let values = Float32Array::from(values);
         let values = FixedSizeListArray::try_new(
             Arc::clone(&self.element),
@@ -66,6 +76,7 @@ impl Rows {
         )?;
         let columns: Vec<ArrayRef> = vec![
             Arc::new(StringArray::from(keys)),
+            Arc::new(splits),
             Arc::new(labels),
             Arc::new(values),
         ];

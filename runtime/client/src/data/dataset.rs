@@ -1,8 +1,7 @@
 use super::folders::{Class, Classes, Folders, SampleFiles, is_hidden};
 use super::samples::{Row, Samples, Values};
-use super::shards::{TRAIN, VALIDATION};
-use super::{DatasetError, LabelTable, LeftOut, Listing, Task, shuffle};
-use std::collections::BTreeSet;
+use super::{DatasetError, LabelTable, LeftOut, Listing, Part, Task, shuffle};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 /// Samples of a task, divided into those to train and those to validate with.
@@ -16,6 +15,8 @@ pub struct Dataset {
     pub train: Arc<Samples>,
     /// Samples to validate with, by class and ascending key.
     pub validation: Arc<Samples>,
+    /// Samples to measure the tuned model with, of the classes that are trained; none where there is no such part.
+    pub test: Arc<Samples>,
     /// What is none of them.
     pub left_out: LeftOut,
 }
@@ -26,7 +27,7 @@ const NAMED: usize = 5;
 /// How a listing is divided into samples to train and to validate with.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Division {
-    /// The share of every class to validate with (at least one sample stays on either side), for data without parts of their own.
+    /// The share of every class to validate with (at least one sample stays on either side), for data without a part for it.
     pub validation_share: Option<f64>,
     /// What the share is drawn by.
     pub seed: u64,
@@ -34,28 +35,42 @@ pub struct Division {
     pub files: SampleFiles,
 }
 
+/// The samples that a model is evaluated with.
+#[derive(Debug, Clone, Copy)]
+pub enum Evaluated<'a> {
+    /// The part that is there: `validation`, else `test`, else `train`; all of data without parts.
+    Usual,
+    /// This part.
+    Part(Part),
+    /// Those of all parts that have these keys.
+    Keys(&'a HashSet<String>),
+}
+
 impl Dataset {
-    /// Divides a listing: `train/<class>/*` and `validation/<class>/*`, or `<class>/*` with a share of every class. Hidden files, files
-    /// outside class folders and those that are no samples are left out.
+    /// Divides a listing: `train/<class>/*` and `validation/<class>/*`, or `train/<class>/*` or `<class>/*` with a share of every class;
+    /// `test/<class>/*` stays apart. [`Part`] has the names of folders. Hidden files, files outside class folders and those that are no
+    /// samples are left out.
     ///
-    /// Samples inside shards have the class their label says, and lie in the part that a word of the shard's key names: `train`,
-    /// `val` or `validation`, or `test` where there is no other to validate with. Shards of one part only are divided by the share.
+    /// Samples inside shards have the class their label says, and lie in the part that a word of the shard's key names. Shards of one
+    /// part only are divided by the share.
     ///
     /// # Errors
     /// [`DatasetError`], naming the folder that is missing.
     pub fn from_listing(root: &str, listing: Listing, division: Division) -> Result<Self, DatasetError> {
         let listing = Arc::new(listing);
         let folders = Folders::sort(&listing, division.files);
-        let (train, validation) = parts(root, listing.len(), folders, division)?;
-        check_classes(root, &train, &validation)?;
-        let classes = train.keys().map(|class| (*class).to_owned()).collect();
-        let (train, validation) = (label(train), label(validation));
+        let parts = Parts::divide(root, listing.len(), folders, division)?;
+        let classes = parts.classes(root)?;
+        let rows = parts.labelled();
+        let left_out = left_out(&listing, &rows, |_| true);
+        let [train, validation, test] = rows.map(|rows| Arc::new(Samples::new(Arc::clone(&listing), rows)));
         Ok(Self {
             task: Task::Classes,
             classes,
-            left_out: left_out_below("", &listing, [&train, &validation]),
-            train: Arc::new(Samples::new(Arc::clone(&listing), train)),
-            validation: Arc::new(Samples::new(Arc::clone(&listing), validation)),
+            train,
+            validation,
+            test,
+            left_out,
         })
     }
 
@@ -73,57 +88,62 @@ impl Dataset {
         let listing = Arc::new(listing);
         let folders = Folders::of_table(&listing, &table, division.files)?;
         folders.check_trained(&table)?;
-        let (train, validation) = parts(root, listing.len(), folders, division)?;
+        let parts = Parts::divide(root, listing.len(), folders, division)?;
         let task = table.task();
         let (classes, rows) = if task == Task::Classes {
-            check_classes(root, &train, &validation)?;
-            let classes = train.keys().map(|class| (*class).to_owned()).collect();
-            (classes, [train, validation].map(label))
+            (parts.classes(root)?, parts.labelled())
         } else {
             let valued = |part: Classes<'_>| {
                 let objects = part.into_values().flat_map(|class| class.samples);
                 labelled(&listing, objects, &table)
             };
-            (table.names().to_vec(), [train, validation].map(valued))
+            (
+                table.names().to_vec(),
+                [parts.train, parts.validation, parts.test].map(valued),
+            )
         };
-        let [train, validation] = &rows;
-        let left_out = left_out_below("", &listing, [train, validation]);
+        let left_out = left_out(&listing, &rows, |_| true);
         let samples = rows.map(|rows| Samples::new(Arc::clone(&listing), rows));
-        let [train, validation] = valued(table, samples).map(Arc::new);
+        let [train, validation, test] = valued(table, samples).map(Arc::new);
         Ok(Self {
             task,
             classes,
             train,
             validation,
+            test,
             left_out,
         })
     }
 
     /// The class folders that [`Dataset::to_evaluate`] would find, sorted.
     pub fn class_folders(listing: &Listing, files: SampleFiles) -> Vec<String> {
-        let (_, part) = Folders::sort(listing, files).into_evaluation();
-        part.into_keys().map(str::to_owned).collect()
+        let folders = Folders::sort(listing, files);
+        let part = folders.evaluated();
+        folders.into_part(part).into_keys().map(str::to_owned).collect()
     }
 
-    /// The samples to measure a tuned model with: those of `validation/`, else all of `<class>/*`, labelled by the model's own
-    /// `classes`, by ascending key; and what is left out.
+    /// The samples to measure a tuned model with, labelled by the model's own `classes`, by ascending key; and what is left out.
     ///
     /// # Errors
-    /// [`DatasetError::Empty`], [`DatasetError::NoImages`], and [`DatasetError::UnknownClass`] for a folder that is none of the
-    /// model's classes.
+    /// [`DatasetError::Empty`], [`DatasetError::NoPart`], [`DatasetError::NoImages`], and [`DatasetError::UnknownClass`] for a folder that
+    /// is none of the model's classes.
     pub fn to_evaluate(
         root: &str,
         listing: Listing,
         classes: &[String],
         files: SampleFiles,
+        evaluated: Evaluated<'_>,
     ) -> Result<(Samples, LeftOut), DatasetError> {
         let listing = Arc::new(listing);
-        let (folder, part) = Folders::sort(&listing, files).into_evaluation();
-        check_any(root, &listing, &part)?;
-        check_images(root, folder, &part)?;
-        let rows = rows_of_classes(root, &listing, part, classes)?;
+        let folders = Folders::sort(&listing, files);
+        let (part, samples) = chosen(root, &listing, folders, evaluated)?;
+        check_any(root, &listing, &samples)?;
+        check_images(root, part, &samples)?;
+        let rows = rows_of_classes(root, &listing, samples, classes)?;
         // Those in other folders were not asked for.
-        let left_out = left_out_below(folder, &listing, [&rows]);
+        let left_out = left_out(&listing, &[&rows], |of| {
+            !matches!(evaluated, Evaluated::Keys(_)) && of == part
+        });
         Ok((Samples::new(listing, rows), left_out))
     }
 
@@ -137,24 +157,64 @@ impl Dataset {
         table: LabelTable,
         names: &[String],
         files: SampleFiles,
+        evaluated: Evaluated<'_>,
     ) -> Result<(Samples, LeftOut), DatasetError> {
         let (listing, table) = (Arc::new(listing), table.ordered(names)?);
         let folders = Folders::of_table(&listing, &table, files)?;
-        folders.check_evaluated(&table)?;
-        let (folder, part) = folders.into_evaluation();
-        check_any(root, &listing, &part)?;
+        match evaluated {
+            Evaluated::Usual => folders.check_evaluated(&table, folders.evaluated())?,
+            Evaluated::Part(part) => folders.check_evaluated(&table, Some(part))?,
+            Evaluated::Keys(_) => {}
+        }
+        let (part, samples) = chosen(root, &listing, folders, evaluated)?;
+        check_any(root, &listing, &samples)?;
         let rows = match table.task() {
-            Task::Classes => rows_of_classes(root, &listing, part, names)?,
+            Task::Classes => rows_of_classes(root, &listing, samples, names)?,
             Task::Labels | Task::Numbers => labelled(
                 &listing,
-                part.into_values().flat_map(|class| class.samples),
+                samples.into_values().flat_map(|class| class.samples),
                 &table,
             ),
         };
-        let left_out = left_out_below(folder, &listing, [&rows]);
+        let left_out = left_out(&listing, &[&rows], |of| {
+            !matches!(evaluated, Evaluated::Keys(_)) && of == part
+        });
         let [samples] = valued(table, [Samples::new(listing, rows)]);
         Ok((samples, left_out))
     }
+}
+
+/// The samples to evaluate with, and their part.
+fn chosen<'a>(
+    root: &str,
+    listing: &Listing,
+    folders: Folders<'a>,
+    evaluated: Evaluated<'_>,
+) -> Result<(Option<Part>, Classes<'a>), DatasetError> {
+    let part = match evaluated {
+        Evaluated::Usual => folders.evaluated(),
+        Evaluated::Part(part) if !folders.parts.contains_key(&part) => {
+            return Err(DatasetError::NoPart {
+                root: root.to_owned(),
+                part,
+            });
+        }
+        Evaluated::Part(part) => Some(part),
+        Evaluated::Keys(keys) => {
+            let mut all = folders.into_all();
+            let is_chosen = |object: &u32| {
+                listing
+                    .get(*object)
+                    .is_some_and(|object| keys.contains(object.key))
+            };
+            for class in all.values_mut() {
+                class.samples.retain(is_chosen);
+            }
+            all.retain(|_, class| !class.samples.is_empty());
+            return Ok((None, all));
+        }
+    };
+    Ok((part, folders.into_part(part)))
 }
 
 /// Refuses a listing without samples.
@@ -212,10 +272,14 @@ fn valued<const PARTS: usize>(table: LabelTable, parts: [Samples; PARTS]) -> [Sa
     parts.map(|samples| samples.with_values(&values))
 }
 
-/// The visible objects in `folder`, but for a labels table, that are in none of `parts`.
-fn left_out_below<const PARTS: usize>(folder: &str, listing: &Listing, parts: [&Vec<Row>; PARTS]) -> LeftOut {
+/// The visible objects that are in none of the `parts`, but for a labels table and what lies in other folders than those `asked` for.
+fn left_out<R: AsRef<[Row]>>(
+    listing: &Listing,
+    parts: &[R],
+    asked: impl Fn(Option<Part>) -> bool,
+) -> LeftOut {
     let mut used = vec![false; listing.len()];
-    for row in parts.into_iter().flatten() {
+    for row in parts.iter().flat_map(|rows| rows.as_ref()) {
         if let Some(used) = used.get_mut(row.object as usize) {
             *used = true;
         }
@@ -223,7 +287,7 @@ fn left_out_below<const PARTS: usize>(folder: &str, listing: &Listing, parts: [&
     let mut left_out = LeftOut::default();
     for ((_, object), used) in listing.iter().zip(used) {
         let table = object.key == LabelTable::KEY;
-        if used || table || is_hidden(object.key) || !object.key.starts_with(folder) {
+        if used || table || is_hidden(object.key) || !asked(Part::of_key(object.key)) {
             continue;
         }
         left_out.objects += 1;
@@ -234,58 +298,91 @@ fn left_out_below<const PARTS: usize>(folder: &str, listing: &Listing, parts: [&
     left_out
 }
 
-/// What to train and what to validate with.
-fn parts<'a>(
-    root: &str,
-    objects: usize,
-    mut folders: Folders<'a>,
-    division: Division,
-) -> Result<(Classes<'a>, Classes<'a>), DatasetError> {
-    if folders.parts.is_empty() && folders.classes.is_empty() {
-        return Err(DatasetError::Empty {
-            root: root.to_owned(),
-            objects,
-        });
-    }
-    match (folders.parts.remove(TRAIN), folders.parts.remove(VALIDATION)) {
-        (Some(_), Some(_)) if division.validation_share.is_some() => Err(DatasetError::DividedTwice {
-            root: root.to_owned(),
-        }),
-        (Some(train), Some(validation)) => {
-            check_images(root, &format!("{TRAIN}/"), &train)?;
-            check_images(root, &format!("{VALIDATION}/"), &validation)?;
-            Ok((train, validation))
-        }
-        (Some(_), None) => Err(missing_part(root, TRAIN, VALIDATION)),
-        (None, Some(_)) => Err(missing_part(root, VALIDATION, TRAIN)),
-        (None, None) => {
-            let share = division
-                .validation_share
-                .ok_or_else(|| DatasetError::NotDivided {
-                    root: root.to_owned(),
-                    classes: folders.classes.len(),
-                })?;
-            check_images(root, "", &folders.classes)?;
-            divide(root, folders.classes, share, division.seed)
-        }
-    }
+/// Samples by what they are there for.
+struct Parts<'a> {
+    train: Classes<'a>,
+    validation: Classes<'a>,
+    test: Classes<'a>,
 }
 
-fn missing_part(root: &str, present: &'static str, missing: &'static str) -> DatasetError {
-    DatasetError::MissingPart {
-        root: root.to_owned(),
-        present,
-        missing,
+impl<'a> Parts<'a> {
+    fn divide(
+        root: &str,
+        objects: usize,
+        mut folders: Folders<'a>,
+        division: Division,
+    ) -> Result<Self, DatasetError> {
+        if folders.parts.is_empty() && folders.classes.is_empty() {
+            return Err(DatasetError::Empty {
+                root: root.to_owned(),
+                objects,
+            });
+        }
+        let test = folders.parts.remove(&Part::Test).unwrap_or_default();
+        let parts = [Part::Train, Part::Validation].map(|part| folders.parts.remove(&part));
+        let root = || root.to_owned();
+        let (part, undivided) = match (parts, division.validation_share) {
+            ([Some(_), Some(_)], Some(_)) => return Err(DatasetError::DividedTwice { root: root() }),
+            ([Some(train), Some(validation)], None) => {
+                check_images(&root(), Some(Part::Train), &train)?;
+                check_images(&root(), Some(Part::Validation), &validation)?;
+                return Ok(Self {
+                    train,
+                    validation,
+                    test,
+                });
+            }
+            ([None, Some(_)], _) => return Err(DatasetError::NoTrain { root: root() }),
+            ([Some(train), None], _) => (Some(Part::Train), train),
+            ([None, None], _) => (None, folders.classes),
+        };
+        let Some(share) = division.validation_share else {
+            return Err(DatasetError::NotDivided {
+                root: root(),
+                classes: undivided.len(),
+                part,
+            });
+        };
+        check_images(&root(), part, &undivided)?;
+        let (train, validation) = divide(&root(), undivided, share, division.seed)?;
+        Ok(Self {
+            train,
+            validation,
+            test,
+        })
+    }
+
+    /// The names of the classes, which both parts have.
+    fn classes(&self, root: &str) -> Result<Vec<String>, DatasetError> {
+        check_classes(root, &self.train, &self.validation)?;
+        Ok(self.train.keys().map(|class| (*class).to_owned()).collect())
+    }
+
+    /// The samples of each part with their labels.
+    fn labelled(self) -> [Vec<Row>; 3] {
+        let labels: BTreeMap<&str, u32> = self.train.keys().copied().zip(0..).collect();
+        [self.train, self.validation, self.test].map(|part| {
+            let labelled = part
+                .into_iter()
+                .filter_map(|(class, objects)| Some((*labels.get(class)?, objects)));
+            let rows = labelled.flat_map(|(label, class)| {
+                class.samples.into_iter().map(move |object| Row { object, label })
+            });
+            rows.collect()
+        })
     }
 }
 
 /// Refuses a class folder without samples.
-fn check_images(root: &str, folder: &str, classes: &Classes<'_>) -> Result<(), DatasetError> {
+fn check_images(root: &str, part: Option<Part>, classes: &Classes<'_>) -> Result<(), DatasetError> {
     match classes.iter().find(|(_, class)| class.samples.is_empty()) {
         None => Ok(()),
         Some((name, class)) => Err(DatasetError::NoImages {
             root: root.to_owned(),
-            folder: format!("{folder}{name}/"),
+            folder: format!(
+                "{}{name}/",
+                part.map_or_else(String::new, |part| format!("{part}/"))
+            ),
             files: class.others,
             first: class.other.unwrap_or_default().to_owned(),
         }),
@@ -293,19 +390,23 @@ fn check_images(root: &str, folder: &str, classes: &Classes<'_>) -> Result<(), D
 }
 
 fn check_classes(root: &str, train: &Classes<'_>, validation: &Classes<'_>) -> Result<(), DatasetError> {
-    let missing = |class: &str, present, missing| {
-        Err(DatasetError::MissingClass {
-            root: root.to_owned(),
-            class: class.to_owned(),
-            present,
-            missing,
-        })
+    let lacking = |of: &Classes<'_>, from: &Classes<'_>| -> Vec<String> {
+        let names = of.keys().filter(|class| !from.contains_key(*class));
+        names.map(|class| (*class).to_owned()).collect()
     };
-    if let Some(class) = train.keys().find(|class| !validation.contains_key(*class)) {
-        return missing(class, TRAIN, VALIDATION);
-    }
-    if let Some(class) = validation.keys().find(|class| !train.contains_key(*class)) {
-        return missing(class, VALIDATION, TRAIN);
+    for (one, other, present, missing) in [
+        (train, validation, Part::Train, Part::Validation),
+        (validation, train, Part::Validation, Part::Train),
+    ] {
+        let classes = lacking(one, other);
+        if !classes.is_empty() {
+            return Err(DatasetError::MissingClass {
+                root: root.to_owned(),
+                classes,
+                present,
+                missing,
+            });
+        }
     }
     match train.keys().next() {
         Some(class) if train.len() == 1 => Err(DatasetError::OneClass {
@@ -354,11 +455,4 @@ fn divide<'a>(
         validation.insert(name, side(true));
     }
     Ok((train, validation))
-}
-
-fn label(classes: Classes<'_>) -> Vec<Row> {
-    let labelled = (0..).zip(classes.into_values());
-    let rows = labelled
-        .flat_map(|(label, class)| class.samples.into_iter().map(move |object| Row { object, label }));
-    rows.collect()
 }

@@ -1,3 +1,5 @@
+use super::Part;
+
 /// What is wrong with a labels table.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the labels table '{table}'{}: {why}", .line.map_or_else(String::new, |line| format!(", line {line}")))]
@@ -53,29 +55,34 @@ pub enum DatasetError {
         /// One of them.
         first: String,
     },
-    /// One of the two parts is missing.
-    #[error("'{root}' has {present}/ but no {missing}/ folder; add {missing}/<class>/*")]
-    MissingPart {
+    /// There is nothing to train with.
+    #[error("'{root}' has validation/ but no train/ folder; add train/<class>/*")]
+    NoTrain {
         /// The data root.
         root: String,
-        /// The part that is there.
-        present: &'static str,
-        /// The part that is not.
-        missing: &'static str,
     },
-    /// A class is in one part only.
+    /// The part that was asked for is not there.
+    #[error("'{root}' has no {part}/ part; add {part}/<class>/*, or ask for another part")]
+    NoPart {
+        /// The data root.
+        root: String,
+        /// The part.
+        part: Part,
+    },
+    /// Some classes are in one part only.
     #[error(
-        "'{root}': the class '{class}' is in {present}/ but not in {missing}/; add {missing}/{class}/ or, where a table says the classes, samples of it; or remove it"
+        "'{root}': {} in {present}/ but not in {missing}/; add samples to {missing}/, or remove the class",
+        in_quotes(classes)
     )]
     MissingClass {
         /// The data root.
         root: String,
-        /// The class.
-        class: String,
-        /// The part that has it.
-        present: &'static str,
+        /// The classes.
+        classes: Vec<String>,
+        /// The part that has them.
+        present: Part,
         /// The part that has not.
-        missing: &'static str,
+        missing: Part,
     },
     /// There is nothing to tell apart.
     #[error("'{root}' has one class only ('{class}'); a classifier needs at least two class folders")]
@@ -87,13 +94,16 @@ pub enum DatasetError {
     },
     /// The data are in one part and nothing says how to divide them.
     #[error(
-        "'{root}' has no train/ and validation/ parts but {classes} classes; pass --validation 0.2 to hold out a part of each class"
+        "'{root}' has {}; pass --validation 0.2 to hold out a part of each class",
+        undivided(*part, *classes)
     )]
     NotDivided {
         /// The data root.
         root: String,
         /// How many classes.
         classes: usize,
+        /// The part they are in.
+        part: Option<Part>,
     },
     /// The data are divided and a share was given as well.
     #[error("'{root}' is divided into train/ and validation/ already; leave out --validation")]
@@ -125,4 +135,18 @@ pub enum DatasetError {
         /// The class.
         class: String,
     },
+}
+
+fn in_quotes(classes: &[String]) -> String {
+    match classes {
+        [one] => format!("the class '{one}' is"),
+        several => format!("the classes '{}' are", several.join("', '")),
+    }
+}
+
+fn undivided(part: Option<Part>, classes: usize) -> String {
+    match part {
+        Some(part) => format!("{part}/ ({classes} classes) but no validation/"),
+        None => format!("no train/ and validation/ parts but {classes} classes"),
+    }
 }

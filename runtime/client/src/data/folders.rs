@@ -1,7 +1,7 @@
 //! Objects sorted into parts and classes: by the folders or shards they lie in, or by a table.
 
-use super::shards::{self, ShardSample, TEST, TRAIN, VALIDATION};
-use super::{LabelTable, LabelsError, Listed, Listing};
+use super::shards::ShardSample;
+use super::{LabelTable, LabelsError, Listed, Listing, Part};
 use frostline_images::{extension, is_image_name};
 use frostline_wire::listing_order;
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,8 +33,8 @@ pub(crate) struct Class<'a> {
 pub struct Placed<'a> {
     /// The object.
     pub object: Listed<'a>,
-    /// `train`, `validation` or `test`, where its folder or shard is called so.
-    pub part: Option<&'static str>,
+    /// The part that its folder or shard names.
+    pub part: Option<Part>,
     /// Its class: what its shard says, or the folder it lies in.
     pub class: Option<&'a str>,
 }
@@ -44,6 +44,8 @@ impl Listing {
     pub fn placed(&self, files: SampleFiles) -> Vec<Placed<'_>> {
         let objects = by_key(self);
         let is_sample = samples(&objects, files);
+        let has_parts = |(_, key): &(u32, &str)| class_folder(key).is_some_and(|(part, _)| part.is_some());
+        let divided = objects.iter().any(has_parts);
         let sample = |(number, key): &(u32, &str)| {
             let object = self.get(*number)?;
             if let Some(ShardSample { part, label }) = ShardSample::from_listed(object) {
@@ -53,11 +55,13 @@ impl Listing {
             if is_hidden(key) || !is_sample(key) {
                 return None;
             }
-            Some(Placed {
-                object,
-                part: part(object.key),
-                class: class_folder(object.key).map(|(_, name)| name),
-            })
+            let (part, class) = class_folder(object.key).unzip();
+            let (part, class) = match (part.flatten(), Part::of_key(object.key)) {
+                // Beside parts that hold classes it holds none.
+                (None, Some(part)) if divided => (Some(part), None),
+                (part, _) => (part, class),
+            };
+            Some(Placed { object, part, class })
         };
         objects.iter().filter_map(sample).collect()
     }
@@ -75,12 +79,12 @@ pub(crate) fn is_hidden(key: &str) -> bool {
 /// Objects by the folders they lie in.
 #[derive(Default)]
 pub(crate) struct Folders<'a> {
-    /// `train`, `validation` and, of shards, `test`, where they hold samples of classes.
-    pub(crate) parts: BTreeMap<&'static str, Classes<'a>>,
+    /// Those that hold samples of classes.
+    pub(crate) parts: BTreeMap<Part, Classes<'a>>,
     /// The folders of the root, taken for classes, and samples of shards that are in no part.
     pub(crate) classes: Classes<'a>,
     /// Images that a table has no line for, and their part.
-    unlabelled: Vec<(Option<&'static str>, &'a str)>,
+    unlabelled: Vec<(Option<Part>, &'a str)>,
 }
 
 impl<'a> Folders<'a> {
@@ -125,7 +129,7 @@ impl<'a> Folders<'a> {
         let (mut folders, mut of_shards) = (Self::default(), BTreeSet::new());
         let mut seen = vec![false; table.len()];
         for (number, key) in &objects {
-            let part = part(key);
+            let part = Part::of_key(key);
             let Some(row) = table.row(key) else {
                 if is_sample(key) && !is_hidden(key) {
                     folders.unlabelled.push((part, *key));
@@ -153,20 +157,25 @@ impl<'a> Folders<'a> {
     /// Refuses images without a line, but for those outside of `train/` and `validation/` where there are parts.
     pub(crate) fn check_trained(&self, table: &LabelTable) -> Result<(), LabelsError> {
         let divided = !self.parts.is_empty();
-        self.check_labelled(table, |part| part.is_some() || !divided)
+        self.check_labelled(table, |part| match part {
+            Some(part) => part != Part::Test,
+            None => !divided,
+        })
     }
 
     /// The same of the part to evaluate with.
-    pub(crate) fn check_evaluated(&self, table: &LabelTable) -> Result<(), LabelsError> {
-        let mut parts = [VALIDATION, TRAIN].into_iter();
-        let evaluated = parts.find(|part| self.parts.contains_key(part));
+    pub(crate) fn check_evaluated(
+        &self,
+        table: &LabelTable,
+        evaluated: Option<Part>,
+    ) -> Result<(), LabelsError> {
         self.check_labelled(table, |part| part == evaluated)
     }
 
     fn check_labelled(
         &self,
         table: &LabelTable,
-        counts: impl Fn(Option<&'static str>) -> bool,
+        counts: impl Fn(Option<Part>) -> bool,
     ) -> Result<(), LabelsError> {
         let mut missing = self.unlabelled.iter().filter(|(part, _)| counts(*part));
         let Some((_, first)) = missing.next() else {
@@ -179,7 +188,7 @@ impl<'a> Folders<'a> {
         Err(LabelsError::of_table(table.name(), why))
     }
 
-    fn class(&mut self, part: Option<&'static str>, name: &'a str) -> &mut Class<'a> {
+    fn class(&mut self, part: Option<Part>, name: &'a str) -> &mut Class<'a> {
         let classes = match part {
             Some(part) => self.parts.entry(part).or_default(),
             None => &mut self.classes,
@@ -187,12 +196,8 @@ impl<'a> Folders<'a> {
         classes.entry(name).or_default()
     }
 
-    /// Takes test data where there are no others to validate with, and has shards of one part only divided like folders without
-    /// parts.
-    fn settle_shards(&mut self, of_shards: &BTreeSet<Option<&'static str>>) {
-        if let Some(test) = self.parts.remove(TEST) {
-            self.parts.entry(VALIDATION).or_insert(test);
-        }
+    /// Has shards of one part only divided like folders without parts.
+    fn settle_shards(&mut self, of_shards: &BTreeSet<Option<Part>>) {
         let mut parts = of_shards.iter().flatten();
         if self.parts.len() == 1 && parts.next().is_some() {
             for (class, objects) in std::mem::take(&mut self.parts).into_values().flatten() {
@@ -205,11 +210,27 @@ impl<'a> Folders<'a> {
         }
     }
 
-    /// The part to evaluate with, and its folder.
-    pub(crate) fn into_evaluation(mut self) -> (&'static str, Classes<'a>) {
-        let validation = self.parts.remove(VALIDATION).map(|part| ("validation/", part));
-        let train = self.parts.remove(TRAIN).map(|part| ("train/", part));
-        validation.or(train).unwrap_or(("", self.classes))
+    /// The part to evaluate with unless it is said: `validation`, else `test`, else `train`; none of data without parts.
+    pub(crate) fn evaluated(&self) -> Option<Part> {
+        let mut parts = [Part::Validation, Part::Test, Part::Train].into_iter();
+        parts.find(|part| self.parts.contains_key(part))
+    }
+
+    /// All samples.
+    pub(crate) fn into_all(self) -> Classes<'a> {
+        let mut all = self.classes;
+        for (name, class) in self.parts.into_values().flatten() {
+            all.entry(name).or_default().samples.extend(class.samples);
+        }
+        all
+    }
+
+    /// The samples of a part; of `None` those that are in no part.
+    pub(crate) fn into_part(mut self, part: Option<Part>) -> Classes<'a> {
+        match part {
+            Some(part) => self.parts.remove(&part).unwrap_or_default(),
+            None => self.classes,
+        }
     }
 }
 
@@ -228,16 +249,6 @@ fn samples(objects: &[(u32, &str)], files: SampleFiles) -> impl Fn(&str) -> bool
         SampleFiles::All => key != LabelTable::KEY,
         SampleFiles::Images if named => is_image_name(key),
         SampleFiles::Images => extension(key).is_none(),
-    }
-}
-
-/// The part whose folder, or shard, the object lies in.
-fn part(key: &str) -> Option<&'static str> {
-    match listing_order(key) {
-        (shard, name) if !name.is_empty() => shards::part(shard),
-        _ if key.starts_with("train/") => Some(TRAIN),
-        _ if key.starts_with("validation/") => Some(VALIDATION),
-        _ => None,
     }
 }
 
@@ -264,15 +275,14 @@ fn unknown_key(table: &LabelTable, line: u64, key: &str, objects: &[(u32, &str)]
 }
 
 /// The part and the class whose folder holds the object. A shard is no folder.
-fn class_folder(key: &str) -> Option<(Option<&'static str>, &str)> {
+fn class_folder(key: &str) -> Option<(Option<Part>, &str)> {
     let (key, "") = listing_order(key) else {
         return None;
     };
     let mut segments = key.splitn(4, '/');
     let (first, second, third) = (segments.next()?, segments.next()?, segments.next());
-    match (first, third) {
-        (TRAIN, Some(_)) => Some((Some(TRAIN), second)),
-        (VALIDATION, Some(_)) => Some((Some(VALIDATION), second)),
+    match (Part::from_word(first), third) {
+        (Some(part), Some(_)) => Some((Some(part), second)),
         _ => Some((None, first)),
     }
 }

@@ -1,7 +1,10 @@
 //! How a listing becomes a task.
 
-use crate::{Dataset, DatasetError, Division, LabelTable, Listing, SampleFiles, Samples, Task};
+use crate::{
+    Dataset, DatasetError, Division, Evaluated, LabelTable, Listing, Part, SampleFiles, Samples, Task,
+};
 use frostline_wire::{ObjectInfo, SampleRef};
+use std::collections::HashSet;
 
 fn listing(keys: &[&str]) -> Vec<ObjectInfo> {
     keys.iter()
@@ -36,7 +39,13 @@ fn rows(samples: &crate::Samples) -> Vec<(String, u32)> {
 
 fn evaluated(objects: Vec<ObjectInfo>, classes: &[&str]) -> Result<crate::Samples, DatasetError> {
     let classes: Vec<String> = classes.iter().map(|class| (*class).to_owned()).collect();
-    let evaluated = Dataset::to_evaluate("d", Listing::from_iter(objects), &classes, SampleFiles::Images);
+    let evaluated = Dataset::to_evaluate(
+        "d",
+        Listing::from_iter(objects),
+        &classes,
+        SampleFiles::Images,
+        Evaluated::Usual,
+    );
     evaluated.map(|(samples, _)| samples)
 }
 
@@ -101,16 +110,14 @@ fn layouts_that_are_no_task_are_refused_by_name() {
         fails(&["a.jpg"], None),
         DatasetError::Empty { objects: 1, .. }
     ));
-    assert!(matches!(
-        fails(&["train/a/1"], None),
-        DatasetError::MissingPart {
-            missing: "validation",
-            ..
-        }
-    ));
+    let text = fails(&["train/a/1", "test/a/1"], None).to_string();
+    assert!(
+        text.contains("train/ (1 classes) but no validation/; pass --validation"),
+        "{text}"
+    );
     assert!(matches!(
         fails(&["validation/a/1"], None),
-        DatasetError::MissingPart { missing: "train", .. }
+        DatasetError::NoTrain { .. }
     ));
     assert!(matches!(
         fails(&["a/1", "a/2", "b/1", "b/2"], None),
@@ -134,9 +141,13 @@ fn layouts_that_are_no_task_are_refused_by_name() {
         DatasetError::DividedTwice { .. }
     ));
     let text = fails(&["train/a/1", "train/b/1", "validation/a/1"], None).to_string();
-    assert!(text.contains("'b'") && text.contains("validation/b/"), "{text}");
-    let text = fails(&["train/a/1", "validation/b/1", "validation/a/1"], None).to_string();
-    assert!(text.contains("add train/b/"), "{text}");
+    assert!(
+        text.contains("the class 'b' is in train/ but not in validation/"),
+        "{text}"
+    );
+    let keys = ["train/a/1", "validation/b/1", "validation/a/1", "validation/c/1"];
+    let text = fails(&keys, None).to_string();
+    assert!(text.contains("the classes 'b', 'c' are in validation/"), "{text}");
 }
 
 /// Samples of shards: key and label.
@@ -175,7 +186,7 @@ fn samples_of_shards_have_their_labels_and_the_part_the_shard_names() {
 }
 
 #[test]
-fn shards_of_one_part_are_divided_and_test_shards_validate() {
+fn shards_of_one_part_are_divided_and_test_shards_stay_apart() {
     let one = shards(&[
         ("train-0.tar//1.jpg", "a"),
         ("train-0.tar//2.jpg", "b"),
@@ -192,8 +203,12 @@ fn shards_of_one_part_are_divided_and_test_shards_validate() {
         ("test.tar//1.jpg", "a"),
         ("test.tar//2.jpg", "b"),
     ]);
-    let data = divided_by(two, None, 0).unwrap();
-    assert_eq!((data.train.len(), data.validation.len()), (2, 2));
+    assert!(
+        divided_by(two, None, 0)
+            .unwrap_err()
+            .to_string()
+            .contains("--validation")
+    );
     let unlabelled = divided_by(shards(&[("train.tar//1.jpg", "")]), None, 0);
     assert!(unlabelled.unwrap_err().to_string().contains(".cls"));
 }
@@ -226,12 +241,99 @@ fn an_evaluation_leaves_out_nothing_of_folders_it_was_not_asked_for() {
         "validation/cat/b.txt",
     ];
     let listing = Listing::from_iter(listing(&keys));
-    let (samples, left_out) =
-        Dataset::to_evaluate("d", listing, &["cat".to_owned()], SampleFiles::Images).unwrap();
+    let (samples, left_out) = Dataset::to_evaluate(
+        "d",
+        listing,
+        &["cat".to_owned()],
+        SampleFiles::Images,
+        Evaluated::Usual,
+    )
+    .unwrap();
     assert_eq!(
         (samples.len(), left_out.first),
         (1, vec!["validation/cat/b.txt".to_owned()])
     );
+}
+
+#[test]
+fn parts_have_several_names_and_a_test_part_stays_apart() {
+    let keys = [
+        "training/cat/1.jpg",
+        "training/cat/2.jpg",
+        "training/dog/1.jpg",
+        "training/dog/2.jpg",
+        "test/cat/5.jpg",
+        "test/unknown/6.jpg",
+        "test/7.jpg",
+        "notes.txt",
+    ];
+    let data = divided(&keys, Some(0.5)).unwrap();
+    assert_eq!((data.train.len(), data.validation.len()), (2, 2));
+    assert_eq!(rows(&data.test), [("test/cat/5.jpg".to_owned(), 0)]);
+    // What is in no class that is trained is said.
+    assert_eq!(
+        data.left_out.first,
+        ["test/unknown/6.jpg", "test/7.jpg", "notes.txt"]
+    );
+    let divided_already = [&keys[..5], &["valid/cat/3.jpg", "valid/dog/4.jpg"]].concat();
+    let data = divided(&divided_already, None).unwrap();
+    assert_eq!(
+        (data.train.len(), data.validation.len(), data.test.len()),
+        (4, 2, 1)
+    );
+
+    let names = ["cat", "dog"].map(str::to_owned);
+    let evaluated = |keys: &[&str], evaluated: Evaluated<'_>| {
+        let listing = Listing::from_iter(listing(keys));
+        let found = Dataset::to_evaluate("d", listing, &names, SampleFiles::Images, evaluated);
+        found.map(|(samples, left_out)| (rows(&samples).len(), left_out.first))
+    };
+    assert_eq!(
+        evaluated(&divided_already, Evaluated::Usual).unwrap(),
+        (2, Vec::new())
+    );
+    assert_eq!(
+        evaluated(&divided_already, Evaluated::Part(Part::Train))
+            .unwrap()
+            .0,
+        4
+    );
+    assert_eq!(
+        evaluated(&divided_already[..5], Evaluated::Usual).unwrap(),
+        (1, Vec::new())
+    );
+    let some = HashSet::from(["training/dog/1.jpg".to_owned(), "test/cat/5.jpg".to_owned()]);
+    assert_eq!(evaluated(&keys, Evaluated::Keys(&some)).unwrap().0, 2);
+    let error = evaluated(&keys, Evaluated::Part(Part::Validation)).unwrap_err();
+    assert!(error.to_string().contains("no validation/ part"), "{error}");
+    assert!(matches!(
+        evaluated(&keys, Evaluated::Part(Part::Test)).unwrap_err(),
+        DatasetError::UnknownClass { class, .. } if class == "unknown"
+    ));
+}
+
+#[test]
+fn samples_below_a_part_are_of_no_class_called_so() {
+    let keys = ["train/cat/1.jpg", "test/1.jpg", "val/dog/2.jpg"];
+    let listed = Listing::from_iter(listing(&keys));
+    let placed: Vec<_> = listed
+        .placed(SampleFiles::Images)
+        .iter()
+        .map(|placed| (placed.part, placed.class.map(str::to_owned)))
+        .collect();
+    let expected = [
+        (Some(Part::Test), None),
+        (Some(Part::Train), Some("cat")),
+        (Some(Part::Validation), Some("dog")),
+    ];
+    assert_eq!(
+        placed,
+        expected.map(|(part, class)| (part, class.map(str::to_owned)))
+    );
+    // Without parts it is a folder like any.
+    let listed = Listing::from_iter(listing(&["test/1.jpg", "cat/2.jpg"]));
+    let placed = listed.placed(SampleFiles::Images);
+    assert_eq!(placed[1].class, Some("test"));
 }
 
 #[test]
@@ -389,6 +491,7 @@ fn a_table_says_values_and_parts_are_folders() {
         table(text, Task::Numbers),
         &names,
         SampleFiles::Images,
+        Evaluated::Usual,
     );
     assert_eq!(values(&found.unwrap().0), [[6.0, 5.0]]);
     // Which needs no lines for others, as training does.
@@ -407,6 +510,7 @@ fn a_table_says_values_and_parts_are_folders() {
         only,
         &names,
         SampleFiles::Images,
+        Evaluated::Usual,
     );
     assert_eq!(found.unwrap().0.len(), 1);
 }

@@ -84,6 +84,14 @@ fn the_same_rows_have_one_name_whatever_people_call_them() {
     for relative in ["photos", "./photos/", "photos/../photos"] {
         assert_eq!(root(relative.to_owned()), absolute, "{relative}");
     }
+    let folder = tempfile::tempdir().unwrap();
+    let photos = folder.path().join("photos");
+    std::fs::create_dir(&photos).unwrap();
+    std::os::unix::fs::symlink(&photos, folder.path().join("link")).unwrap();
+    let shown = |path: &std::path::Path| path.display().to_string();
+    let expected = root(shown(&photos));
+    assert_eq!(root(shown(&folder.path().join("link"))), expected);
+    assert_eq!(root(format!("file://{}", photos.display())), expected);
 }
 
 #[test]

@@ -170,7 +170,7 @@ class Client:
     ) -> pyarrow.RecordBatchReader:
         """Activations of samples at a cut, as a reader of record batches of at most ``batch`` rows, in the order asked for.
 
-        Columns: ``key`` (string), ``label`` (string or null: its class), ``activation`` (fixed-shape tensor of float32, of the shape
+        Columns: ``key`` (string), ``split`` (``train``, ``validation``, ``test`` or null), ``label`` (string or null: its class), ``activation`` (fixed-shape tensor of float32, of the shape
         that one sample has at the cut: ``tensor.to_numpy_ndarray()`` is ``[rows, *shape]``). Rows are never null. Whoever reads to the
         end has all of them: where something fails, the reader raises.
 
@@ -313,6 +313,7 @@ def _reader(source: Source, listed: list[Object], batch: int) -> pyarrow.RecordB
     kind = pyarrow.fixed_shape_tensor(pyarrow.float32(), shape)
     fields = [
         pyarrow.field("key", pyarrow.string(), nullable=False),
+        pyarrow.field("split", pyarrow.string()),
         pyarrow.field("label", pyarrow.string()),
         pyarrow.field("activation", kind, nullable=False),
     ]
@@ -322,8 +323,7 @@ def _reader(source: Source, listed: list[Object], batch: int) -> pyarrow.RecordB
         for data, places, _ in source.rows(listed, batch):
             values = pyarrow.array(data.reshape(-1))
             storage = pyarrow.FixedSizeListArray.from_arrays(values, data.size // len(data)) if len(data) else pyarrow.array([], kind.storage_type)
-            keys, labels = ([getattr(listed[place], name) for place in places] for name in ("key", "label"))
-            columns = [pyarrow.array(keys, pyarrow.string()), pyarrow.array(labels, pyarrow.string())]
+            columns = [pyarrow.array([getattr(listed[place], name) for place in places], pyarrow.string()) for name in ("key", "part", "label")]
             columns.append(pyarrow.ExtensionArray.from_storage(kind, storage))
             yield pyarrow.RecordBatch.from_arrays(columns, schema=schema)
 

@@ -115,6 +115,7 @@ class Dataset(TypedDict):
     """Names of classes, sorted, or of the values."""
     train: Part
     validation: Part
+    test: Part
     left_out: tuple[int, list[str]]
     """How many objects are none of them, and the keys of the first."""
 

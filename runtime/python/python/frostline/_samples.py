@@ -43,7 +43,7 @@ class Samples:
 
 
 def listed(config, **wanted):
-    """(training samples, validation samples, names of classes or values) of the data that `config` of a `Client` names, by the rules of
+    """(training samples, validation samples, test samples, names of classes or values) of the data that `config` of a `Client` names, by the rules of
     `frostline train`. `wanted`: `layout`, `labels`, `task`, `validation`, `seed` and `any_files`, see `_native.pyi`.
     """
     reach = {key: value for key, value in config.items() if key != "data"}
@@ -55,7 +55,7 @@ def listed(config, **wanted):
     count, first = found["left_out"]
     if count:
         LOG.warning("left out of %s, as they are no samples: %d, such as %s", config["data"], count, ", ".join(first))
-    return *(_part(found[part], wanted["task"]) for part in ("train", "validation")), found["classes"]
+    return *(_part(found[part], wanted["task"]) for part in ("train", "validation", "test")), found["classes"]
 
 
 def _part(found, task):

@@ -18,8 +18,6 @@ pub(crate) struct MeasuredSplit {
     /// Median of what a step waited and computed.
     pub(crate) seconds: f64,
     pub(crate) steps: usize,
-    /// Whether their rows were kept ones, so that no plan foresaw it.
-    pub(crate) kept: bool,
 }
 
 /// The candidates of `plan`, the shortest job first: the best, the chosen one, and those that were measured.
@@ -68,27 +66,17 @@ pub(crate) fn compare_candidates<'a>(plan: &'a Plan, journal: &Journal) -> Vec<C
     rows
 }
 
-/// Steps of epochs that came from the network alone count, where there are any: with kept rows an iteration is another one.
+/// Steps count whose rows were all fetched: with kept ones an iteration is another one.
 fn measured_at(journal: &Journal, split: &str) -> Option<MeasuredSplit> {
-    let kept: Vec<u32> = journal
-        .epochs
-        .iter()
-        .filter(|epoch| epoch.kept_rows > 0)
-        .map(|epoch| epoch.epoch)
-        .collect();
     let steps = journal.steps.sampled().iter();
-    let steps = steps.filter(|step| journal.steps.split(step) == split);
-    let took = |step: &crate::run::Step| f64::from(step.waited) + f64::from(step.computed);
-    let (from_store, fetched): (Vec<_>, Vec<_>) =
-        steps.partition(|step| kept.binary_search(&step.epoch).is_ok());
-    let kept = fetched.is_empty();
-    let counted = if kept { from_store } else { fetched };
-    let mut times: Vec<f64> = counted.into_iter().map(took).collect();
+    let fetched = steps.filter(|step| !step.kept && journal.steps.split(step) == split);
+    let mut times: Vec<f64> = fetched
+        .map(|step| f64::from(step.waited) + f64::from(step.computed))
+        .collect();
     times.sort_by(f64::total_cmp);
     let seconds = times.get(times.len() / 2).copied()?;
     Some(MeasuredSplit {
         seconds,
         steps: times.len(),
-        kept,
     })
 }

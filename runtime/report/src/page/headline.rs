@@ -28,6 +28,7 @@ pub(super) fn section(out: &mut String, run: &Run, classes: Option<&Classes>) {
     }
     out.push_str(r#"<dl class="tiles">"#);
     judged(out, journal);
+    tested(out, journal);
     if let Some(top_five) = classes
         .filter(|classes| classes.classes.len() > 5)
         .and_then(|of| of.top_five)
@@ -123,6 +124,22 @@ fn judged(out: &mut String, journal: &Journal) {
     }
     let loss = format!("of training, epoch {}", epoch.epoch);
     tile(out, "Loss", &figure::shown("loss", epoch.loss), &loss);
+}
+
+/// What the written model is worth on images that nothing was chosen by.
+fn tested(out: &mut String, journal: &Journal) {
+    let Some((quality, samples)) = journal.test else {
+        return;
+    };
+    for (name, value) in quality.figures() {
+        let title = format!("Test {}", lowered(&figure::title(name)));
+        tile(
+            out,
+            &title,
+            &figure::shown(name, value),
+            &format!("of {} images", count(samples as u64)),
+        );
+    }
 }
 
 /// The first letter small, unless the word is an abbreviation.

@@ -38,7 +38,7 @@ pub(super) fn section(out: &mut String, run: &Run) {
     more(out, shown.len(), plan.candidates.len() as u64, "candidates");
     out.push_str(
         "<p class=\"soft\">The shortest predicted job stands first. Predicted spreads the job's beginning and end over all iterations; measured is the median \
-         of what steps at that split waited and computed, of epochs whose rows were fetched, not kept ones, where there are such. Bars that fade are longer than shown.</p></section>",
+         of what steps at that split waited and computed whose features were all fetched. Bars that fade are longer than shown.</p></section>",
     );
 }
 
@@ -47,8 +47,7 @@ pub(super) fn section(out: &mut String, run: &Run) {
 fn scale(rows: &[CandidateComparison]) -> f64 {
     let times = || {
         let times = rows.iter().flat_map(|row| {
-            let measured = row.measured.filter(|measured| !measured.kept);
-            let measured = measured.map_or(0.0, |measured| measured.seconds);
+            let measured = row.measured.map_or(0.0, |measured| measured.seconds);
             [row.candidate.iteration_seconds, measured]
         });
         times.filter(|seconds| seconds.is_finite() && *seconds > 0.0)
@@ -62,13 +61,15 @@ fn verdict(rows: &[CandidateComparison], predicted: f64) -> String {
     let measured = rows.iter().find(|row| row.chosen).and_then(|row| row.measured);
     let said = format!("Predicted {} an iteration", duration(predicted));
     match measured {
-        Some(measured) if predicted > 0.0 && !measured.kept => {
+        Some(measured) if predicted > 0.0 => {
             let off = (measured.seconds / predicted - 1.0) * 100.0;
             let word = if off < 0.0 { "less" } else { "more" };
             let seconds = duration(measured.seconds);
             format!("{said}; measured {seconds}, {:.0} % {word}.", off.abs())
         }
-        _ => format!("{said}; no batch was fetched at that split."),
+        _ => format!(
+            "{said}; no training batch was fetched at that split alone, without features from the cache."
+        ),
     }
 }
 
@@ -89,8 +90,7 @@ fn bar(place: usize, seconds: f64, whole: f64) -> String {
 fn candidate_row(row: &CandidateComparison, whole: f64) -> Row {
     let candidate = row.candidate;
     let mut bars = bar(0, candidate.iteration_seconds, whole);
-    let fetched = row.measured.filter(|measured| !measured.kept);
-    bars.extend(fetched.map(|measured| bar(1, measured.seconds, whole)));
+    bars.extend(row.measured.map(|measured| bar(1, measured.seconds, whole)));
     let tag = |on: bool, word: &str| {
         if on {
             format!(r#"<span class="tag">{word}</span>"#)
@@ -99,14 +99,10 @@ fn candidate_row(row: &CandidateComparison, whole: f64) -> Row {
         }
     };
     let name = format!(
-        r#"{} <span class="soft">{}</span>{}{}"#,
+        r#"{} <span class="soft">{}</span>{}"#,
         escaped(&shortened(&candidate.split, 60)),
         escaped(&shortened(&candidate.encoding, 20)),
-        tag(row.chosen, "chosen"),
-        tag(
-            row.measured.is_some_and(|measured| measured.kept),
-            "cached features only"
-        )
+        tag(row.chosen, "chosen")
     );
     let seconds = |value: f64| Cell::Number(duration(value));
     let steps = row.measured.map(|measured| count(measured.steps as u64));

@@ -22,6 +22,8 @@ pub(crate) struct Journal {
     pub(crate) dataset: Dataset,
     pub(crate) chosen: Option<ChosenSplit>,
     pub(crate) baseline: Option<Quality>,
+    /// Of the written model on the test part, and how many images that has.
+    pub(crate) test: Option<(Quality, usize)>,
     pub(crate) steps: Steps,
     /// By their numbers, each once.
     pub(crate) epochs: Vec<Epoch>,
@@ -64,6 +66,7 @@ pub(crate) struct Epoch {
     pub(crate) at: f64,
     pub(crate) epoch: u32,
     pub(crate) loss: f64,
+    pub(crate) validation: Quality,
     pub(crate) figures: Figures,
     pub(crate) bytes_received: u64,
     pub(crate) seconds: f64,
@@ -183,6 +186,7 @@ impl Journal {
                 };
             }
             Event::Baseline { validation, .. } => self.baseline = Some(validation),
+            Event::Test { quality, samples, .. } => self.test = Some((quality, samples)),
             Event::Split { split, encoding, .. } => {
                 self.chosen = Some(ChosenSplit {
                     split: split.to_string(),
@@ -224,6 +228,7 @@ impl Journal {
                 waited_seconds,
                 computed_seconds,
                 bytes_received,
+                kept_rows,
                 ..
             } => {
                 self.steps.add(&TrainedStep {
@@ -235,6 +240,7 @@ impl Journal {
                     waited_seconds,
                     computed_seconds,
                     bytes_received,
+                    kept_rows,
                 });
                 Ok(())
             }
@@ -254,6 +260,7 @@ impl Journal {
                 at,
                 epoch,
                 loss,
+                validation,
                 figures: validation.figures(),
                 bytes_received,
                 seconds,

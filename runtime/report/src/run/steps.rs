@@ -14,6 +14,8 @@ pub(crate) struct Step {
     pub(crate) waited: f32,
     pub(crate) computed: f32,
     pub(crate) bytes: f32,
+    /// Whether any of its rows was kept before: then it took less than the split takes.
+    pub(crate) kept: bool,
     /// Its split's place in [`Steps::splits`].
     pub(crate) split: u16,
 }
@@ -30,6 +32,7 @@ pub(crate) struct TrainedStep {
     pub(crate) waited_seconds: f64,
     pub(crate) computed_seconds: f64,
     pub(crate) bytes_received: u64,
+    pub(crate) kept_rows: u64,
 }
 
 /// The steps of a job, in their order.
@@ -95,6 +98,7 @@ impl Steps {
             waited: seconds(event.waited_seconds),
             computed: seconds(event.computed_seconds),
             bytes: event.bytes_received as f32,
+            kept: event.kept_rows > 0,
             split: self.place(&event.split),
         };
         self.kept.push(step);
@@ -136,6 +140,7 @@ mod tests {
             waited_seconds: f64::NAN,
             computed_seconds: 1.0,
             bytes_received: 0,
+            kept_rows: 0,
         }
     }
 

@@ -90,7 +90,6 @@ fn a_page_has_everything_that_the_folder_tells() {
         "store-2:8443 is down",
         "training the layers after features.7",
         "0 of 3069 features cached",
-        "cached features only",
     ] {
         assert!(page.contains(section), "{section}");
     }
@@ -279,10 +278,10 @@ fn more_runs_than_colours_are_told_apart_by_dashes_and_named_once() {
 fn a_plan_stands_beside_what_was_measured_without_kept_rows() {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path();
-    let step = |epoch: u32, step: u32, waited: f64| {
+    let step = |epoch: u32, step: u32, waited: f64, kept: u32| {
         format!(
             "{{\"event\":\"step\",\"epoch\":{epoch},\"step\":{step},\"loss\":1.0,\"split\":\"a\",\"waited_seconds\":{waited},\
-             \"computed_seconds\":0.5,\"bytes_received\":1,\"rows\":1,\"kept_rows\":0,\"at\":{step}}}\n"
+             \"computed_seconds\":0.5,\"bytes_received\":1,\"rows\":1,\"kept_rows\":{kept},\"at\":{step}}}\n"
         )
     };
     let epoch = |epoch: u32, kept: u32| {
@@ -293,15 +292,17 @@ fn a_plan_stands_beside_what_was_measured_without_kept_rows() {
         )
     };
     let text = [
-        step(1, 1, 9.0),
-        step(1, 2, 1.5),
-        step(1, 3, 1.5),
-        epoch(1, 0),
-        step(2, 4, 0.0),
-        step(2, 5, 0.0),
-        step(2, 6, 0.0),
-        step(2, 7, 0.0),
+        step(1, 1, 9.0, 0),
+        step(1, 2, 1.5, 0),
+        step(1, 3, 1.5, 0),
+        // The rows of its validation were kept from before the first step.
+        epoch(1, 2),
+        step(2, 4, 0.0, 1),
+        step(2, 5, 0.0, 1),
+        step(2, 6, 0.0, 1),
+        step(2, 7, 0.0, 1),
         epoch(2, 4),
+        "{\"event\":\"test\",\"test_accuracy\":0.625,\"samples\":40,\"seconds\":1.0,\"at\":9}\n".to_owned(),
     ];
     fs::write(run.join("events.jsonl"), text.concat()).unwrap();
     let plan = serde_json::json!({"split": "a", "encoding": "f16", "iteration_seconds": 1.6,
@@ -310,6 +311,10 @@ fn a_plan_stands_beside_what_was_measured_without_kept_rows() {
     let page = html(&[Run::read(run).unwrap()]);
     assert!(
         page.contains("Predicted 1.6 s an iteration; measured 2.0 s, 25 % more."),
+        "{page}"
+    );
+    assert!(
+        page.contains("Test accuracy") && page.contains("of 40 images"),
         "{page}"
     );
 }

@@ -118,7 +118,13 @@ fn summary(path: PathBuf, spec: &JobSpec) -> io::Result<RunSummary> {
     };
     let epochs = epochs_of(&path.join(EVENTS));
     let numbers = epochs.iter().filter(|(_, quality)| quality.score().is_finite());
-    let best = numbers.max_by(|left, right| left.1.score().total_cmp(&right.1.score()));
+    let best = numbers.reduce(|best, epoch| {
+        if epoch.1.compare(&best.1).is_gt() {
+            epoch
+        } else {
+            best
+        }
+    });
     let judged = best.map(|(_, quality)| quality.judged_by());
     let name = |path: Option<&std::ffi::OsStr>| path.unwrap_or_default().to_string_lossy().into_owned();
     Ok(RunSummary {

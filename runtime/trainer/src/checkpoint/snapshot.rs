@@ -103,8 +103,6 @@ pub(crate) struct EpochResult {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct BestNote {
     pub(crate) epoch: u32,
-    /// The first that was as good.
-    pub(crate) first: u32,
     #[serde(with = "exact::quality")]
     pub(crate) quality: Quality,
 }

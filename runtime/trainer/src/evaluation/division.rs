@@ -19,8 +19,11 @@ pub(crate) struct Division {
 /// What data are to a model that divided its own.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Divided {
-    /// The same: these were held out.
-    HeldOut(HashSet<String>),
+    /// The same: these were trained on, and held out.
+    Same {
+        trained: HashSet<String>,
+        held_out: HashSet<String>,
+    },
     /// Others, which may be the same in part.
     Others,
     /// Divided by themselves.
@@ -69,13 +72,14 @@ impl Division {
         })
     }
 
-    /// What of `data` was held out.
+    /// How `data` were divided.
     pub(crate) fn reproduce(&self, data: ListedSamples<'_>) -> Divided {
         match data.divide(Some(self.share), self.seed) {
             Err(_) => Divided::Already,
-            Ok(dataset) if digest(&dataset) == self.samples => {
-                Divided::HeldOut(keys(&dataset.validation).collect())
-            }
+            Ok(dataset) if digest(&dataset) == self.samples => Divided::Same {
+                trained: keys(&dataset.train).collect(),
+                held_out: keys(&dataset.validation).collect(),
+            },
             Ok(_) => Divided::Others,
         }
     }

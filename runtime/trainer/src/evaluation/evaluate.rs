@@ -11,7 +11,10 @@ use crate::pipeline::{BadSamples, BatchRows, Feed, FeedPlan, Steering};
 use crate::training::run::fetcher;
 use crate::upload::{OnHosts, Upload};
 use crate::{Evaluation, EvaluationJob, Event, Events, Flow, Guest, TrainerError, notes};
-use frostline_client::{Dataset, DatasetError, Hosts, LabelTable, LeftOut, Listing, SampleFiles, Task};
+use frostline_client::{
+    Dataset, DatasetError, Evaluated, Hosts, LabelTable, LeftOut, Listing, Part, SampleFiles, Samples,
+    Source, Task,
+};
 use frostline_engine::Interrupt;
 use frostline_graph::Network;
 use frostline_wire::{Description, Encoding, Split, Terms};
@@ -50,10 +53,7 @@ async fn run(job: &EvaluationJob, hosts: &Hosts, events: &Events) -> Result<Eval
     job.check()?;
     let model = job.model.clone();
     let network = blocking(move || Ok(model.network()?)).await?;
-    let (offer, split) = match &job.guest {
-        None => (objects(job, network)?, Split::None),
-        Some(guest) => rows_of(guest, job, network, hosts, events).await?,
-    };
+    let (offer, split) = opened(job, network, hosts, events).await?;
     let source = offer.at(&split, Encoding::F32, FLOW.request_samples)?;
     let listing = hosts.listing(&job.root, job.layout).await?;
     let task = notes::outputs(&job.model).map_or(Task::Classes, |(task, _)| task);
@@ -63,37 +63,106 @@ async fn run(job: &EvaluationJob, hosts: &Hosts, events: &Events) -> Result<Eval
             root: job.root.clone(),
         });
     }
-    let outputs = outputs(job, &offer.network, &listing, table.as_ref())?;
-    let names = outputs.names.clone();
-    let for_samples = job.clone();
-    let arranged = blocking(move || divide_data(&for_samples, outputs, listing, table)).await?;
-    let (plan, held_out) = (arranged.plan, arranged.divided == Some(HeldOut::All));
+    let names = outputs(job, &offer.network, &listing, table.as_ref())?;
+    let (for_samples, known) = (job.clone(), names.clone());
+    let arranged = blocking(move || divide_data(&for_samples, &known, listing, table)).await?;
+    let held_out = arranged.held_out == Some(HeldOut::All);
     if arranged.left_out.objects > 0 {
         events(Event::LeftOut(arranged.left_out));
     }
-    if arranged.divided == Some(HeldOut::Unknown) {
+    if arranged.held_out == Some(HeldOut::Unknown) {
         let message = "the model was trained on a part of other data: this evaluation may include samples that \
                        it was trained on";
         events(Event::Warning {
             message: message.to_owned(),
         });
     }
-    let network = open(job, &split, task).await?;
-    let bad = Arc::new(BadSamples::new(job.on_bad_sample, Arc::clone(events)));
-    let steering = Arc::new(Steering::fixed(source));
-    let fetcher = fetcher(FLOW.window, job.threads)?;
-    let mut feed = Feed::start(plan.clone(), fetcher, steering, hosts.clone(), Arc::clone(&bad))?;
-    let predict = |network: &mut Scorer, _: &Split, rows: BatchRows| {
-        let rows = rows.fetched().ok_or(TrainerError::Ended { part: "pipeline" })?;
-        network.run(rows)
+    let measured = Measured {
+        source,
+        split,
+        task,
+        names,
+        samples: arranged.samples,
     };
-    let validation = Validation::run(&plan, &mut feed, &bad, &network, predict).await?;
-    let file = job.predictions.clone();
-    let evaluation = blocking(move || summarize(&validation, &names, file.as_deref())).await?;
+    let evaluation = measured.run(job, hosts, events).await?;
     Ok(Evaluation {
         held_out,
         ..evaluation
     })
+}
+
+/// Measures a tuned model on `samples` of its own job.
+///
+/// # Errors
+/// As [`evaluate`].
+pub(crate) async fn evaluate_samples(
+    job: &EvaluationJob,
+    samples: Arc<Samples>,
+    hosts: &Hosts,
+    events: &Events,
+) -> Result<Evaluation, TrainerError> {
+    let model = job.model.clone();
+    let network = blocking(move || Ok(model.network()?)).await?;
+    let (offer, split) = opened(job, network, hosts, events).await?;
+    let (task, names) = notes::outputs(&job.model).unwrap_or_default();
+    let measured = Measured {
+        source: offer.at(&split, Encoding::F32, FLOW.request_samples)?,
+        split,
+        task,
+        names,
+        samples,
+    };
+    measured.run(job, hosts, events).await
+}
+
+/// Where rows come from, and the split.
+async fn opened(
+    job: &EvaluationJob,
+    network: Network,
+    hosts: &Hosts,
+    events: &Events,
+) -> Result<(Offer, Split), TrainerError> {
+    match &job.guest {
+        None => Ok((objects(job, network)?, Split::None)),
+        Some(guest) => rows_of(guest, job, network, hosts, events).await,
+    }
+}
+
+/// What a model is measured on.
+struct Measured {
+    source: Source,
+    split: Split,
+    task: Task,
+    names: Vec<String>,
+    samples: Arc<Samples>,
+}
+
+impl Measured {
+    async fn run(
+        self,
+        job: &EvaluationJob,
+        hosts: &Hosts,
+        events: &Events,
+    ) -> Result<Evaluation, TrainerError> {
+        let plan = FeedPlan {
+            task: self.task,
+            ahead: FLOW.ahead,
+            memory_bytes: MEMORY_BYTES,
+            ..FeedPlan::new(Arc::default(), self.samples, job.batch)
+        };
+        let network = open(job, &self.split, self.task).await?;
+        let bad = Arc::new(BadSamples::new(job.on_bad_sample, Arc::clone(events)));
+        let steering = Arc::new(Steering::fixed(self.source));
+        let fetcher = fetcher(FLOW.window, job.threads)?;
+        let mut feed = Feed::start(plan.clone(), fetcher, steering, hosts.clone(), Arc::clone(&bad))?;
+        let predict = |network: &mut Scorer, _: &Split, rows: BatchRows| {
+            let rows = rows.fetched().ok_or(TrainerError::Ended { part: "pipeline" })?;
+            network.run(rows)
+        };
+        let validation = Validation::run(&plan, &mut feed, &bad, &network, predict).await?;
+        let (names, file) = (self.names, job.predictions.clone());
+        blocking(move || summarize(&validation, &names, file.as_deref())).await
+    }
 }
 
 /// The figures, and the predictions in their file.
@@ -130,10 +199,10 @@ async fn open(job: &EvaluationJob, split: &Split, task: Task) -> Result<Dedicate
 
 /// What is to be measured.
 struct EvaluationData {
-    plan: FeedPlan,
+    samples: Arc<Samples>,
     left_out: LeftOut,
     /// Of a model that divided its own data.
-    divided: Option<HeldOut>,
+    held_out: Option<HeldOut>,
 }
 
 /// Which of the samples the model's training held out.
@@ -145,12 +214,11 @@ enum HeldOut {
 
 fn divide_data(
     job: &EvaluationJob,
-    outputs: Outputs,
+    names: &[String],
     listing: Listing,
     table: Option<LabelTable>,
 ) -> Result<EvaluationData, TrainerError> {
     let files = files(job);
-    let names = &outputs.names;
     let again = |division: Division| {
         division.reproduce(ListedSamples {
             root: &job.root,
@@ -160,46 +228,35 @@ fn divide_data(
         })
     };
     let divided = notes::division(&job.model).map(again);
-    let found = match table {
-        Some(table) => Dataset::to_evaluate_by(&job.root, listing, table, names, files),
-        None => Dataset::to_evaluate(&job.root, listing, names, files),
+    let (evaluated, held_out) = match (&divided, job.part) {
+        (Some(Divided::Same { trained, .. }), Some(Part::Train)) => (Evaluated::Keys(trained), None),
+        (Some(Divided::Same { held_out, .. }), None | Some(Part::Validation)) => {
+            (Evaluated::Keys(held_out), Some(HeldOut::All))
+        }
+        (Some(Divided::Others), None) => (Evaluated::Usual, Some(HeldOut::Unknown)),
+        (_, Some(part)) => (Evaluated::Part(part), None),
+        (_, None) => (Evaluated::Usual, None),
     };
-    let (mut samples, left_out) = found.map_err(|error| match &error {
+    let found = match table {
+        Some(table) => Dataset::to_evaluate_by(&job.root, listing, table, names, files, evaluated),
+        None => Dataset::to_evaluate(&job.root, listing, names, files, evaluated),
+    };
+    let (samples, left_out) = found.map_err(|error| match &error {
         DatasetError::UnknownClass { class, .. } => TrainerError::UnknownClass {
             known: knows(names, class),
             source: error,
         },
         _ => error.into(),
     })?;
-    let divided = match divided {
-        None | Some(Divided::Already) => None,
-        Some(Divided::Others) => Some(HeldOut::Unknown),
-        Some(Divided::HeldOut(keys)) => {
-            samples.retain(|sample| keys.contains(&sample.sample.key));
-            Some(HeldOut::All)
-        }
-    };
-    let plan = FeedPlan {
-        task: outputs.task,
-        ahead: FLOW.ahead,
-        memory_bytes: MEMORY_BYTES,
-        ..FeedPlan::new(Arc::default(), Arc::new(samples), job.batch)
-    };
     Ok(EvaluationData {
-        plan,
+        samples: Arc::new(samples),
         left_out,
-        divided,
+        held_out,
     })
 }
 
 fn files(job: &EvaluationJob) -> SampleFiles {
     job.guest.as_ref().map_or(SampleFiles::Images, Guest::takes)
-}
-
-/// What a model's outputs are.
-struct Outputs {
-    task: Task,
-    names: Vec<String>,
 }
 
 /// What the model says of its outputs, else the classes of the data, if they are as many.
@@ -208,14 +265,14 @@ fn outputs(
     network: &Network,
     listing: &Listing,
     table: Option<&LabelTable>,
-) -> Result<Outputs, TrainerError> {
-    let (task, names) = notes::outputs(&job.model).unwrap_or_else(|| {
-        let folders = || Dataset::class_folders(listing, files(job));
-        (
-            Task::Classes,
-            table.map_or_else(folders, |table| table.names().to_vec()),
-        )
-    });
+) -> Result<Vec<String>, TrainerError> {
+    let names = notes::outputs(&job.model).map_or_else(
+        || {
+            let folders = || Dataset::class_folders(listing, files(job));
+            table.map_or_else(folders, |table| table.names().to_vec())
+        },
+        |(_, names)| names,
+    );
     let outputs = network.output.shape.dims().iter().product::<usize>();
     if names.len() != outputs {
         return Err(TrainerError::Classes {
@@ -223,7 +280,7 @@ fn outputs(
             outputs,
         });
     }
-    Ok(Outputs { task, names })
+    Ok(names)
 }
 
 /// What a model knows, for somebody who has `class`.

@@ -23,7 +23,8 @@ impl Schedule {
         }
         let warm = (total as f64 * self.warmup_ratio).ceil() as u64;
         if update < warm {
-            return update as f64 / warm as f64;
+            // Hugging Face begins at 0: an update that changes nothing, of a job's few first ones.
+            return (update + 1) as f64 / (warm + 1) as f64;
         }
         match self.scheduler {
             Scheduler::Cosine => {
@@ -79,12 +80,12 @@ mod tests {
 
     #[test]
     fn cosine_is_that_of_hugging_face() {
-        // transformers.get_cosine_schedule_with_warmup(optimizer, 4, 20)
+        // transformers.get_cosine_schedule_with_warmup(optimizer, 4, 20), but for the warm-up, which does not begin at 0.
         let expected = [
-            0.0,
-            0.25,
-            0.5,
-            0.75,
+            0.2,
+            0.4,
+            0.6,
+            0.8,
             1.0,
             0.990_392_640_201_615_2,
             0.961_939_766_255_643_4,
@@ -102,7 +103,22 @@ mod tests {
             .map(|update| if update < 10 { 1.0 } else { 0.1 })
             .collect();
         expect(schedule(Scheduler::Step, 0.0), &expected);
-        expect(schedule(Scheduler::Constant, 0.1), &[0.0, 0.5, 1.0, 1.0]);
+        expect(schedule(Scheduler::Constant, 0.1), &[1.0 / 3.0, 2.0 / 3.0, 1.0, 1.0]);
+    }
+
+    #[test]
+    fn no_update_changes_nothing_however_few_there_are() {
+        for scheduler in [Scheduler::Cosine, Scheduler::Constant, Scheduler::OneCycle, Scheduler::Step] {
+            for (updates, epochs) in [(1, 1), (1, 3), (2, 1), (7, 2)] {
+                let few = Schedule {
+                    updates,
+                    epochs,
+                    ..schedule(scheduler, 0.1)
+                };
+                let least = (0..updates * u64::from(epochs)).map(|update| few.factor(update));
+                assert!(least.fold(1.0, f64::min) > 0.0, "{few:?}");
+            }
+        }
     }
 
     #[test]

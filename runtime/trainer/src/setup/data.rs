@@ -6,7 +6,7 @@ use crate::pipeline::{FeedPlan, Part};
 use crate::recipe::views;
 use crate::standard::{Moments, Standard};
 use crate::{Event, Events, Job, Sampling, SettingError, TrainerError};
-use frostline_client::{Dataset, Hosts, LabelTable, Listing, Task};
+use frostline_client::{Dataset, DatasetError, Hosts, LabelTable, Listing, Samples, Task};
 use std::sync::Arc;
 
 /// A job's data: listed, and divided into classes, parts and batches.
@@ -16,6 +16,8 @@ pub(crate) struct Data {
     pub(crate) classes: Vec<String>,
     pub(super) outputs: Outputs,
     pub(crate) feed: FeedPlan,
+    /// Those to measure the tuned model with in the end; none where that is not wanted.
+    pub(crate) test: Arc<Samples>,
     /// How the job divided them; nothing of data that came divided.
     pub(crate) division: Option<Division>,
     /// Mean size of the objects, in bytes.
@@ -55,10 +57,22 @@ impl Data {
             steps_per_epoch: feed.batches(Part::Train),
             epochs: job.spec.recipe.epochs,
         });
+        if feed.batches(Part::Train) == 1 {
+            let (batch, train) = (job.spec.recipe.batch, dataset.train.len());
+            let message = format!(
+                "an epoch is one step: a batch takes {batch} of {train} training images; a smaller --batch trains in more steps"
+            );
+            events(Event::Warning { message });
+        }
         Ok(Self {
             outputs: outputs(&dataset),
             division: Division::from_dataset(&dataset, job.spec.validation, job.spec.division_seed()),
             classes: dataset.classes,
+            test: if job.spec.test {
+                dataset.test
+            } else {
+                Arc::default()
+            },
             feed,
             object_bytes,
             listed: hosts.bytes_received(),
@@ -121,6 +135,13 @@ fn divide(
             what: "sampling",
             value: "balanced".to_owned(),
             must: "multi-label samples have no class to draw by; remove it, or use class_weights".to_owned(),
+        }));
+    }
+    if job.spec.test && dataset.test.len() == 0 {
+        let root = job.spec.data.clone();
+        return Err(TrainerError::Dataset(DatasetError::NoPart {
+            root,
+            part: frostline_client::Part::Test,
         }));
     }
     let (train, validation) = (Arc::clone(&dataset.train), Arc::clone(&dataset.validation));

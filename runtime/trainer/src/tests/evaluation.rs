@@ -48,6 +48,7 @@ pub(super) fn evaluation(model: Model) -> EvaluationJob {
         model,
         model_name: "tuned".to_owned(),
         guest: None,
+        part: None,
         root: "photos".to_owned(),
         layout: Layout::Auto,
         labels: None,

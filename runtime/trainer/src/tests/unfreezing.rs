@@ -2,8 +2,7 @@
 
 use super::computing_host::Storage;
 use super::whole_job::{Ran, differ, job, network, photos, run};
-use crate::EncodingChoice;
-use crate::{Event, Job, OptimizerName, Scheduler};
+use crate::{EncodingChoice, Event, Job, Keep, OptimizerName, Scheduler};
 use frostline_fake_host::FakeHost;
 use frostline_graph::Model;
 use frostline_wire::{Encoding, Split};
@@ -12,7 +11,8 @@ use tempfile::TempDir;
 async fn ran(host: &FakeHost, split: &str, unfreeze: &str, change: fn(&mut Job)) -> (Ran, Option<Model>) {
     let out = TempDir::new().unwrap();
     let mut job = job(split, out.path());
-    // Whatever is measured, nothing is rounded on its way.
+    // What is trained last is what is looked at, and whatever is measured, nothing is rounded on its way.
+    job.spec.keep = Keep::Last;
     (job.spec.encoding, job.spec.recipe.epochs) = (EncodingChoice::Fixed(Encoding::F32), 4);
     if !unfreeze.is_empty() {
         job.spec.unfreeze = unfreeze.parse().unwrap();

@@ -392,6 +392,7 @@ async fn events_tell_the_whole_story() {
             | Event::Run { .. }
             | Event::Checkpoint { .. }
             | Event::EarlyStop { .. }
+            | Event::Test { .. }
             | Event::Replan { .. } => "unexpected",
         })
         .filter(|kind| *kind != "uploading")
@@ -427,4 +428,38 @@ async fn requests_are_whole_grants_where_a_host_tells_what_one_is() {
     // What is left of a batch is less than a grant.
     assert!(asked.iter().all(|samples| *samples <= 2), "{asked:?}");
     assert!(asked.contains(&2), "{asked:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_test_part_measures_the_written_model_once() {
+    let mut storage = photos();
+    let validation: Vec<_> = storage.objects.clone().into_iter().collect();
+    for (key, bytes) in validation {
+        if let Some(rest) = key.strip_prefix("validation/") {
+            storage.objects.insert(format!("testing/{rest}"), bytes.clone());
+        }
+    }
+    let (host, _) = storage.start().await;
+    let out = TempDir::new().unwrap();
+    let mut tested = job("features", out.path());
+    tested.spec.test = true;
+    let ran = run(&host, tested).await;
+    let outcome = ran.outcome.unwrap();
+    let at = |wanted: fn(&Event) -> bool| ran.events.iter().position(wanted).unwrap();
+    let (test, done) = (
+        at(|event| matches!(event, Event::Test { .. })),
+        at(|event| matches!(event, Event::Done { .. })),
+    );
+    assert!(test < done);
+    let Event::Test { quality, .. } = ran.events[test] else {
+        unreachable!()
+    };
+    // They are the validation images under other names.
+    assert_eq!(quality, outcome.validation);
+
+    let (host, _) = photos().start().await;
+    let mut without = job("features", out.path());
+    without.spec.test = true;
+    let error = run(&host, without).await.outcome.unwrap_err().to_string();
+    assert!(error.contains("no test/ part"), "{error}");
 }

@@ -8,7 +8,7 @@ use crate::evaluation::Division;
 use crate::notes::Input;
 use crate::team::Sharing;
 use crate::{Event, Keep, Outcome, Quality, Received, TrainerError, WrittenModel};
-use frostline_client::{SampleFiles, Task};
+use frostline_client::{SampleFiles, Samples, Task};
 use frostline_graph::Model;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,6 +21,8 @@ pub(crate) struct Tuned {
     pub(crate) task: Task,
     pub(crate) division: Option<Division>,
     pub(crate) weights: Weights,
+    /// What the written model is measured with.
+    pub(crate) test: Arc<Samples>,
     /// What its run's folder says of it.
     pub(crate) results: Option<Results>,
     /// What goes to its team meanwhile.
@@ -125,6 +127,7 @@ impl TrainingLoop<'_> {
             sharing,
             input: prepared.offer.input(&job.guest.name, &split),
             task: prepared.data.feed.task,
+            test: prepared.data.test,
             division: prepared.data.division,
             outcome: Outcome {
                 model: targets.first().cloned().unwrap_or_default(),
@@ -184,7 +187,6 @@ impl TrainingLoop<'_> {
         let quality = self.run.last.map(|last| last.quality).or(self.run.baseline);
         BestNote {
             epoch,
-            first: epoch,
             quality: quality.unwrap_or(Quality::Classes { accuracy: 0.0 }),
         }
     }

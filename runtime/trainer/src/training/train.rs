@@ -3,12 +3,15 @@ use super::finish::Tuned;
 use super::training_loop::{JobContext, TrainingLoop};
 use crate::checkpoint::{LockedRun, write_ending};
 use crate::compute::blocking;
+use crate::evaluation::evaluate_samples;
 use crate::event::notices;
 use crate::team::Team;
-use crate::{Event, Events, Job, Outcome, TrainerError, notes};
-use frostline_client::Hosts;
+use crate::{Evaluation, EvaluationJob, Event, Events, Job, Outcome, TrainerError, notes};
+use frostline_client::{Hosts, Samples};
+use frostline_graph::Model;
 use frostline_job::folder::Ending;
 use frostline_tensor::one_line;
+use std::sync::Arc;
 use std::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -92,6 +95,7 @@ async fn tune(
         task,
         division,
         weights,
+        test,
         targets,
         results,
         sharing,
@@ -102,9 +106,11 @@ async fn tune(
     let written = blocking(move || {
         notes::write(&mut headed, &input, task, &classes, division.as_ref());
         let model = headed.merge(&weights)?;
-        Ok(targets.iter().map(|out| export::write(&model, out)).collect())
+        let written: Vec<_> = targets.iter().map(|out| export::write(&model, out)).collect();
+        Ok((model, written))
     });
-    let unwritten = unwritten(written.await?, events);
+    let (model, written) = written.await?;
+    let unwritten = unwritten(written, events);
     // A job that was told to end does so soon.
     if let Some(results) = results.filter(|_| !cancel.is_cancelled()) {
         results.write(hosts, events).await;
@@ -118,11 +124,40 @@ async fn tune(
     if let Some(error) = unwritten.or(ended) {
         return Err(error);
     }
+    if test.len() > 0 {
+        tokio::select! {
+            biased;
+            () = cancel.cancelled() => {}
+            () = measure(&context, model, test) => {}
+        }
+    }
     outcome.bytes_received = hosts.bytes_received();
     outcome.received.other = outcome.bytes_received.saturating_sub(outcome.received.total());
     outcome.seconds = started.elapsed().as_secs_f64();
     events(done(&outcome));
     Ok(outcome)
+}
+
+/// Measures the written model with the test part. The job is done whatever becomes of that.
+async fn measure(context: &JobContext<'_>, model: Model, test: Arc<Samples>) {
+    let JobContext {
+        job, hosts, events, ..
+    } = context;
+    let started = Instant::now();
+    let samples = test.len();
+    let evaluated = evaluate_samples(&EvaluationJob::of_tuned(job, model), test, hosts, events).await;
+    events(match evaluated {
+        Ok(Evaluation { quality, samples, .. }) => Event::Test {
+            quality,
+            samples,
+            seconds: started.elapsed().as_secs_f64(),
+        },
+        Err(error) => Event::Warning {
+            message: format!(
+                "the {samples} test images were not measured: {error}; frostline eval --part test measures them"
+            ),
+        },
+    });
 }
 
 /// Why the model is not where it is wanted, the first of the places that it was `written` to; of another one that is a warning.

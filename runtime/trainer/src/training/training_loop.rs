@@ -70,7 +70,7 @@ impl TrainingLoop<'_> {
         if let Some(best) = self.run.best.as_ref().filter(|_| out) {
             (self.context.events)(Event::EarlyStop {
                 epoch: self.run.progress.epoch.saturating_sub(1),
-                best: best.note.first,
+                best: best.note.epoch,
             });
         }
         out
@@ -82,7 +82,7 @@ impl TrainingLoop<'_> {
             return false;
         };
         let epoch = self.run.progress.epoch.saturating_sub(1);
-        epoch.saturating_sub(best.note.first) >= patience
+        epoch.saturating_sub(best.note.epoch) >= patience
     }
 
     /// Starts a phase that trains more layers.

@@ -80,6 +80,7 @@ class Activations(torch.utils.data.IterableDataset):
         self.shuffle, self.augment = shuffle, augment
         self.classes: list[str] = []
         self.validation: Activations | None = None
+        self.test: Activations | None = None
         self._steps = Steps(len(samples), batch, drop_last)
         self._share = None if rank is None else Share(rank, world)
         self._progress = Progress(seed)

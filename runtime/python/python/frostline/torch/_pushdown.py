@@ -69,7 +69,7 @@ def pushdown(
     fixed_batch: int | None = None,
 ) -> tuple[torch.nn.Module, Activations]:
     """Has `hosts` run `model` up to the module `freeze`; returns `(suffix, data)`: a module with what follows, which shares the model's
-    Parameters, and the `Activations` to train it on, whose `validation` are those of the validation images, if there are any.
+    Parameters, and the `Activations` to train it on, whose `validation` and `test` are those of these parts of the data, if there are any.
 
     * `model`: an image classifier that takes float32 `[n, 3, size, size]`; it is left as it is.
     * `data`: a path, `s3://bucket/prefix`, `gs://`, `az://` or `https://`, laid out as `frostline train` has it; its words are also those of
@@ -105,13 +105,14 @@ def pushdown(
     config = client.config(data)
     listing = {"layout": layout, "labels": labels, "task": task, "validation": validation, "seed": seed}
     # One object added between two listings, and processes would train on other samples or wait for each other for ever.
-    train, held_out, classes = _once(lambda: listed(config, **listing, any_files=guest is not None))
+    train, held_out, test, classes = _once(lambda: listed(config, **listing, any_files=guest is not None))
+    count = len(train) + len(held_out) + len(test)
     if pixels is None and parameters is None and (warning := warn_of(model, size)):
         warnings.warn(warning, stacklevel=2)
     settings = {**config, "parameters": parameters if parameters is not None else pixels or ""}
     middle = row = None
     frozen_here = []
-    rows = kept(feature_cache, None, "none", len(train) + len(held_out))
+    rows = kept(feature_cache, None, "none", count)
     if freeze == "none":
         suffix, split = model, "none"
         # As `frostline train` has it of a network whose input has this size.
@@ -130,7 +131,7 @@ def pushdown(
             frozen = _Frozen(model, freeze, suffix, example, pixels)
             frozen_here.append(frozen)
             where, planned = frozen.plan(client, data, split, encoding, guest, listing | {"batch": batch})
-            rows = kept(feature_cache, frozen.layers, frozen.cut, len(train) + len(held_out), stock=guest is None)
+            rows = kept(feature_cache, frozen.layers, frozen.cut, count, stock=guest is None)
             return where, planned | frozen.sent(client, data, guest), frozen.middle(where), rows, frozen.row
 
         split, planned, middle, rows, row = _once(provided)
@@ -141,9 +142,11 @@ def pushdown(
     activations.classes = classes
     if frozen_here:
         weakref.finalize(activations, frozen_here[0].folder.cleanup)
-    if len(held_out):
-        activations.validation = Activations(source, held_out, shuffle=False, **common)
-        activations.validation.classes = classes
+    for name, samples in (("validation", held_out), ("test", test)):
+        if len(samples):
+            part = Activations(source, samples, shuffle=False, **common)
+            part.classes = classes
+            setattr(activations, name, part)
     return suffix, activations
 
 

@@ -259,7 +259,7 @@ impl Run {
         self.save().await
     }
 
-    /// Keeps the weights after an epoch where none was better.
+    /// Keeps the weights after an epoch that is better than all before it: of equal ones the first counts, as in reports and lists of runs.
     fn compare(
         &mut self,
         epoch: u32,
@@ -267,18 +267,12 @@ impl Run {
         weights: Vec<(String, Tensor)>,
         predictions: &Arc<Predictions>,
     ) {
-        let known = self.best.as_ref().map(|best| best.note);
-        let first = match known.map(|best| (quality.compare(&best.quality), best.first)) {
-            Some((Ordering::Less, _)) => return,
-            Some((Ordering::Equal, first)) => first,
-            Some((Ordering::Greater, _)) | None => epoch,
-        };
+        let best = self.best.as_ref().map(|best| best.note.quality);
+        if best.is_some_and(|best| quality.compare(&best) != Ordering::Greater) {
+            return;
+        }
         self.best = Some(Best {
-            note: BestNote {
-                epoch,
-                first,
-                quality,
-            },
+            note: BestNote { epoch, quality },
             kept: SavedEpoch {
                 weights: Arc::new(weights),
                 predictions: Some(Arc::clone(predictions)),
