@@ -26,6 +26,7 @@ mod modules;
 mod network;
 mod operators;
 mod parameters;
+mod probabilities;
 mod read;
 mod rebatch;
 mod replace;

@@ -357,7 +357,7 @@ fn store_constants(graph: &mut GraphProto) {
     });
 }
 
-fn rename(nodes: &mut [NodeProto], old: &str, new: &str) {
+pub(crate) fn rename(nodes: &mut [NodeProto], old: &str, new: &str) {
     for name in nodes
         .iter_mut()
         .flat_map(|node| node.input.iter_mut().chain(&mut node.output))

@@ -28,7 +28,7 @@ pub(crate) async fn run(flags: Eval, json: bool, stop: &CancellationToken) -> Re
         batch: flags.batch,
         on_bad_sample: flags.on_bad_sample,
         predictions: flags.predictions,
-        pixels: None,
+        pixels: flags.pixels.settings()?,
         device: flags.compute.device.parse()?,
         threads: flags.compute.threads,
     };

@@ -2,7 +2,7 @@
 
 use crate::output::bytes;
 use frostline_client::{HostState, LeftOut, Notice, Task};
-use frostline_job::plain_line;
+use frostline_job::{pixels_line, plain_line};
 use frostline_trainer::{Event, Received, Shared};
 
 /// An event as a line for people; steps and progress of uploads move the bar only.
@@ -180,6 +180,7 @@ fn of_run(event: &Event) -> Option<String> {
             "checkpoint after step {steps}: cannot write {} ({error}); the previous checkpoint stays, training continues",
             file.display()
         ),
+        Event::Pixels { recipe, source } => format!("pixels     {}", pixels_line(recipe, *source)),
         Event::Test {
             quality,
             samples,

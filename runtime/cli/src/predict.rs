@@ -4,7 +4,7 @@ use crate::arguments::Predict;
 use crate::output::{print_json, stdout};
 use crate::train::read_model;
 use anyhow::{Result, bail};
-use frostline_job::plain_line;
+use frostline_job::{PixelSource, pixels_line, plain_line};
 use frostline_trainer::{Answer, Prediction, PredictionJob, Predictor};
 use serde::Serialize;
 use std::io::{self, Write};
@@ -31,7 +31,7 @@ pub(crate) async fn run(flags: Predict, json: bool, stop: &CancellationToken) ->
         paths: flags.paths,
         top: flags.top,
         batch: flags.batch,
-        pixels: None,
+        pixels: flags.pixels.settings()?,
         device: flags.compute.device.parse()?,
         threads: flags.compute.threads,
     };
@@ -44,6 +44,11 @@ pub(crate) async fn run(flags: Predict, json: bool, stop: &CancellationToken) ->
 
 async fn predict(job: PredictionJob, json: bool) -> Result<()> {
     let mut predictor = Predictor::open(job).await?;
+    if let (recipe, source @ PixelSource::Assumed) = predictor.pixels()
+        && !json
+    {
+        tell!("pixels     {}", pixels_line(&recipe, source));
+    }
     let (mut images, mut failed) = (0_u64, 0_u64);
     while let Some(batch) = predictor.next().await? {
         for prediction in &batch {

@@ -28,7 +28,7 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
         root: data_url(&flags.inputs.data)?,
         layout: flags.inputs.layout,
         guest: Guest::stock(),
-        pixels: None,
+        pixels: flags.pixels.settings()?,
     };
     let connection = Connection::open(flags.host.access(), &job.root, &flags.device).await?;
     let studied = tokio::select! {

@@ -23,10 +23,12 @@ mod setting;
 mod spec;
 
 pub use choice::{
-    CacheLimit, EncodingChoice, Keep, NewHead, OnBadSample, ParsePolicyError, Policy, RULES, Unfreezing,
-    parse_size,
+    CacheLimit, Channels, EncodingChoice, Keep, NewHead, OnBadSample, ParsePolicyError, Policy, RULES,
+    Unfreezing, parse_size,
 };
-pub use event::{Event, Events, LeftOut, Logged, Measuring, ProfileState, Received, Shared, Task};
+pub use event::{
+    Event, Events, LeftOut, Logged, Measuring, PixelSource, ProfileState, Received, Shared, Task, pixels_line,
+};
 pub use notice::{HostState, Notice, Notices, UploadKind};
 pub use plain::{Plain, plain, plain_line};
 pub use quality::Quality;
@@ -35,4 +37,4 @@ pub use recipe::{BatchNorm, ClassWeights, LossName, OptimizerName, Recipe, Sampl
 pub use redact::without_secrets;
 pub use refusal::refusal;
 pub use setting::{Class, Setting, SettingError};
-pub use spec::{Flow, HostList, HostTerms, JobSpec, SpecError};
+pub use spec::{Flow, HostList, HostTerms, JobSpec, PixelFlags, SpecError};

@@ -55,7 +55,7 @@ impl Job {
             check_order(&network, split, self.earliest_freeze())?;
         }
         let own = self.guest.takes() == SampleFiles::All;
-        notes::pixels(&self.model, &network, self.spec.pixels, own)?;
+        notes::pixels(&self.model, &network, &self.spec.pixels, own)?;
         for phase in self.phases() {
             self.check_trainable(&network, &phase.freeze)?;
             network.frozen_row(&phase.freeze)?;

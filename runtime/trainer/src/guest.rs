@@ -62,7 +62,7 @@ impl Guest {
     }
 
     /// Whether this is the stock guest as the trainer would tell it: then what it answers is known without asking.
-    pub(crate) fn is_stock(&self) -> bool {
+    pub fn is_stock(&self) -> bool {
         self.parameters.is_none() && self.bytes == STOCK
     }
 }

@@ -6,8 +6,9 @@ use frostline_engine::Device;
 use frostline_features::Cache;
 use frostline_graph::onnx::NodeProto;
 use frostline_graph::{Model, Network};
+use frostline_job::PixelFlags;
 use frostline_job::{CacheLimit, NewHead};
-use frostline_tensor::{PixelSpec, Terms};
+use frostline_tensor::Terms;
 use frostline_wire::Layout;
 use std::path::{Path, PathBuf};
 
@@ -194,8 +195,8 @@ pub struct EvaluationJob {
     pub on_bad_sample: OnBadSample,
     /// Where to write what the model says of each sample, as CSV (see `docs/results.md`).
     pub predictions: Option<PathBuf>,
-    /// Preprocessing; `None` takes the model's own note, else ImageNet's recipe.
-    pub pixels: Option<PixelSpec>,
+    /// Preprocessing; what it leaves open is as in the model's own note, else in ImageNet's recipe.
+    pub pixels: PixelFlags,
     /// Where the trainer computes.
     pub device: Device,
     /// Threads of the trainer's engine; 0 takes all cores.
@@ -216,7 +217,7 @@ impl EvaluationJob {
             batch: job.spec.recipe.batch,
             on_bad_sample: job.spec.on_bad_sample,
             predictions: None,
-            pixels: None,
+            pixels: PixelFlags::default(),
             device: job.device,
             threads: job.spec.threads,
         }

@@ -4,6 +4,7 @@ use crate::TrainerError;
 use crate::evaluation::Division;
 use frostline_client::Task;
 use frostline_graph::{Model, Network};
+use frostline_job::{PixelFlags, PixelSource};
 use frostline_tensor::{DType, PixelSpec};
 use frostline_wire::Split;
 use serde::{Deserialize, Serialize};
@@ -62,16 +63,16 @@ impl TrainedWith {
     }
 }
 
-/// The recipe for `model`'s input: `wanted`, else the model's own note, else ImageNet's for its input size.
+/// The recipe for `model`'s input: what flags say, else the model's own note, else ImageNet's for its input size; and which of them.
 ///
 /// # Errors
 /// [`TrainerError::GuestNeeded`] where a guest made the input and there is no `guest` to make it again.
 pub(crate) fn pixels(
     model: &Model,
     network: &Network,
-    wanted: Option<PixelSpec>,
+    flags: &PixelFlags,
     guest: bool,
-) -> Result<PixelSpec, TrainerError> {
+) -> Result<(PixelSpec, PixelSource), TrainerError> {
     let input = &network.input;
     let &[3, height, width] = input.shape.dims() else {
         let (name, shape) = (&input.name, &input.shape);
@@ -95,18 +96,31 @@ pub(crate) fn pixels(
         let side = |side| u32::try_from(side).unwrap_or(u32::MAX);
         PixelSpec::imagenet(side(height), side(width))
     };
-    let spec = match (wanted, self::input(model)?) {
-        (Some(spec), _) | (None, Some(Input::Pixels(spec))) => spec,
-        (None, Some(Input::Guest(trained))) if !guest => {
+    let (usual, source) = match self::input(model)? {
+        Some(Input::Pixels(spec)) => (spec, PixelSource::Model),
+        Some(Input::Guest(trained)) if !guest && flags.is_empty() => {
             return Err(TrainerError::GuestNeeded {
                 guest: trained.guest,
                 sha256: trained.sha256,
             });
         }
-        (None, _) => usual(),
+        _ => (usual(), PixelSource::Assumed),
+    };
+    let (spec, source) = if flags.is_empty() {
+        (usual, source)
+    } else {
+        (flags.over(usual), PixelSource::Flags)
     };
     check(&spec, network)?;
-    Ok(spec)
+    Ok((spec, source))
+}
+
+/// The recipe for a model's input where hosts make it, and what says it: `flags`, else the model, else it is ImageNet's.
+///
+/// # Errors
+/// [`TrainerError`] for a model that takes no images, or a recipe that does not make its input.
+pub fn input_pixels(model: &Model, flags: &PixelFlags) -> Result<(PixelSpec, PixelSource), TrainerError> {
+    pixels(model, &model.network()?, flags, false)
 }
 
 /// A recipe as guests and models carry it.

@@ -6,6 +6,7 @@ use crate::upload::Upload;
 use crate::{Guest, TrainerError, notes};
 use frostline_client::HostClient;
 use frostline_graph::{Cut, Model};
+use frostline_job::PixelFlags;
 use frostline_profile::candidates;
 use frostline_tensor::PixelSpec;
 use frostline_wire::{Layout, Pin, Profile, ProfileRequest, RequestedSample};
@@ -30,7 +31,7 @@ pub struct StudyJob {
     /// The guest; it must describe its pixels by a recipe.
     pub guest: Guest,
     /// The recipe, where it is not the model's own or ImageNet's.
-    pub pixels: Option<PixelSpec>,
+    pub pixels: PixelFlags,
 }
 
 /// A host's profile of a network, and what it is to be held against.
@@ -57,8 +58,8 @@ pub struct HostStudy {
 pub async fn study(job: StudyJob, client: &HostClient) -> Result<HostStudy, TrainerError> {
     let objects = client.objects(&job.root, job.layout).await?;
     let object_bytes = mean_size(objects.iter().map(|object| object.size));
-    let (model, freeze, wanted) = (job.model.clone(), job.freeze.clone(), job.pixels);
-    let (cuts, pixels) = blocking(move || prepare(&model, &freeze, wanted)).await?;
+    let (model, freeze, wanted) = (job.model.clone(), job.freeze.clone(), job.pixels.clone());
+    let (cuts, pixels) = blocking(move || prepare(&model, &freeze, &wanted)).await?;
     let layers = Upload::layers(&job.model_name, job.model, &job.freeze).await?;
     let guest = Upload::guest(&job.guest).await?;
     let pushed = client.push_guest(&guest.name, guest.bytes).await?;
@@ -95,12 +96,8 @@ pub async fn study(job: StudyJob, client: &HostClient) -> Result<HostStudy, Trai
 }
 
 /// The candidates and the recipe.
-fn prepare(
-    model: &Model,
-    freeze: &str,
-    wanted: Option<PixelSpec>,
-) -> Result<(Vec<Cut>, PixelSpec), TrainerError> {
+fn prepare(model: &Model, freeze: &str, wanted: &PixelFlags) -> Result<(Vec<Cut>, PixelSpec), TrainerError> {
     let network = model.network()?;
     let cuts = candidates(model, &network, freeze)?;
-    Ok((cuts, notes::pixels(model, &network, wanted, true)?))
+    Ok((cuts, notes::pixels(model, &network, wanted, true)?.0))
 }

@@ -117,6 +117,34 @@ fn distilled() -> Model {
 }
 
 #[test]
+fn probabilities_come_back_behind_a_fresh_head() {
+    for (name, model) in heads() {
+        let operator = model.probabilities().unwrap();
+        assert_eq!(operator.is_some(), name.contains("oftmax"), "{name}");
+        let scores = model.replace_head(5, 1).unwrap();
+        let Some(operator) = operator else { continue };
+        let rows = noisy(3, &[4, 6]);
+        let outputs = run(&scores.with_probabilities(&operator).unwrap(), &rows);
+        let (made, scores) = (outputs.as_f32().unwrap(), run(&scores, &rows));
+        for (made, scores) in made.chunks(5).zip(scores.as_f32().unwrap().chunks(5)) {
+            let sum: f32 = scores.iter().map(|score| score.exp()).sum();
+            for (made, score) in made.iter().zip(scores) {
+                let probability = score.exp() / sum;
+                let expected = if operator == "Softmax" {
+                    probability
+                } else {
+                    probability.ln()
+                };
+                assert!(
+                    (made - expected).abs() < 1e-5,
+                    "{name}: {made} instead of {expected}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
 fn both_of_two_heads_are_replaced() {
     let replaced = distilled().replace_head(7, 42).unwrap();
     assert_eq!(run(&replaced, &noisy(5, &[3, 6])).shape().dims(), [3, 7]);

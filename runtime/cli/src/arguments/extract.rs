@@ -3,13 +3,13 @@
 use super::job::Inputs;
 use clap::Args;
 use frostline_job::flags::{Given, named, positive};
-use frostline_job::{HostList, HostTerms, OnBadSample};
+use frostline_job::{HostList, HostTerms, OnBadSample, PixelFlags};
 use frostline_wire::Encoding;
 use std::path::PathBuf;
 
 /// Extract features of labelled images into an Arrow or Parquet file
 ///
-/// One row an image, ascending by its key: key, label (its class, null where there is none) and activation, all of its f32 in a list of fixed
+/// One row an image, ascending by its key: key, split (train, validation or test) and label (its class), null where its place says none, and activation, all of its f32 in a list of fixed
 /// length; their shape is in the field's metadata, as JSON.
 /// pyarrow, Hugging Face datasets, DuckDB, Lance and Polars read such files. The file is written whole or not at all.
 #[derive(Debug, Args)]
@@ -49,6 +49,8 @@ pub(crate) struct Extract {
     /// Where the embedded host computes: cpu or cuda:0
     #[arg(long, value_name = "DEVICE", default_value = "cpu", conflicts_with = "host")]
     pub(crate) device: String,
+    #[command(flatten)]
+    pub(crate) pixels: Given<PixelFlags>,
     #[command(flatten)]
     pub(crate) terms: Given<HostTerms>,
     #[command(flatten)]

@@ -6,7 +6,7 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use frostline_client::Part;
 use frostline_job::flags::{Given, named, positive};
-use frostline_job::{HostList, JobSpec, OnBadSample};
+use frostline_job::{HostList, JobSpec, OnBadSample, PixelFlags};
 use frostline_wire::Layout;
 use std::path::PathBuf;
 
@@ -123,6 +123,8 @@ pub(crate) struct Eval {
     #[arg(long, value_name = "TEXT", requires = "guest")]
     pub(crate) parameters: Option<String>,
     #[command(flatten)]
+    pub(crate) pixels: Given<PixelFlags>,
+    #[command(flatten)]
     pub(crate) compute: Compute,
     #[command(flatten)]
     pub(crate) host: HostList,
@@ -152,6 +154,8 @@ pub(crate) struct Predict {
     #[arg(long, default_value_t = 16, value_parser = positive)]
     pub(crate) batch: usize,
     #[command(flatten)]
+    pub(crate) pixels: Given<PixelFlags>,
+    #[command(flatten)]
     pub(crate) compute: Compute,
 }
 
@@ -176,6 +180,8 @@ pub(crate) struct Profile {
     /// Where the embedded host computes: cpu or cuda:0
     #[arg(long, value_name = "DEVICE", default_value = "cpu", conflicts_with = "host")]
     pub(crate) device: String,
+    #[command(flatten)]
+    pub(crate) pixels: Given<PixelFlags>,
     #[command(flatten)]
     pub(crate) host: HostFlags,
 }

@@ -14,7 +14,8 @@ use frostline_client::{
     Ahead, Fetcher, Hosts, Inquiry, Listing, Pass, Passed, SampleFiles, UploadKind, content_name,
 };
 use frostline_images::DecodePool;
-use frostline_trainer::{Guest, OnBadSample, last_cut_before_head};
+use frostline_job::pixels_line;
+use frostline_trainer::{Guest, OnBadSample, input_pixels, last_cut_before_head};
 use frostline_wire::{ObjectInfo, Pin, Split};
 use rows::{Place, Rows};
 use serde::Serialize;
@@ -47,7 +48,7 @@ struct Done {
 }
 
 pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> Result<()> {
-    let asked = Asked::read(&flags)?;
+    let asked = Asked::read(&flags, json)?;
     let connection = Connection::open(Access::from_flags(&flags.host)?, &asked.root, &flags.device).await?;
     let extracting = extract(&flags, asked, connection.hosts(), json);
     let done = tokio::select! {
@@ -84,7 +85,7 @@ struct Asked {
 }
 
 impl Asked {
-    fn read(flags: &Flags) -> Result<Self> {
+    fn read(flags: &Flags, json: bool) -> Result<Self> {
         let format = Format::from_extension(&flags.out)?;
         file::check(&flags.out)?;
         let model = read_model(&flags.inputs.model)?;
@@ -92,13 +93,21 @@ impl Asked {
             Some(cut) => model.network()?.named(cut)?.name.clone(),
             None => last_cut_before_head(&model)?,
         };
+        let mut guest = Guest::read(flags.guest.as_deref(), flags.parameters.as_deref())?;
+        if guest.is_stock() {
+            let (recipe, source) = input_pixels(&model, &flags.pixels.settings()?)?;
+            guest.parameters = Some(serde_json::to_string(&recipe)?);
+            if !json {
+                tell!("pixels     {}", pixels_line(&recipe, source));
+            }
+        }
         Ok(Self {
             root: data_url(&flags.inputs.data)?,
             format,
             name: model_name(&flags.inputs.model),
             layers: model.slice(None, Some(&cut))?.to_bytes()?.into(),
             cut,
-            guest: Guest::read(flags.guest.as_deref(), flags.parameters.as_deref())?,
+            guest,
         })
     }
 

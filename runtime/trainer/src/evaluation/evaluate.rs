@@ -123,7 +123,7 @@ async fn opened(
     events: &Events,
 ) -> Result<(Offer, Split), TrainerError> {
     match &job.guest {
-        None => Ok((objects(job, network)?, Split::None)),
+        None => Ok((objects(job, network, events)?, Split::None)),
         Some(guest) => rows_of(guest, job, network, hosts, events).await,
     }
 }
@@ -298,8 +298,12 @@ fn knows(classes: &[String], class: &str) -> String {
 }
 
 /// The objects as they are, for the whole model.
-fn objects(job: &EvaluationJob, network: Network) -> Result<Offer, TrainerError> {
-    let pixels = notes::pixels(&job.model, &network, job.pixels, false)?;
+fn objects(job: &EvaluationJob, network: Network, events: &Events) -> Result<Offer, TrainerError> {
+    let (pixels, source) = notes::pixels(&job.model, &network, &job.pixels, false)?;
+    events(Event::Pixels {
+        recipe: pixels,
+        source,
+    });
     let description = stock_description(&network, pixels);
     Ok(offer(job, network, description))
 }
@@ -316,7 +320,7 @@ async fn rows_of(
         Some(Input::Guest(noted)) => Some(noted),
         Some(Input::Pixels(_)) | None => None,
     };
-    let pixels = notes::pixels(&job.model, &network, job.pixels, true)?;
+    let (pixels, _) = notes::pixels(&job.model, &network, &job.pixels, true)?;
     let parameters = match (&guest.parameters, &noted) {
         (Some(own), _) => own.clone(),
         (None, Some(noted)) => noted.parameters.clone(),

@@ -12,6 +12,7 @@ use crate::{SettingError, TrainerError, notes};
 use frostline_client::Task;
 use frostline_engine::{Device, Interrupt};
 use frostline_graph::{Model, Network};
+use frostline_job::{PixelFlags, PixelSource};
 use frostline_tensor::PixelSpec;
 use images::{Images, LoadedImages};
 use std::path::PathBuf;
@@ -28,8 +29,8 @@ pub struct PredictionJob {
     pub top: usize,
     /// Images per forward pass.
     pub batch: usize,
-    /// Preprocessing; `None` takes the model's own note, else ImageNet's recipe.
-    pub pixels: Option<PixelSpec>,
+    /// Preprocessing; what it leaves open is as in the model's own note, else in ImageNet's recipe.
+    pub pixels: PixelFlags,
     /// Where the network is run.
     pub device: Device,
     /// Threads that decode, and threads of the engine; 0 takes all cores.
@@ -39,6 +40,7 @@ pub struct PredictionJob {
 /// A model that is run on images, batch by batch: while one is looked at, the next ones are read and decoded. Holds three batches at most,
 /// however many images there are. Dropping it ends everything.
 pub struct Predictor {
+    pixels: (PixelSpec, PixelSource),
     images: Images,
     network: Dedicated<Scorer>,
     task: Task,
@@ -68,7 +70,7 @@ impl Predictor {
             Ok((model, network))
         })
         .await?;
-        let pixels = notes::pixels(&model, &network, pixels, false).map_err(without_guests)?;
+        let (pixels, source) = notes::pixels(&model, &network, &pixels, false).map_err(without_guests)?;
         let (task, names) = outputs(&model, &network)?;
         let options = session_options(device, threads);
         let decoders = options.threads;
@@ -77,12 +79,18 @@ impl Predictor {
             Ok(Scorer::new(forward, &model, task))
         };
         Ok(Self {
+            pixels: (pixels, source),
             network: Dedicated::open(open).await?,
             images: Images::start(paths, batch, pixels, decoders)?,
             task,
             names: names.into(),
             top,
         })
+    }
+
+    /// How images become its input, and what says so.
+    pub fn pixels(&self) -> (PixelSpec, PixelSource) {
+        self.pixels
     }
 
     /// What the model says of the next images, in their order; nothing after the last.

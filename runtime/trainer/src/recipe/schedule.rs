@@ -103,12 +103,20 @@ mod tests {
             .map(|update| if update < 10 { 1.0 } else { 0.1 })
             .collect();
         expect(schedule(Scheduler::Step, 0.0), &expected);
-        expect(schedule(Scheduler::Constant, 0.1), &[1.0 / 3.0, 2.0 / 3.0, 1.0, 1.0]);
+        expect(
+            schedule(Scheduler::Constant, 0.1),
+            &[1.0 / 3.0, 2.0 / 3.0, 1.0, 1.0],
+        );
     }
 
     #[test]
     fn no_update_changes_nothing_however_few_there_are() {
-        for scheduler in [Scheduler::Cosine, Scheduler::Constant, Scheduler::OneCycle, Scheduler::Step] {
+        for scheduler in [
+            Scheduler::Cosine,
+            Scheduler::Constant,
+            Scheduler::OneCycle,
+            Scheduler::Step,
+        ] {
             for (updates, epochs) in [(1, 1), (1, 3), (2, 1), (7, 2)] {
                 let few = Schedule {
                     updates,

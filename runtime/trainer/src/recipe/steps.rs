@@ -116,7 +116,8 @@ mod tests {
     #[test]
     fn the_rate_follows_updates_and_averages_begin_fresh() {
         let rates: Vec<f32> = (0..5).map(|index| steps().terms(1, index).rate).collect();
-        assert_eq!(rates, [0.0, 0.0, 0.0, 0.25, 0.25]);
+        let [first, second] = [1.0 / 6.0, 1.0 / 3.0];
+        assert_eq!(rates, [first, first, first, second, second]);
         assert_eq!(steps().terms(2, 0).rate, 0.5);
         assert_eq!(steps().terms(1, 0).decay, 0.1);
         assert_eq!(steps().terms(2, 4).decay, 0.2);

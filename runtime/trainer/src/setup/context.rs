@@ -6,7 +6,7 @@ use crate::offer::Offer;
 use crate::pipeline::Part;
 use crate::plan::{Layers, Modules, Planner, Reuse, Survey, TrainerProfile, UsableSplit, Workload};
 use crate::upload::{OnHosts, Upload};
-use crate::{Events, Flow, Job, Policy, TrainerError};
+use crate::{Event, Events, Flow, Job, Policy, TrainerError};
 use frostline_client::{Hosts, Link};
 use frostline_wire::{Description, Encoding, Split};
 use std::collections::HashSet;
@@ -54,6 +54,13 @@ impl<'a> Setup<'a> {
     ) -> Result<Self, TrainerError> {
         let data = Data::list(job, hosts, events).await?;
         let network = DividedNetwork::build(job, &data.outputs).await?;
+        // Another guest may make something else of images than it says.
+        if job.guest.is_stock() {
+            events(Event::Pixels {
+                recipe: network.pixels,
+                source: network.pixel_source,
+            });
+        }
         let grant = HostLoads::ask(hosts).await.grant();
         Ok(Self {
             job,

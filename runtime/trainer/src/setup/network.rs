@@ -2,9 +2,10 @@ use super::data::Outputs;
 use crate::compute::{KEPT_MIDDLES, SuffixParts, blocking, session_options};
 use crate::recipe::{balanced, factors, positive, step_settings};
 use crate::standard::{LinearHead, Standard};
-use crate::{ClassWeights, Job, TrainerError, notes};
+use crate::{ClassWeights, Job, LossName, TrainerError, notes};
 use frostline_client::SampleFiles;
 use frostline_graph::{Model, Network};
+use frostline_job::PixelSource;
 use frostline_tensor::{PixelSpec, Tensor};
 use frostline_training::{Dropout, Loss, StepSettings};
 use std::collections::{BTreeMap, HashSet};
@@ -24,6 +25,9 @@ pub(crate) struct DividedNetwork {
     numbers: Option<Standard>,
     outputs: Outputs,
     pub(super) pixels: PixelSpec,
+    pub(super) pixel_source: PixelSource,
+    /// What made probabilities of the scores before the head was replaced.
+    pub(crate) probabilities: Option<String>,
     /// What the guest is told.
     pub(super) parameters: String,
 }
@@ -38,7 +42,7 @@ impl DividedNetwork {
     fn divide(job: &Job, outputs: &Outputs) -> Result<Self, TrainerError> {
         let before = job.model.network()?;
         let own = job.guest.takes() == SampleFiles::All;
-        let pixels = notes::pixels(&job.model, &before, job.spec.pixels, own)?;
+        let (pixels, pixel_source) = notes::pixels(&job.model, &before, &job.spec.pixels, own)?;
         let headed = job
             .model
             .replace_head(outputs.samples.len(), job.spec.recipe.seed)?;
@@ -62,6 +66,11 @@ impl DividedNetwork {
             outputs: outputs.clone(),
             headed,
             pixels,
+            pixel_source,
+            probabilities: match job.spec.recipe.loss {
+                LossName::CrossEntropy => job.model.probabilities()?,
+                LossName::Bce | LossName::Mse => None,
+            },
             parameters: match &job.guest.parameters {
                 Some(own) => own.clone(),
                 None => notes::recipe(&pixels)?,

@@ -31,7 +31,7 @@ fn prediction(model: Model, paths: Vec<PathBuf>) -> PredictionJob {
         paths,
         top: 2,
         batch: 4,
-        pixels: None,
+        pixels: Default::default(),
         device: Device::Cpu,
         threads: 1,
     }

@@ -10,7 +10,8 @@ use frostline_fake_host::{FakeHost, Reply, extraction};
 use frostline_graph::Model;
 use frostline_graph::build::{batched, initializer, int, ints, model, node};
 use frostline_graph::onnx::GraphProto;
-use frostline_tensor::Tensor;
+use frostline_job::PixelSource;
+use frostline_tensor::{PixelSpec, Tensor};
 use frostline_wire::Load;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -363,6 +364,7 @@ async fn events_tell_the_whole_story() {
         .map(|event| match event {
             Event::Dataset { .. } => "dataset",
             Event::Upload { .. } => "upload",
+            Event::Pixels { .. } => "pixels",
             Event::Split { .. } => "split",
             Event::Baseline { .. } => "baseline",
             Event::Step { .. } => "step",
@@ -397,7 +399,7 @@ async fn events_tell_the_whole_story() {
         })
         .filter(|kind| *kind != "uploading")
         .collect();
-    let mut expected = vec!["dataset", "upload", "upload", "split", "baseline"];
+    let mut expected = vec!["dataset", "pixels", "upload", "upload", "split", "baseline"];
     expected.extend(["step", "step", "step", "epoch"].repeat(3));
     expected.push("done");
     assert_eq!(kinds, expected);
@@ -462,4 +464,55 @@ async fn the_test_part_measures_the_written_model_once() {
     without.spec.test = true;
     let error = run(&host, without).await.outcome.unwrap_err().to_string();
     assert!(error.contains("no test/ part"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_network_of_probabilities_comes_back_with_them() {
+    let (host, _) = photos().start().await;
+    let out = TempDir::new().unwrap();
+    let mut graph = network().into_proto().graph.unwrap();
+    graph.node.push(node("Softmax", &["scores"], &["likely"]));
+    graph.output = vec![batched("likely", &[7])];
+    let mut likely = job("features", out.path());
+    likely.model = Model::from_proto(model(17, graph)).unwrap();
+    let outcome = run(&host, likely).await.outcome.unwrap();
+    let tuned = Model::read(&outcome.model).unwrap();
+    let last = tuned.nodes().last().unwrap();
+    assert_eq!(
+        (last.op_type.as_str(), last.output[0].as_str()),
+        ("Softmax", "likely")
+    );
+    let (evaluated, _) = super::evaluation::measure(&host, tuned, None).await;
+    assert_eq!(evaluated.unwrap().quality, outcome.validation);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_preprocessing_comes_from_is_said() {
+    let (host, _) = photos().start().await;
+    let out = TempDir::new().unwrap();
+    let said = |events: &[Event]| {
+        let pixels = events.iter().find_map(|event| match event {
+            Event::Pixels { recipe, source } => Some((*recipe, *source)),
+            _ => None,
+        });
+        pixels.unwrap()
+    };
+    let assumed = run(&host, job("features", out.path())).await;
+    let (usual, source) = said(&assumed.events);
+    assert_eq!(source, PixelSource::Assumed);
+    let mut flagged = job("features", out.path());
+    flagged.spec.pixels.mean = Some("0.5,0.25,0.125".parse().unwrap());
+    let flagged = run(&host, flagged).await;
+    let (recipe, source) = said(&flagged.events);
+    let expected = PixelSpec {
+        mean: [0.5, 0.25, 0.125],
+        ..usual
+    };
+    assert_eq!((recipe, source), (expected, PixelSource::Flags));
+    // The tuned model carries it.
+    let outcome = flagged.outcome.unwrap();
+    let tuned = Model::read(&outcome.model).unwrap();
+    let (evaluated, events) = super::evaluation::measure(&host, tuned, None).await;
+    assert_eq!(evaluated.unwrap().quality, outcome.validation);
+    assert_eq!(said(&events), (expected, PixelSource::Model));
 }

@@ -17,6 +17,8 @@ use std::sync::Arc;
 pub(crate) struct Tuned {
     /// Without its weights.
     pub(crate) headed: Model,
+    /// What makes probabilities of its scores, as in the network that was given.
+    pub(crate) probabilities: Option<String>,
     pub(crate) input: Input,
     pub(crate) task: Task,
     pub(crate) division: Option<Division>,
@@ -147,6 +149,7 @@ impl TrainingLoop<'_> {
                 skipped: run.bad.count(),
             },
             headed: prepared.network.headed,
+            probabilities: prepared.network.probabilities,
             targets,
             weights: kept.weights,
             ended,

@@ -30,8 +30,17 @@ pub async fn train(
     events: Events,
     cancel: CancellationToken,
 ) -> Result<Outcome, TrainerError> {
+    // On the heap: a job and what it waits for are large.
+    Box::pin(run(job, hosts.into(), events, cancel)).await
+}
+
+async fn run(
+    job: Job,
+    hosts: Hosts,
+    events: Events,
+    cancel: CancellationToken,
+) -> Result<Outcome, TrainerError> {
     let started = Instant::now();
-    let hosts = hosts.into();
     let mut job = job.checked().await?;
     job.team = job.team.as_ref().map(Team::afresh);
     let Some((folder, _kept)) = LockedRun::open_for(&job).await? else {
@@ -91,6 +100,7 @@ async fn tune(
     };
     let Tuned {
         mut headed,
+        probabilities,
         input,
         task,
         division,
@@ -105,7 +115,10 @@ async fn tune(
     let classes = outcome.classes.clone();
     let written = blocking(move || {
         notes::write(&mut headed, &input, task, &classes, division.as_ref());
-        let model = headed.merge(&weights)?;
+        let mut model = headed.merge(&weights)?;
+        if let Some(operator) = &probabilities {
+            model = model.with_probabilities(operator)?;
+        }
         let written: Vec<_> = targets.iter().map(|out| export::write(&model, out)).collect();
         Ok((model, written))
     });
