@@ -2,6 +2,7 @@
 
 use crate::arguments::{Runs, Train};
 use crate::output::{print_each, print_table};
+use crate::sweep::Recorded;
 use anyhow::{Context, Result, bail};
 use frostline_trainer::{Job, RunFolder, RunState, RunSummary, runs, unfinished};
 use std::fs;
@@ -10,6 +11,12 @@ use std::path::{Path, PathBuf};
 
 pub(crate) fn run(flags: &Runs, json: bool) -> Result<()> {
     let folder = &flags.folder;
+    if !folder.is_dir() && folder.as_os_str() != DEFAULT {
+        bail!(
+            "no folder {}; train writes runs into 'runs', or where --runs says",
+            folder.display()
+        );
+    }
     let runs = runs(folder).with_context(|| format!("cannot list the runs in {}", folder.display()))?;
     if json {
         return Ok(print_each(&runs)?);
@@ -36,6 +43,9 @@ fn row(run: &RunSummary) -> Vec<String> {
     ]
 }
 
+/// Where runs are kept unless somebody says otherwise.
+const DEFAULT: &str = "runs";
+
 /// Roughly, in the largest unit.
 fn age(seconds: u64) -> String {
     match seconds {
@@ -56,6 +66,19 @@ pub(crate) fn resumed(flags: &Train) -> Result<Option<PathBuf>> {
         Some(None) if given.has("model") && given.has("data") => Ok(None),
         Some(None) => newest(&flags.runs).map(Some),
     }
+}
+
+/// The sweep that the run or sweep in `folder` belongs to, if it is one.
+///
+/// # Errors
+/// For a sweep that cannot be read.
+pub(crate) fn sweep_of(folder: &Path) -> Result<Option<(PathBuf, Recorded)>> {
+    for folder in folder.ancestors().take(2) {
+        if let Some(recorded) = Recorded::read(folder)? {
+            return Ok(Some((folder.to_owned(), recorded)));
+        }
+    }
+    Ok(None)
 }
 
 /// The newest run in `folder` that can be resumed.

@@ -8,10 +8,12 @@ use crate::results;
 use crate::runs::new_folder;
 use crate::train::connect;
 use anyhow::{Context, Result, bail};
-use frostline_job::folder as layout;
+use frostline_job::folder::{self as layout, Ending};
+use frostline_job::{Event, JobSpec, Logged};
 use frostline_tensor::one_line;
 use frostline_trainer::{Job, Outcome, Quality, RunFolder, TrainerError, WrittenModel, train, whole_file};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -74,27 +76,133 @@ struct Swept<'a> {
     report: &'a Path,
 }
 
+/// What a sweep's folder says of it, so that it can be resumed.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Recorded {
+    pub(crate) sweep: Vec<Sweep>,
+    pub(crate) job: JobSpec,
+}
+
+impl Recorded {
+    /// Reads that of `folder`; `None` where it is not a sweep's.
+    ///
+    /// # Errors
+    /// For a file that cannot be read, or is not one.
+    pub(crate) fn read(folder: &Path) -> Result<Option<Self>> {
+        let file = folder.join(layout::SWEEP);
+        if !file.is_file() {
+            return Ok(None);
+        }
+        let cannot = || format!("cannot read {}", file.display());
+        let text = fs::read_to_string(&file).with_context(cannot)?;
+        serde_json::from_str(&text).map(Some).with_context(cannot)
+    }
+
+    fn write(&self, folder: &Path) -> Result<()> {
+        let file = folder.join(layout::SWEEP);
+        let text = serde_json::to_string_pretty(self)?;
+        whole_file::write(&file, |to| to.write_all(text.as_bytes()))
+            .with_context(|| format!("cannot write {}", file.display()))
+    }
+}
+
+/// A new sweep of `job`.
+pub(crate) async fn run(flags: &Train, job: Job, json: bool, stop: &CancellationToken) -> Result<()> {
+    let variants = variants(&job, &flags.sweep).await?;
+    let folder = new_folder(&flags.runs, &format!("{}-sweep", job.model_name()))?;
+    let recorded = Recorded {
+        sweep: flags.sweep.clone(),
+        job: JobSpec {
+            // A variant's optimiser has a rate of its own, where none is given.
+            recipe: job.spec.recipe.clone(),
+            ..job.spec.recorded()
+        },
+    };
+    recorded.write(&folder)?;
+    train_all(job, variants, &folder, json, stop).await
+}
+
+/// The sweep that `folder` has: finished variants stay as they are, others are resumed or started.
+pub(crate) async fn resume(
+    folder: &Path,
+    sweeps: &[Sweep],
+    job: Job,
+    json: bool,
+    stop: &CancellationToken,
+) -> Result<()> {
+    let variants = variants(&job, sweeps).await?;
+    train_all(job, variants, folder, json, stop).await
+}
+
 /// Trains all variants of `job` and copies the best one's model to where the job's goes. A variant that fails leaves the others to be trained; a
 /// sweep that is interrupted comes to the best model so far.
-pub(crate) async fn run(flags: &Train, mut job: Job, json: bool, stop: &CancellationToken) -> Result<()> {
-    let count = variants(&job, &flags.sweep)?.len();
-    let folder = new_folder(&flags.runs, &format!("{}-sweep", job.model_name()))?;
+async fn train_all(
+    mut job: Job,
+    variants: Vec<Variant>,
+    folder: &Path,
+    json: bool,
+    stop: &CancellationToken,
+) -> Result<()> {
+    let count = variants.len();
     if job.features.is_none() && !json {
         tell!("no rows are kept (--feature-cache): the frozen layers run for each of the {count} jobs");
     }
     let connection = connect(&mut job).await?;
     let mut rows = Vec::new();
-    for variant in variants(&job, &flags.sweep)? {
+    for mut variant in variants {
         if stop.is_cancelled() {
             break;
         }
-        let run = folder.join(&variant.name);
+        let run = folder.join(variant.name.replace('/', "-"));
+        if let Some(row) = finished(&variant.name, &run) {
+            rows.push(row);
+            continue;
+        }
+        variant.job.shared_cores = job.shared_cores;
+        variant.job.run = Some(run_folder(&run));
         tell_variant(&variant.name, &run, json);
         rows.push(train_variant(variant, run, &connection, json, stop).await);
     }
     connection.close().await;
-    conclude(&rows, &folder, job.spec.out.as_deref(), json)?;
-    outcome(&rows, count)
+    conclude(&rows, folder, job.spec.out.as_deref(), json)?;
+    outcome(&rows, folder, count)
+}
+
+/// What a variant that has finished before came to.
+fn finished(variant: &str, run: &Path) -> Option<Row> {
+    if layout::ending(run) != Some(Ending::Finished) {
+        return None;
+    }
+    let events = fs::read(run.join(layout::EVENTS)).ok()?;
+    let mut lines = events.split(|byte| *byte == b'\n').rev();
+    let done = lines.find_map(|line| match Logged::parse(line).ok()?.event? {
+        Event::Done {
+            epoch,
+            validation,
+            seconds,
+            ..
+        } => Some((TunedModel { epoch, validation }, seconds)),
+        _ => None,
+    });
+    let (tuned, seconds) = done?;
+    Some(Row {
+        variant: variant.to_owned(),
+        run: run.to_owned(),
+        state: State::Finished,
+        seconds,
+        tuned: Some(tuned),
+        error: None,
+    })
+}
+
+/// The folder for a variant's run: that of one that was interrupted is resumed, one without a checkpoint begins anew.
+fn run_folder(run: &Path) -> RunFolder {
+    if frostline_trainer::can_resume(run) {
+        return RunFolder::resumed(run);
+    }
+    // A run that never came to a checkpoint has nothing to lose.
+    let _ = fs::remove_dir_all(run);
+    RunFolder::new(run)
 }
 
 fn tell_variant(name: &str, run: &Path, json: bool) {
@@ -116,7 +224,6 @@ async fn train_variant(
     let Variant { name, mut job } = variant;
     // The best is written there, which this may not be.
     job.spec.out = None;
-    job.run = Some(RunFolder::new(&run));
     let began = Instant::now();
     let reporter = Arc::new(Reporter::new(json));
     let events = Arc::clone(&reporter);
@@ -161,11 +268,14 @@ fn row(variant: String, run: PathBuf, seconds: f64, trained: Result<Outcome, Tra
 }
 
 /// Whether all that was asked for was done: that a rate is too high was asked.
-fn outcome(rows: &[Row], count: usize) -> Result<()> {
+fn outcome(rows: &[Row], folder: &Path, count: usize) -> Result<()> {
     let of = |state| rows.iter().find(|row| row.state == state);
     if of(State::Interrupted).is_some() || rows.len() < count {
         let done = rows.iter().filter(|row| row.state != State::Interrupted).count();
-        bail!("interrupted after {done} of {count} variants; the best model of these was written");
+        bail!(
+            "interrupted after {done} of {count} variants; the best model of these was written; resume with: frostline train --resume {}",
+            folder.display()
+        );
     }
     if let Some(row) = of(State::Failed) {
         let why = row.error.as_deref().unwrap_or_default();
@@ -177,40 +287,43 @@ fn outcome(rows: &[Row], count: usize) -> Result<()> {
     Ok(())
 }
 
-/// Every combination of the values.
-fn variants(job: &Job, sweeps: &[Sweep]) -> Result<Vec<Variant>> {
-    let mut variants = vec![Variant {
-        name: String::new(),
-        job: job.clone(),
-    }];
+/// Every combination of the values, each a checked job.
+async fn variants(job: &Job, sweeps: &[Sweep]) -> Result<Vec<Variant>> {
+    let mut specs = vec![(String::new(), job.spec.clone())];
     for sweep in sweeps {
-        if variants.len() * sweep.values.len() > MOST {
+        if specs.len() * sweep.values.len() > MOST {
             bail!("--sweep comes to more than {MOST} jobs; leave some values out");
         }
-        let with = |variant: &Variant, value: &String| -> Result<Variant> {
-            let mut job = variant.job.clone();
-            sweep.set(&mut job.spec, value).map_err(anyhow::Error::msg)?;
+        let with = |(name, spec): &(String, JobSpec), value: &String| {
+            let mut spec = spec.clone();
+            sweep.set(&mut spec, value).map_err(anyhow::Error::msg)?;
             let own = format!("{}={value}", sweep.what);
-            let name = if variant.name.is_empty() {
+            let name = if name.is_empty() {
                 own
             } else {
-                format!("{},{own}", variant.name)
+                format!("{name},{own}")
             };
-            Ok(Variant { name, job })
+            Ok((name, spec))
         };
-        let next: Result<Vec<Variant>> = variants
+        let next: Result<Vec<_>> = specs
             .iter()
             .flat_map(|variant| sweep.values.iter().map(move |value| with(variant, value)))
             .collect();
-        variants = next?;
+        specs = next?;
     }
-    for variant in &variants {
-        variant
-            .job
-            .spec
-            .recipe
-            .check()
-            .with_context(|| format!("the variant {}", variant.name))?;
+    let mut variants = Vec::new();
+    for (name, spec) in specs {
+        let wrong = || format!("the variant {name}");
+        let mut job = job.clone();
+        if sweeps.iter().any(|sweep| sweep.what == "freeze") {
+            job.freeze = match spec.freeze.as_deref() {
+                Some("none") | None => job.model.input_name()?.to_owned(),
+                Some(cut) => cut.to_owned(),
+            };
+        }
+        job.spec = spec;
+        let job = job.checked().await.with_context(wrong)?;
+        variants.push(Variant { name, job });
     }
     Ok(variants)
 }
@@ -332,10 +445,10 @@ mod tests {
         ];
         assert_eq!(best(&rows).unwrap().variant, "b");
         assert!(best(&rows[2..]).is_none());
-        let said = outcome(&rows, 4).unwrap_err().to_string();
+        let said = outcome(&rows, Path::new("runs"), 4).unwrap_err().to_string();
         assert!(said.contains("variant c failed: no route to host"), "{said}");
-        assert!(outcome(&rows[..2], 2).is_ok());
-        let said = outcome(&rows[..2], 3).unwrap_err().to_string();
+        assert!(outcome(&rows[..2], Path::new("runs"), 2).is_ok());
+        let said = outcome(&rows[..2], Path::new("runs"), 3).unwrap_err().to_string();
         assert!(said.contains("2 of 3"), "{said}");
     }
 

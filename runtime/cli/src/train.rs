@@ -9,8 +9,8 @@ use crate::team::team;
 use crate::{results, runs, sweep};
 use anyhow::{Context, Result};
 use frostline_graph::Model;
-use frostline_job::JobSpec;
 use frostline_job::flags::missing;
+use frostline_job::{JobSpec, folder};
 use frostline_trainer::{Job, Recipe, RunFolder, TrainerError, train};
 use std::path::Path;
 use std::sync::Arc;
@@ -18,6 +18,12 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) async fn run(flags: Train, json: bool, stop: &CancellationToken) -> Result<()> {
     let resumed = runs::resumed(&flags)?;
+    if let Some(run) = &resumed
+        && let Some((folder, sweep::Recorded { sweep, job })) = runs::sweep_of(run)?
+    {
+        let job = open(spec(&flags.job, Some(job))?)?.checked().await?;
+        return sweep::resume(&folder, &sweep, job, json, stop).await;
+    }
     let recorded = resumed.as_deref().map(frostline_trainer::recorded).transpose()?;
     let mut job = open(spec(&flags.job, recorded)?)?;
     // Its folder is made once it is known to be a job.
@@ -29,13 +35,22 @@ pub(crate) async fn run(flags: Train, json: bool, stop: &CancellationToken) -> R
     if !flags.sweep.is_empty() {
         return sweep::run(&flags, job, json, stop).await;
     }
+    let is_new = resumed.is_none() && flags.resume.is_none();
     let folder = match resumed {
         Some(run) => RunFolder::resumed(run),
         None => runs::folder(&flags, &job)?,
     };
     let run = folder.path.clone();
     job.run = Some(folder);
-    let connection = connect(&mut job).await?;
+    let connection = match connect(&mut job).await {
+        Ok(connection) => connection,
+        Err(error) => {
+            if is_new {
+                let _ = std::fs::remove_dir_all(&run);
+            }
+            return Err(error);
+        }
+    };
     let reporter = Arc::new(Reporter::new(json));
     let events = Arc::clone(&reporter);
     let hosts = connection.hosts();
@@ -57,6 +72,11 @@ pub(crate) async fn run(flags: Train, json: bool, stop: &CancellationToken) -> R
             Ok(_) => {}
             Err(error) => tracing::warn!("the run has no report: {error}"),
         }
+    }
+    let cannot_start = result.is_err() && is_new && !frostline_trainer::can_resume(&run);
+    if cannot_start && !run.join(folder::MODEL).exists() {
+        // It did not come to its first step: there is nothing in it that the error does not say.
+        let _ = std::fs::remove_dir_all(&run);
     }
     result.map(drop).map_err(|error| failed(error, &run))
 }

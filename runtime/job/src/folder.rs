@@ -1,7 +1,11 @@
 //! The layout of a run's folder, and how a run ended.
 
 use serde::{Deserialize, Serialize};
+use std::fs;
+use std::path::Path;
 
+/// What a sweep is, in the folder of its runs.
+pub const SWEEP: &str = "sweep.json";
 /// The job, as a [`JobSpec`](crate::JobSpec).
 pub const CONFIG: &str = "config.json";
 /// What happened, a [`Logged`](crate::Logged) event a line.
@@ -42,4 +46,9 @@ pub enum Ending {
         /// In a line.
         error: String,
     },
+}
+
+/// How the run in `folder` ended; `None` of one that runs, or was killed.
+pub fn ending(folder: &Path) -> Option<Ending> {
+    serde_json::from_slice(&fs::read(folder.join(END)).ok()?).ok()
 }

@@ -33,7 +33,7 @@ Examples:
 pub(crate) struct Train {
     #[command(flatten)]
     pub(crate) job: JobFlags,
-    /// Train with each of several values of lr, weight_decay or seed, as in lr=0.1,0.03,0.01; several of these flags try every combination. The frozen
+    /// Train with each of several values of a setting of the recipe, or of freeze, as in lr=0.1,0.03,0.01; several of these flags try every combination. The frozen
     /// layers run once for all of them, as their rows are kept; the best model is the one that is written
     #[arg(long, value_name = "SETTING=VALUES", conflicts_with_all = ["resume", "dry_run"])]
     pub(crate) sweep: Vec<Sweep>,

@@ -1,29 +1,49 @@
-use frostline_job::{JobSpec, LearningRates};
+use clap::{Args, Command, Parser};
+use frostline_job::flags::Given;
+use frostline_job::{JobSpec, Recipe};
+use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::str::FromStr;
 
 /// Values of a setting to try, as in `lr=0.1,0.03,0.01`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub(crate) struct Sweep {
-    pub(crate) what: Setting,
+    /// A setting of the recipe, or `freeze`, with underscores.
+    pub(crate) what: String,
     pub(crate) values: Vec<String>,
 }
 
-/// What can be swept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display, strum::EnumString, strum::VariantNames)]
-#[strum(serialize_all = "snake_case")]
-pub(crate) enum Setting {
-    Lr,
-    WeightDecay,
-    Seed,
+/// Settings by their flags.
+#[derive(Parser)]
+struct Settings {
+    #[command(flatten)]
+    given: Given<JobSpec>,
+}
+
+/// The settings that can be swept.
+fn settings() -> Vec<String> {
+    let recipe = Recipe::augment_args(Command::new("recipe"));
+    let names = recipe
+        .get_arguments()
+        .map(|argument| argument.get_id().as_str().to_owned());
+    names.chain(["freeze".to_owned()]).collect()
 }
 
 impl FromStr for Sweep {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wanted = "write lr=0.1,0.03,0.01; weight_decay and seed can be swept too";
+        let wanted = "write lr=0.1,0.03,0.01; all settings of the recipe can be swept, and freeze";
         let (what, values) = text.split_once('=').ok_or(wanted)?;
-        let what = what.trim().replace('-', "_").parse().map_err(|_| wanted)?;
+        let (what, known) = (what.trim().replace('-', "_"), settings());
+        if !known.contains(&what) {
+            let near = frostline_graph::similar(&what, known.iter().map(String::as_str));
+            return Err(match near.first() {
+                Some(near) => format!("unknown setting '{what}', did you mean '{near}'? {wanted}"),
+                None => format!("unknown setting '{what}'; {wanted}"),
+            });
+        }
         let sweep = Self {
             what,
             values: values.split(',').map(|value| value.trim().to_owned()).collect(),
@@ -31,7 +51,7 @@ impl FromStr for Sweep {
         for (place, value) in sweep.values.iter().enumerate() {
             sweep.set(&mut JobSpec::default(), value)?;
             if sweep.values.iter().take(place).any(|before| before == value) {
-                return Err(format!("{what} has the value {value} twice"));
+                return Err(format!("{} has the value {value} twice", sweep.what));
             }
         }
         Ok(sweep)
@@ -39,51 +59,90 @@ impl FromStr for Sweep {
 }
 
 impl Sweep {
-    /// Gives `job` one of the values. Whatever the seed, all variants are validated on the same images.
+    /// Gives `job` one of the values, as its flag would. Whatever the seed, all variants are validated on the same images.
     pub(crate) fn set(&self, job: &mut JobSpec, value: &str) -> Result<(), String> {
-        let wrong = |error: String| format!("{value:?} is not a {}: {error}", self.what);
         job.validation_seed = Some(job.division_seed());
-        let recipe = &mut job.recipe;
-        let number = || value.parse::<f64>().map_err(|error| wrong(error.to_string()));
-        match self.what {
-            Setting::Lr => recipe.lr = Some(LearningRates::One(number()?)),
-            Setting::WeightDecay => recipe.weight_decay = Some(number()?),
-            Setting::Seed => {
-                recipe.seed = value
-                    .parse()
-                    .map_err(|error: std::num::ParseIntError| wrong(error.to_string()))?;
-            }
-        }
-        Ok(())
+        let flag = format!("--{}={value}", self.what.replace('_', "-"));
+        let wrong = |error: &clap::Error| {
+            let text = error.to_string();
+            let why = text.lines().next().unwrap_or_default();
+            why.strip_prefix("error: ").unwrap_or(why).to_owned()
+        };
+        let settings = Settings::try_parse_from(["frostline", &flag]).map_err(|error| wrong(&error))?;
+        settings.given.overlay(job).map_err(|error| wrong(&error))
+    }
+}
+
+impl fmt::Display for Sweep {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "{}={}", self.what, self.values.join(","))
+    }
+}
+
+impl TryFrom<String> for Sweep {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Sweep> for String {
+    fn from(sweep: Sweep) -> Self {
+        sweep.to_string()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use frostline_job::{LearningRates, OptimizerName};
 
     #[test]
     fn values_are_those_of_the_setting() {
         let sweep: Sweep = "lr=0.1, 0.03".parse().unwrap();
         assert_eq!(
-            (sweep.what, sweep.values.as_slice()),
-            (Setting::Lr, &["0.1".to_owned(), "0.03".to_owned()][..])
+            (sweep.what.as_str(), sweep.values.as_slice()),
+            ("lr", &["0.1".to_owned(), "0.03".to_owned()][..])
         );
+        assert_eq!(sweep.to_string().parse::<Sweep>().unwrap(), sweep);
         let mut job = JobSpec::default();
         job.recipe.seed = 7;
         for (sweep, value) in [
             ("lr=0.03", "0.03"),
             ("weight-decay=1e-4", "1e-4"),
             ("seed=1,2", "2"),
+            ("optimizer=sgd,adamw", "adamw"),
+            ("dropout=0,0.5", "0.5"),
+            ("batch=16,32", "32"),
+            ("freeze=layer3,layer4", "layer4"),
         ] {
             sweep.parse::<Sweep>().unwrap().set(&mut job, value).unwrap();
         }
-        assert_eq!(job.recipe.lr, Some(LearningRates::One(0.03)));
-        assert_eq!((job.recipe.weight_decay, job.recipe.seed), (Some(1e-4), 2));
+        let recipe = &job.recipe;
+        assert_eq!(recipe.lr, Some(LearningRates::One(0.03)));
+        assert_eq!((recipe.weight_decay, recipe.seed), (Some(1e-4), 2));
+        assert_eq!(
+            (recipe.optimizer, recipe.dropout, recipe.batch),
+            (OptimizerName::Adamw, 0.5, 32)
+        );
+        assert_eq!(job.freeze.as_deref(), Some("layer4"));
         // The images to validate with are those of the job that is swept.
         assert_eq!(job.division_seed(), 7);
-        for text in ["", "lr", "lr=", "lr=x", "batch=1", "seed=-1", "lr=0.1,0.1"] {
+        for text in [
+            "",
+            "lr",
+            "lr=",
+            "lr=x",
+            "batch=0",
+            "seed=-1",
+            "lr=0.1,0.1",
+            "data=a,b",
+            "split=none",
+        ] {
             assert!(text.parse::<Sweep>().is_err(), "{text}");
         }
+        let error = "bach=1,2".parse::<Sweep>().unwrap_err();
+        assert!(error.contains("did you mean 'batch'"), "{error}");
     }
 }

@@ -137,4 +137,56 @@ fn a_sweep_that_is_interrupted_comes_to_the_best_so_far() {
     let rows = swept(&told)["variants"].as_array().unwrap();
     let states: Vec<_> = rows.iter().map(|row| row["state"].as_str().unwrap()).collect();
     assert_eq!(states, ["finished", "interrupted"]);
+
+    // Its folder, or a bare --resume, goes on with it: the finished variant stays as it is.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_frostline"));
+    let resumed = command
+        .args(["train", "--json", "--resume", "--runs"])
+        .arg(folder.path())
+        .output();
+    let resumed = resumed.unwrap();
+    assert!(resumed.status.success(), "{resumed:?}");
+    let told = events(&resumed);
+    let begun: Vec<_> = told.iter().filter(|event| event["event"] == "variant").collect();
+    assert_eq!(begun.len(), 2, "{begun:?}");
+    let again = swept(&told)["variants"].as_array().unwrap();
+    assert!(
+        again.iter().all(|row| row["state"] == "finished") && again.len() == 3,
+        "{again:?}"
+    );
+    assert_eq!(again[0]["accuracy"], rows[0]["accuracy"]);
+
+    // The runs are listed, and make one report with others.
+    let run = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_frostline"));
+        command.args(words).output().unwrap()
+    };
+    let runs = folder.path().to_str().unwrap();
+    let listed = run(&["runs", runs, "--json"]);
+    let names: Vec<String> = events(&listed)
+        .iter()
+        .map(|run| run["name"].to_string())
+        .collect();
+    assert_eq!(names.len(), 3, "{names:?}");
+    assert!(
+        names.iter().all(|name| name.contains("-sweep/lr=0.0")),
+        "{names:?}"
+    );
+    let sweep = swept(&told)["report"]
+        .as_str()
+        .unwrap()
+        .replace("report.html", "");
+    let report = run(&[
+        "report",
+        &sweep,
+        "--json",
+        "--out",
+        folder.path().join("all.html").to_str().unwrap(),
+    ]);
+    assert_eq!(
+        events(&report)[0]["runs"].as_array().unwrap().len(),
+        3,
+        "{report:?}"
+    );
+    assert_eq!(run(&["runs", "nosuch"]).status.code(), Some(1));
 }

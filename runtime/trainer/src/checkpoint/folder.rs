@@ -227,10 +227,6 @@ pub(crate) fn write_ending(folder: &Path, ending: &Ending) {
     let _ = write_json(&folder.join(END), |path| File::create_new(path), ending);
 }
 
-pub(super) fn ending(folder: &Path) -> Option<Ending> {
-    serde_json::from_slice(&fs::read(folder.join(END)).ok()?).ok()
-}
-
 fn write_json(path: &Path, create: Create, value: &impl Serialize) -> io::Result<()> {
     let mut text = serde_json::to_vec_pretty(value)?;
     text.push(b'\n');

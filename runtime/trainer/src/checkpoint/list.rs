@@ -4,7 +4,7 @@ use super::record::epochs_of;
 use super::run_folder::RunFolder;
 use super::{checkpoints, config, folder, lock};
 use crate::{Job, JobSpec, TrainerError};
-use frostline_job::folder::{CHECKPOINTS, EVENTS, Ending};
+use frostline_job::folder::{CHECKPOINTS, EVENTS, Ending, SWEEP};
 use serde::Serialize;
 use std::fs;
 use std::io;
@@ -56,24 +56,35 @@ pub enum RunState {
     Failed,
 }
 
-/// The runs in `folder`, the newest first; other entries are skipped.
+/// The runs in `folder` and in its sweeps, the newest first; other entries are skipped.
 ///
 /// # Errors
 /// The system's. A folder that is not there has no runs.
 pub fn runs(folder: &Path) -> io::Result<Vec<RunSummary>> {
-    let entries = match fs::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries?,
-    };
     let mut runs = Vec::new();
-    for entry in entries {
-        let path = entry?.path();
+    for path in entries(folder)? {
         if let Ok(spec) = config::recorded(&path) {
             runs.push((spec.created, summary(path, &spec)?));
+        } else if path.join(SWEEP).is_file() {
+            for variant in entries(&path)? {
+                if let Ok(spec) = config::recorded(&variant) {
+                    let mut run = summary(variant, &spec)?;
+                    let sweep = path.file_name().unwrap_or_default().to_string_lossy();
+                    run.name = format!("{sweep}/{}", run.name);
+                    runs.push((spec.created, run));
+                }
+            }
         }
     }
     runs.sort_by(|left, right| (right.0, &right.1.name).cmp(&(left.0, &left.1.name)));
     Ok(runs.into_iter().map(|(_, run)| run).collect())
+}
+
+fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        entries => entries?.map(|entry| Ok(entry?.path())).collect(),
+    }
 }
 
 /// The newest run in `folder` that matches the checked `job` and has not finished, to resume.
@@ -110,7 +121,7 @@ pub fn can_resume(folder: &Path) -> bool {
 }
 
 fn summary(path: PathBuf, spec: &JobSpec) -> io::Result<RunSummary> {
-    let (state, error) = match folder::ending(&path) {
+    let (state, error) = match frostline_job::folder::ending(&path) {
         _ if lock::is_locked(&path)? => (RunState::Running, None),
         Some(Ending::Finished) => (RunState::Finished, None),
         Some(Ending::Failed { error }) => (RunState::Failed, Some(error)),
