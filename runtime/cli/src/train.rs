@@ -42,15 +42,18 @@ pub(crate) async fn run(flags: Train, json: bool, stop: &CancellationToken) -> R
     };
     let run = folder.path.clone();
     job.run = Some(folder);
-    let connection = match connect(&mut job).await {
-        Ok(connection) => connection,
-        Err(error) => {
-            if is_new {
-                let _ = std::fs::remove_dir_all(&run);
-            }
-            return Err(error);
-        }
-    };
+    let result = train_job(job, &run, json, stop).await;
+    if result.is_err() && is_new && !frostline_trainer::can_resume(&run) && !run.join(folder::MODEL).exists()
+    {
+        // It did not come to its first step: there is nothing in it that the error does not say.
+        let _ = std::fs::remove_dir_all(&run);
+    }
+    result
+}
+
+/// Trains the job whose folder is `run`, and writes its report.
+async fn train_job(mut job: Job, run: &Path, json: bool, stop: &CancellationToken) -> Result<()> {
+    let connection = connect(&mut job).await?;
     let reporter = Arc::new(Reporter::new(json));
     let events = Arc::clone(&reporter);
     let hosts = connection.hosts();
@@ -67,18 +70,13 @@ pub(crate) async fn run(flags: Train, json: bool, stop: &CancellationToken) -> R
         result,
         Ok(_) | Err(TrainerError::Stopped { .. } | TrainerError::Diverged { .. })
     ) {
-        match results::write(&run) {
+        match results::write(run) {
             Ok(report) if !json => say!("report     {}", report.display()),
             Ok(_) => {}
             Err(error) => tracing::warn!("the run has no report: {error}"),
         }
     }
-    let cannot_start = result.is_err() && is_new && !frostline_trainer::can_resume(&run);
-    if cannot_start && !run.join(folder::MODEL).exists() {
-        // It did not come to its first step: there is nothing in it that the error does not say.
-        let _ = std::fs::remove_dir_all(&run);
-    }
-    result.map(drop).map_err(|error| failed(error, &run))
+    result.map(drop).map_err(|error| failed(error, run))
 }
 
 /// Connects to the hosts of `job`, or starts one for it.

@@ -1,5 +1,6 @@
 //! What a job came to: the weights that are written, and what ended it.
 
+use super::export;
 use super::results::Results;
 use super::run::Best;
 use super::training_loop::TrainingLoop;
@@ -7,7 +8,7 @@ use crate::checkpoint::{BestNote, SavedEpoch, Weights};
 use crate::evaluation::Division;
 use crate::notes::Input;
 use crate::team::Sharing;
-use crate::{Event, Keep, Outcome, Quality, Received, TrainerError, WrittenModel};
+use crate::{Event, Keep, Outcome, Quality, Received, TrainerError, WrittenModel, notes};
 use frostline_client::{SampleFiles, Samples, Task};
 use frostline_graph::Model;
 use std::path::PathBuf;
@@ -15,26 +16,58 @@ use std::sync::Arc;
 
 /// A job that has trained and has yet to write its model.
 pub(crate) struct Tuned {
-    /// Without its weights.
-    pub(crate) headed: Model,
-    /// What makes probabilities of its scores, as in the network that was given.
-    pub(crate) probabilities: Option<String>,
-    pub(crate) input: Input,
-    pub(crate) task: Task,
-    pub(crate) division: Option<Division>,
-    pub(crate) weights: Weights,
+    pub(crate) model: TunedModel,
     /// What the written model is measured with.
     pub(crate) test: Arc<Samples>,
     /// What its run's folder says of it.
     pub(crate) results: Option<Results>,
     /// What goes to its team meanwhile.
     pub(crate) sharing: Sharing,
-    /// Where it is written.
-    pub(crate) targets: Vec<PathBuf>,
     /// What ended the job before its time, though there are weights to keep.
     pub(crate) ended: Option<TrainerError>,
     /// Without what is known only in the end.
     pub(crate) outcome: Outcome,
+}
+
+/// A model as it is written.
+pub(crate) struct TunedModel {
+    /// Without its weights.
+    headed: Model,
+    /// What makes probabilities of its scores, as in the network that was given.
+    probabilities: Option<String>,
+    input: Input,
+    task: Task,
+    classes: Vec<String>,
+    division: Option<Division>,
+    weights: Weights,
+    /// Where it is written.
+    targets: Vec<PathBuf>,
+}
+
+impl TunedModel {
+    /// Writes it to all its targets; returns what became of each.
+    ///
+    /// # Errors
+    /// [`TrainerError::Graph`].
+    pub(crate) fn write(mut self) -> Result<(Model, Vec<Result<(), TrainerError>>), TrainerError> {
+        notes::write(
+            &mut self.headed,
+            &self.input,
+            self.task,
+            &self.classes,
+            self.division.as_ref(),
+        );
+        let mut model = self.headed.merge(&self.weights)?;
+        if let Some(operator) = &self.probabilities {
+            model = model.with_probabilities(operator)?;
+        }
+        let written = self
+            .targets
+            .iter()
+            .map(|out| export::write(&model, out))
+            .collect();
+        Ok((model, written))
+    }
 }
 
 /// The weights that are written.
@@ -127,12 +160,19 @@ impl TrainingLoop<'_> {
         Tuned {
             results,
             sharing,
-            input: prepared.offer.input(&job.guest.name, &split),
-            task: prepared.data.feed.task,
             test: prepared.data.test,
-            division: prepared.data.division,
+            model: TunedModel {
+                input: prepared.offer.input(&job.guest.name, &split),
+                task: prepared.data.feed.task,
+                classes: prepared.data.classes.clone(),
+                division: prepared.data.division,
+                headed: prepared.network.headed,
+                probabilities: prepared.network.probabilities,
+                targets: targets.clone(),
+                weights: kept.weights,
+            },
             outcome: Outcome {
-                model: targets.first().cloned().unwrap_or_default(),
+                model: targets.into_iter().next().unwrap_or_default(),
                 classes: prepared.data.classes,
                 split,
                 baseline: run.baseline.unwrap_or(note.quality),
@@ -148,10 +188,6 @@ impl TrainingLoop<'_> {
                 seconds: 0.0,
                 skipped: run.bad.count(),
             },
-            headed: prepared.network.headed,
-            probabilities: prepared.network.probabilities,
-            targets,
-            weights: kept.weights,
             ended,
         }
     }

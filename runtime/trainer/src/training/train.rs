@@ -1,4 +1,3 @@
-use super::export;
 use super::finish::Tuned;
 use super::training_loop::{JobContext, TrainingLoop};
 use crate::checkpoint::{LockedRun, write_ending};
@@ -6,7 +5,7 @@ use crate::compute::blocking;
 use crate::evaluation::evaluate_samples;
 use crate::event::notices;
 use crate::team::Team;
-use crate::{Evaluation, EvaluationJob, Event, Events, Job, Outcome, TrainerError, notes};
+use crate::{Evaluation, EvaluationJob, Event, Events, Job, Outcome, TrainerError};
 use frostline_client::{Hosts, Samples};
 use frostline_graph::Model;
 use frostline_job::folder::Ending;
@@ -99,56 +98,40 @@ async fn tune(
         training = begun => training?,
     };
     let Tuned {
-        mut headed,
-        probabilities,
-        input,
-        task,
-        division,
-        weights,
+        model,
         test,
-        targets,
         results,
         sharing,
         ended,
         mut outcome,
     } = training.run().await?;
-    let classes = outcome.classes.clone();
-    let written = blocking(move || {
-        notes::write(&mut headed, &input, task, &classes, division.as_ref());
-        let mut model = headed.merge(&weights)?;
-        if let Some(operator) = &probabilities {
-            model = model.with_probabilities(operator)?;
-        }
-        let written: Vec<_> = targets.iter().map(|out| export::write(&model, out)).collect();
-        Ok((model, written))
-    });
-    let (model, written) = written.await?;
+    let (model, written) = blocking(move || model.write()).await?;
     let unwritten = unwritten(written, events);
     // A job that was told to end does so soon.
     if let Some(results) = results.filter(|_| !cancel.is_cancelled()) {
         results.write(hosts, events).await;
     }
     // Whoever does not want to wait has the model already.
-    tokio::select! {
-        biased;
-        () = cancel.cancelled() => {}
-        () = sharing.finish() => {}
-    }
+    unless_cancelled(cancel, sharing.finish()).await;
     if let Some(error) = unwritten.or(ended) {
         return Err(error);
     }
     if test.len() > 0 {
-        tokio::select! {
-            biased;
-            () = cancel.cancelled() => {}
-            () = measure(&context, model, test) => {}
-        }
+        unless_cancelled(cancel, measure(&context, model, test)).await;
     }
     outcome.bytes_received = hosts.bytes_received();
     outcome.received.other = outcome.bytes_received.saturating_sub(outcome.received.total());
     outcome.seconds = started.elapsed().as_secs_f64();
     events(done(&outcome));
     Ok(outcome)
+}
+
+async fn unless_cancelled(cancel: &CancellationToken, work: impl Future<Output = ()>) {
+    tokio::select! {
+        biased;
+        () = cancel.cancelled() => {}
+        () = work => {}
+    }
 }
 
 /// Measures the written model with the test part. The job is done whatever becomes of that.
