@@ -137,7 +137,7 @@ fn divide(
             must: "multi-label samples have no class to draw by; remove it, or use class_weights".to_owned(),
         }));
     }
-    if job.spec.test && dataset.test.len() == 0 {
+    if job.spec.test && dataset.test.is_empty() {
         let root = job.spec.data.clone();
         return Err(TrainerError::Dataset(DatasetError::NoPart {
             root,

@@ -116,7 +116,7 @@ async fn tune(
     if let Some(error) = unwritten.or(ended) {
         return Err(error);
     }
-    if test.len() > 0 {
+    if !test.is_empty() {
         unless_cancelled(cancel, measure(&context, model, test)).await;
     }
     outcome.bytes_received = hosts.bytes_received();
