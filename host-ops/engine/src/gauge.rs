@@ -3,6 +3,7 @@
 use crate::Device;
 use nvml_wrapper::Nvml;
 use nvml_wrapper::enums::device::UsedGpuMemory;
+use nvml_wrapper::error::NvmlError;
 use std::sync::OnceLock;
 
 /// Tells what this process takes of a device's memory.
@@ -43,6 +44,8 @@ fn driver() -> Option<&'static Nvml> {
     static DRIVER: OnceLock<Option<Nvml>> = OnceLock::new();
     let load = || match Nvml::init() {
         Ok(driver) => Some(driver),
+        // A machine without a GPU has no such library.
+        Err(NvmlError::LibloadingError(_)) => None,
         Err(error) => {
             tracing::warn!(%error, "cannot read GPU memory usage from the driver");
             None

@@ -2,6 +2,7 @@
 
 use crate::arguments::CacheCommand;
 use crate::output::{bytes, print_json};
+use crate::runs::age;
 use anyhow::{Context, Result};
 use frostline_features::{Cache, Listed};
 use serde_json::json;
@@ -38,7 +39,7 @@ fn line(kept: &Listed) -> String {
     );
     let when = match kept.used {
         true => "in use".to_owned(),
-        false => format!("last used {} hours ago", kept.unused_seconds / 3600),
+        false => format!("last used {} ago", age(kept.unused_seconds)),
     };
     format!(
         "{}  {:>9} rows  {:>9}  {what}, {when}",

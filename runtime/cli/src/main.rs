@@ -44,6 +44,7 @@ use arguments::{Arguments, Command};
 use clap::{CommandFactory, Parser};
 use failure::INTERRUPTED;
 use frostline_server::ConfinedLane;
+use std::io::Write;
 use std::process::ExitCode;
 use tokio_util::sync::CancellationToken;
 
@@ -122,13 +123,10 @@ async fn run(arguments: Arguments, stop: &CancellationToken) -> anyhow::Result<(
         Command::Admin(flags) => admin::run(flags, json).await,
         Command::CompileGuest(_) | Command::Lanes => Ok(()),
         Command::Completions { shell } => {
-            clap_complete::generate(
-                shell,
-                &mut Arguments::command(),
-                "frostline",
-                &mut output::stdout(),
-            );
-            Ok(())
+            // It panics where a reader that has what it wants goes away.
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Arguments::command(), "frostline", &mut script);
+            Ok(output::stdout().write_all(&script)?)
         }
         Command::Reference { part } => reference::print(part),
         Command::Man { directory: None } => man::print(),

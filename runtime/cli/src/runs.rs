@@ -47,7 +47,7 @@ fn row(run: &RunSummary) -> Vec<String> {
 const DEFAULT: &str = "runs";
 
 /// Roughly, in the largest unit.
-fn age(seconds: u64) -> String {
+pub(crate) fn age(seconds: u64) -> String {
     match seconds {
         0..120 => format!("{seconds} s"),
         120..7_200 => format!("{} min", seconds / 60),

@@ -158,8 +158,13 @@ pub(crate) fn meant_encoding(word: &str) -> Option<String> {
     let of =
         |values| Compression::ALL.map(|compression| Encoding::plain(values).with(compression).to_string());
     let known = Values::ALL.into_iter().flat_map(of).chain(["auto".to_owned()]);
-    let alike = |known: &String| strsim::normalized_damerau_levenshtein(&word.to_lowercase(), known);
-    let rated = known.map(|known| (alike(&known), known));
+    let known: Vec<String> = known.collect();
+    nearest(&word.to_lowercase(), known.iter().map(String::as_str)).map(str::to_owned)
+}
+
+/// The one of `known` that is most like `word`, where any is like it.
+pub(crate) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let rated = known.map(|known| (strsim::normalized_damerau_levenshtein(word, known), known));
     let (alike, meant) = rated.max_by(|left, right| left.0.total_cmp(&right.0))?;
     (alike >= ALIKE).then_some(meant)
 }

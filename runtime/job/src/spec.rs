@@ -220,7 +220,7 @@ impl JobSpec {
         if file.extension().is_some_and(|extension| extension == "json") {
             serde_json::from_str(&text).map_err(|error| wrong(file, &error))
         } else {
-            toml::from_str(&text).map_err(|error| wrong(file, &error))
+            toml::from_str(&text).map_err(|error| wrong_toml(file, &text, &error))
         }
     }
 
@@ -323,7 +323,8 @@ impl Recipe {
         if file.extension().is_some_and(|extension| extension == "json") {
             return Ok(JobSpec::read(file)?.recipe);
         }
-        toml::from_str(&read(file)?).map_err(|error| wrong(file, &error))
+        let text = read(file)?;
+        toml::from_str(&text).map_err(|error| wrong_toml(file, &text, &error))
     }
 }
 
@@ -336,6 +337,31 @@ fn wrong(file: &Path, error: &dyn std::error::Error) -> SpecError {
         file: file.to_owned(),
         why: error.to_string().trim_end().to_owned(),
     }
+}
+
+/// The same with the line, and for a name that nothing has the nearest one.
+fn wrong_toml(file: &Path, text: &str, error: &toml::de::Error) -> SpecError {
+    let before = error.span().and_then(|span| text.get(..span.start));
+    let line = before.map_or_else(String::new, |before| {
+        format!("line {}: ", before.matches('\n').count() + 1)
+    });
+    SpecError {
+        file: file.to_owned(),
+        why: format!("{line}{}", meant(error.message())),
+    }
+}
+
+/// serde's message of an unknown field, with what was probably meant in the place of all names.
+fn meant(message: &str) -> String {
+    #[cfg(feature = "flags")]
+    if let Some((wrong, known)) = message
+        .strip_prefix("unknown field `")
+        .and_then(|rest| rest.split_once('`'))
+        && let Some(near) = crate::flags::nearest(wrong, known.split('`').skip(1).step_by(2))
+    {
+        return format!("unknown setting '{wrong}', did you mean '{near}'?");
+    }
+    message.to_owned()
 }
 
 fn setting(name: &str, class: Class, value: Value) -> Setting {

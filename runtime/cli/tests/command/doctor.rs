@@ -1,6 +1,6 @@
-use super::frostline;
+use super::{backbone, frostline};
 use serde_json::Value;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -161,17 +161,52 @@ fn walk(folder: &Path) -> usize {
 
 #[test]
 fn a_reader_that_has_what_it_wants_is_no_failure() {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_frostline"))
-        .args(["--json", "doctor"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
+    let folder = tempfile::tempdir().unwrap();
+    let (model, runs) = (backbone(), folder.path().to_str().unwrap());
+    let commands: &[&[&str]] = &[
+        &["--json", "doctor"],
+        &["--help"],
+        &["help", "train"],
+        &["completions", "bash"],
+        &["completions", "zsh"],
+        &["man"],
+        &["reference", "commands"],
+        &["model", "show", &model],
+        &["runs", runs],
+        &["cache", "list", "--feature-folder", runs],
+        &["train", "--dry-run", "--model", &model, "--data", runs],
+    ];
+    for words in commands {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let child = Command::new(env!("CARGO_BIN_EXE_frostline"))
+            .args(*words)
+            .stdout(writer)
+            .stderr(Stdio::piped())
+            .spawn();
+        let output = child.unwrap().wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{words:?}: {said}");
+        assert!(
+            !said.contains("panicked") && !said.contains("pipe"),
+            "{words:?}: {said}"
+        );
+    }
+}
+
+#[test]
+fn a_misspelt_setting_of_a_recipe_is_said_with_its_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let recipe = folder.path().join("recipe.toml");
+    std::fs::write(&recipe, "lr = 0.1\nepohcs = 3\n").unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_frostline"))
+        .args(["train", "--model", &backbone(), "--data", "photos", "--recipe"])
+        .arg(&recipe)
+        .output()
         .unwrap();
-    // Nobody reads before it has said a word: loading the library takes longer than this.
-    drop(child.stdout.take());
-    let mut said = String::new();
-    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(0));
-    // A machine without a GPU's driver may be told of.
-    assert!(!said.contains("panicked") && !said.contains("pipe"), "{said}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.contains("line 2: unknown setting 'epohcs', did you mean 'epochs'?"),
+        "{said}"
+    );
 }
