@@ -140,3 +140,11 @@ fn rows_lie_as_exactly_as_they_came() {
         ]
     );
 }
+
+#[test]
+fn a_relative_folder_that_is_not_there_yet_has_a_cache() {
+    for folder in ["not-there", "not/there/yet"] {
+        let cache = crate::Cache::within(Some(folder.into()), None).unwrap();
+        assert!(cache.path().is_absolute() && cache.limit() > 0, "{folder}");
+    }
+}
