@@ -5,6 +5,7 @@ use crate::figure;
 use crate::markup::{bytes, count, duration, escaped, percent, shortened};
 use crate::run::{Journal, MomentKind};
 use frostline_job::Task;
+use frostline_job::folder::Ending;
 
 /// Letters of a class' name or a split in a line.
 const LETTERS: usize = 60;
@@ -17,13 +18,9 @@ pub(super) fn section(out: &mut String, run: &Run, classes: Option<&Classes>) {
         escaped(&about(journal))
     ));
     if journal.done.is_none() {
-        let state = if journal.epochs.is_empty() {
-            "has no finished epoch"
-        } else {
-            "is incomplete"
-        };
+        let state = escaped(&shortened(&state(run), 400));
         out.push_str(&format!(
-            r#"<p class="warn">This job {state}: it is still running, or it was interrupted. This page shows its results so far.</p>"#
+            r#"<p class="warn">{state} This page shows its results so far.</p>"#
         ));
     }
     out.push_str(r#"<dl class="tiles">"#);
@@ -45,6 +42,21 @@ pub(super) fn section(out: &mut String, run: &Run, classes: Option<&Classes>) {
     );
     out.push_str("</dl>");
     bad(out, journal);
+}
+
+/// What became of a run that did not come to its end.
+fn state(run: &Run) -> String {
+    let epochs = match run.journal.epochs.last() {
+        None => "before its first epoch ended".to_owned(),
+        Some(last) => format!("after epoch {}", last.epoch),
+    };
+    match &run.ending {
+        Some(Ending::Failed { error }) => format!("This job failed {epochs}: {error}."),
+        Some(Ending::Interrupted) => {
+            format!("This job was interrupted {epochs}; frostline train --resume goes on with it.")
+        }
+        _ => format!("This job is still running, or was killed {epochs}."),
+    }
 }
 
 /// The images that were skipped, and why.

@@ -16,7 +16,7 @@ pub(crate) use settings::Settings;
 pub(crate) use steps::Step;
 
 use crate::ReportError;
-use frostline_job::folder as layout;
+use frostline_job::folder::{self as layout, Ending};
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
@@ -29,6 +29,8 @@ pub struct Run {
     /// When it began, in seconds since 1970, as its last event and the file's time say.
     pub(crate) started: f64,
     pub(crate) settings: Settings,
+    /// How it ended; `None` of one that runs, or was killed.
+    pub(crate) ending: Option<Ending>,
     pub(crate) journal: Journal,
     pub(crate) plan: Option<Plan>,
     pub(crate) predictions: Option<Predictions>,
@@ -53,6 +55,7 @@ impl Run {
         Ok(Self {
             name: named.map_or_else(|| "run".to_owned(), |name| name.to_string_lossy().into_owned()),
             started: modified(&events)? - journal.ended,
+            ending: layout::ending(folder),
             settings: Settings::read(&folder.join(layout::CONFIG))?,
             plan: Plan::read(&folder.join(layout::PLAN))?,
             predictions: Predictions::read(&folder.join(layout::PREDICTIONS))?,

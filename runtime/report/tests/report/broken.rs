@@ -64,9 +64,24 @@ fn a_job_that_ended_before_its_first_step_has_a_page_too() {
         assert!(!tensorboard(&read).is_empty());
         let page = html(&[read]);
         assert!(
-            page.contains("has no finished epoch") && !page.contains("NaN"),
+            page.contains("still running, or was killed before its first epoch ended")
+                && !page.contains("NaN"),
             "{page}"
         );
+    }
+    for (ending, words) in [
+        (
+            r#"{"state": "interrupted"}"#,
+            "was interrupted before its first epoch ended",
+        ),
+        (
+            r#"{"state": "failed", "error": "the loss is not finite"}"#,
+            "failed before its first epoch ended: the loss is not finite.",
+        ),
+    ] {
+        fs::write(run.join("end.json"), ending).unwrap();
+        let page = html(&[Run::read(&run).unwrap()]);
+        assert!(page.contains(words), "{words}");
     }
 }
 
