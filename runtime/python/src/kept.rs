@@ -168,7 +168,8 @@ pub(crate) enum Network {
     File(PathBuf),
 }
 
-/// What rows at `cut` depend on of a network: a hash of the layers before it, and the recipe for its input where nobody says one.
+/// What rows at `cut` depend on of a network: a hash of the layers before it, and the recipe for its input where
+/// nobody says one: the model's own, else ImageNet's.
 #[pyfunction]
 pub(crate) fn layers(py: Python<'_>, network: Network, cut: &str) -> PyResult<(String, String)> {
     let read = || -> Result<_, GraphError> {
@@ -181,11 +182,13 @@ pub(crate) fn layers(py: Python<'_>, network: Network, cut: &str) -> PyResult<(S
             Split::None | Split::Input => String::new(),
         };
         let side = |side: &usize| u32::try_from(*side).unwrap_or(u32::MAX);
-        let usual = match model.network()?.input.shape.dims() {
+        let own = model.metadata("frostline.pixels");
+        let own = own.and_then(|text| serde_json::from_str::<PixelSpec>(text).ok());
+        let imagenet = || match model.network().ok()?.input.shape.dims() {
             [3, height, width] => Some(PixelSpec::imagenet(side(height), side(width))),
             _ => None,
         };
-        Ok((hash, usual))
+        Ok((hash, own.or_else(imagenet)))
     };
     let (hash, usual) = py
         .detach(read)

@@ -179,7 +179,8 @@ class Client:
             the hosts, ``none`` for the same made here.
         :param keys: which samples; by default all under ``data``.
         :param guest: another guest than the stock one.
-        :param parameters: what the guest is told; for the stock one :func:`frostline.pixels`.
+        :param parameters: what the guest is told; for the stock one :func:`frostline.pixels`, by default what the model's metadata says, else
+            ImageNet's.
         :param encoding: how rows travel: ``f32``, ``f16`` or ``int8``, each with ``+lz4`` or ``+zstd``.
         :param on_bad_sample: ``fail`` raises :class:`frostline.BadSample`, ``skip`` leaves it out.
         :param feature_cache: disk that rows may take to be kept on this machine for the next call, in bytes or as ``"4GiB"``; ``None`` for half
@@ -201,6 +202,9 @@ class Client:
                 config["model_file"] = os.path.abspath(model)
                 cut = _tensor(model, cut)
             network = model
+            if not parameters and guest is None and not isinstance(model, Upload):
+                # As `frostline extract`: a tuned model says how its input is made.
+                _, parameters = _native.layers(_given(model, cut), "input")
         stream = config | options | {"parameters": parameters, "encoding": encoding}
         kept = _source.kept(feature_cache, network, cut, len(listed), stock=guest is None)
         return _reader(_source.Source(stream, cut, on_bad_sample=on_bad_sample, kept=kept), listed, batch)

@@ -101,7 +101,7 @@ def feature_limit(word: str) -> int | None:
     """Bytes that a word such as ``4GiB`` allows; None for ``off``."""
 
 def layers(network: str | bytes | os.PathLike[str], cut: str) -> tuple[str, str]:
-    """(a hash of the layers before ``cut``, ``""`` where that is ``none`` or ``input``; the recipe for the network's input where nobody says one)."""
+    """(a hash of the layers before ``cut``, ``""`` where that is ``none`` or ``input``; the recipe for the network's input where nobody says one: its own, else ImageNet's)."""
 
 class Part(TypedDict):
     keys: list[str]

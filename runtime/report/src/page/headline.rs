@@ -53,7 +53,7 @@ fn state(run: &Run) -> String {
     match &run.ending {
         Some(Ending::Failed { error }) => format!("This job failed {epochs}: {error}."),
         Some(Ending::Interrupted) => {
-            format!("This job was interrupted {epochs}; frostline train --resume goes on with it.")
+            format!("This job was interrupted {epochs}; frostline train --resume continues it.")
         }
         _ => format!("This job is still running, or was killed {epochs}."),
     }
