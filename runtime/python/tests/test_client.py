@@ -1,5 +1,6 @@
 """Hosts, uploads and rows, through the embedded host."""
 
+import json
 import multiprocessing
 import os
 import pickle
@@ -215,7 +216,10 @@ class Extract(bundled.Case):
         self.assertEqual(table["label"][0].as_py(), "brick")
         self.assertEqual(table["activation"].null_count, 0)
         values = table["activation"].chunk(0).to_numpy_ndarray()
-        (batch,) = stream().rows(table["key"].to_pylist()[:100], bundled.CUT, 100)
+        # The bundled network says how its input is made.
+        _, recipe = _native.layers(bundled.MODEL, "input")
+        self.assertEqual(json.loads(recipe)["resize"], 144)
+        (batch,) = stream(parameters=recipe).rows(table["key"].to_pylist()[:100], bundled.CUT, 100)
         numpy.testing.assert_allclose(values, batch["data"], atol=1e-4)
 
     def test_a_module_names_a_cut(self):

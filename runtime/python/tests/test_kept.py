@@ -105,7 +105,9 @@ class Kept(bundled.Case):
         _, rows = self.rows(keys=objects)
         with open(self.store() / "rows", "r+b") as file:
             file.seek(4 * 128 * 2)
-            file.write(b"\xff")
+            (byte,) = file.read(1)
+            file.seek(4 * 128 * 2)
+            file.write(bytes([byte ^ 1]))
         _source._opened.cache_clear()
         with self.made() as made, self.assertLogs("frostline") as log:
             _, again = self.rows(keys=objects)
