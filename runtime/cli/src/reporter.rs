@@ -19,6 +19,7 @@ pub(crate) fn warn(event: &Event, json: bool) {
         Event::Notice(Notice::Host { .. })
             | Event::Notice(Notice::NoKeys { .. })
             | Event::LeftOut(_)
+            | Event::Pixels { .. }
             | Event::Warning { .. }
             | Event::BadSample { .. }
     );

@@ -11,7 +11,9 @@ use anyhow::{Context, Result, bail};
 use frostline_job::folder::{self as layout, Ending};
 use frostline_job::{Event, JobSpec, Logged};
 use frostline_tensor::one_line;
-use frostline_trainer::{Job, Outcome, Quality, RunFolder, TrainerError, WrittenModel, train, whole_file};
+use frostline_trainer::{
+    Job, Outcome, Quality, RunFolder, RunState, TrainerError, WrittenModel, runs, train, whole_file,
+};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::Write;
@@ -159,7 +161,7 @@ async fn train_all(
             continue;
         }
         variant.job.shared_cores = job.shared_cores;
-        variant.job.run = Some(run_folder(&run));
+        variant.job.run = Some(run_folder(&run)?);
         tell_variant(&variant.name, &run, json);
         rows.push(train_variant(variant, run, &connection, json, stop).await);
     }
@@ -195,14 +197,22 @@ fn finished(variant: &str, run: &Path) -> Option<Row> {
     })
 }
 
-/// The folder for a variant's run: that of one that was interrupted is resumed, one without a checkpoint begins anew.
-fn run_folder(run: &Path) -> RunFolder {
+/// The folder for a variant's run: that of one that was interrupted is resumed, one without a checkpoint begins anew, unless it runs.
+fn run_folder(run: &Path) -> Result<RunFolder> {
     if frostline_trainer::can_resume(run) {
-        return RunFolder::resumed(run);
+        return Ok(RunFolder::resumed(run));
+    }
+    let sweep = run.parent().unwrap_or(run);
+    let listed = runs(sweep).with_context(|| format!("cannot list the runs in {}", sweep.display()))?;
+    if listed
+        .iter()
+        .any(|listed| listed.path == run && listed.state == RunState::Running)
+    {
+        bail!("{} is still running", run.display());
     }
     // A run that never came to a checkpoint has nothing to lose.
     let _ = fs::remove_dir_all(run);
-    RunFolder::new(run)
+    Ok(RunFolder::new(run))
 }
 
 fn tell_variant(name: &str, run: &Path, json: bool) {

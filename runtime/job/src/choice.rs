@@ -24,31 +24,7 @@ macro_rules! as_word {
         }
     )*};
 }
-as_word!(EncodingChoice, Policy, Unfreezing, CacheLimit, Channels);
-
-/// A number for red, green and blue each.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct Channels(pub [f32; 3]);
-
-impl FromStr for Channels {
-    type Err = String;
-
-    fn from_str(words: &str) -> Result<Self, String> {
-        let numbers: Result<Vec<f32>, _> = words.split(',').map(|word| word.trim().parse()).collect();
-        let numbers = numbers.ok().and_then(|numbers| numbers.try_into().ok());
-        numbers
-            .map(Self)
-            .ok_or_else(|| "three numbers are expected, as in 0.485,0.456,0.406".to_owned())
-    }
-}
-
-impl fmt::Display for Channels {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [red, green, blue] = self.0;
-        write!(to, "{red},{green},{blue}")
-    }
-}
+as_word!(EncodingChoice, Policy, Unfreezing, CacheLimit, crate::Channels);
 
 /// How activations travel: as a job says, or as suits the link.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

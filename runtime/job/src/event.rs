@@ -1,10 +1,9 @@
-use crate::Channels;
+use crate::PixelSource;
 use crate::notice::{Notice, UploadKind};
 use crate::quality::{Quality, test, validation};
 use frostline_tensor::PixelSpec;
 use frostline_wire::{Encoding, Split};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use strum::VariantNames;
@@ -286,44 +285,6 @@ impl<'de> Deserialize<'de> for Event {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         Self::deserialize(from)
     }
-}
-
-/// What says how images become a network's input.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PixelSource {
-    /// `--resize`, `--crop`, `--mean` and `--std`.
-    Flags,
-    /// The model's metadata.
-    Model,
-    /// Nothing: it is ImageNet's.
-    Assumed,
-}
-
-impl fmt::Display for PixelSource {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str(match self {
-            Self::Flags => "as flags say",
-            Self::Model => "as the model says",
-            Self::Assumed => "ImageNet's, assumed because the model states no preprocessing; --resize, --crop, --mean and --std change it",
-        })
-    }
-}
-
-/// A recipe for people.
-pub fn pixels_line(recipe: &PixelSpec, source: PixelSource) -> String {
-    let PixelSpec {
-        resize,
-        crop_height,
-        crop_width,
-        mean,
-        std,
-    } = *recipe;
-    format!(
-        "short side {resize}, crop {crop_height}x{crop_width}, mean {}, std {} ({source})",
-        Channels(mean),
-        Channels(std)
-    )
 }
 
 /// Which way rows took.

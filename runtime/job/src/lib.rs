@@ -13,6 +13,7 @@ mod event;
 pub mod flags;
 pub mod folder;
 mod notice;
+mod pixels;
 mod plain;
 mod quality;
 mod rates;
@@ -23,13 +24,12 @@ mod setting;
 mod spec;
 
 pub use choice::{
-    CacheLimit, Channels, EncodingChoice, Keep, NewHead, OnBadSample, ParsePolicyError, Policy, RULES,
-    Unfreezing, parse_size,
+    CacheLimit, EncodingChoice, Keep, NewHead, OnBadSample, ParsePolicyError, Policy, RULES, Unfreezing,
+    parse_size,
 };
-pub use event::{
-    Event, Events, LeftOut, Logged, Measuring, PixelSource, ProfileState, Received, Shared, Task, pixels_line,
-};
+pub use event::{Event, Events, LeftOut, Logged, Measuring, ProfileState, Received, Shared, Task};
 pub use notice::{HostState, Notice, Notices, UploadKind};
+pub use pixels::{Channels, PixelFlags, PixelSource, pixels_line};
 pub use plain::{Plain, plain, plain_line};
 pub use quality::Quality;
 pub use rates::{HEAD, LearningRates, REST};
@@ -37,4 +37,4 @@ pub use recipe::{BatchNorm, ClassWeights, LossName, OptimizerName, Recipe, Sampl
 pub use redact::without_secrets;
 pub use refusal::refusal;
 pub use setting::{Class, Setting, SettingError};
-pub use spec::{Flow, HostList, HostTerms, JobSpec, PixelFlags, SpecError};
+pub use spec::{Flow, HostList, HostTerms, JobSpec, SpecError};

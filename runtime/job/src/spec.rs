@@ -2,10 +2,10 @@
 use crate::flags::{above_zero, named, positive};
 use crate::setting::settings;
 use crate::{
-    CacheLimit, Channels, Class, EncodingChoice, Keep, NewHead, OnBadSample, Policy, Recipe, Setting,
+    CacheLimit, Class, EncodingChoice, Keep, NewHead, OnBadSample, PixelFlags, Policy, Recipe, Setting,
     SettingError, Unfreezing, without_secrets,
 };
-use frostline_tensor::{Layout, PixelSpec, Precision, Terms};
+use frostline_tensor::{Layout, Precision, Terms};
 use frostline_wire::Split;
 use serde_json::{Map, Value};
 use std::fs;
@@ -116,39 +116,6 @@ settings! {
         Free frostline: Option<String> = None => arg(skip);
         /// When the run began, in seconds since 1970; recorded
         Free created: Option<u64> = None => arg(skip);
-    }
-}
-
-settings! {
-    /// How an image becomes the network's input; what is not given is as the model says, else as for ImageNet.
-    #[command(next_help_heading = "Preprocessing")]
-    PixelFlags {
-        /// Pixels that the short side of an image is resized to, bilinear and antialiased
-        Identity resize: Option<u32> = None => arg(long, value_name = "PIXELS");
-        /// Pixels a side of the square that is cropped from its centre
-        Identity crop: Option<u32> = None => arg(long, value_name = "PIXELS");
-        /// What is subtracted from red, green and blue, which are 0 to 1, as in 0.485,0.456,0.406
-        Identity mean: Option<Channels> = None => arg(long, value_name = "R,G,B");
-        /// What they are divided by then
-        Identity std: Option<Channels> = None => arg(long, value_name = "R,G,B");
-    }
-}
-
-impl PixelFlags {
-    /// Whether none is given.
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-
-    /// `usual` with what is given in its place.
-    pub fn over(&self, usual: PixelSpec) -> PixelSpec {
-        PixelSpec {
-            resize: self.resize.unwrap_or(usual.resize),
-            crop_height: self.crop.unwrap_or(usual.crop_height),
-            crop_width: self.crop.unwrap_or(usual.crop_width),
-            mean: self.mean.map_or(usual.mean, |mean| mean.0),
-            std: self.std.map_or(usual.std, |std| std.0),
-        }
     }
 }
 
@@ -297,6 +264,7 @@ impl JobSpec {
     /// [`SettingError`].
     pub fn check(&self) -> Result<(), SettingError> {
         self.recipe.check()?;
+        self.pixels.check_beside(self.parameters.as_deref())?;
         let least = SettingError::at_least_one;
         least("the number of batches ahead", self.prefetch)?;
         least("the number of samples per request", self.request_samples)?;

@@ -169,7 +169,7 @@ pub(crate) enum Network {
 }
 
 /// What rows at `cut` depend on of a network: a hash of the layers before it, and the recipe for its input where
-/// nobody says one: the model's own, else ImageNet's.
+/// nobody says one: the model's own, else ImageNet's; empty where only a guest can make it.
 #[pyfunction]
 pub(crate) fn layers(py: Python<'_>, network: Network, cut: &str) -> PyResult<(String, String)> {
     let read = || -> Result<_, GraphError> {
@@ -182,13 +182,14 @@ pub(crate) fn layers(py: Python<'_>, network: Network, cut: &str) -> PyResult<(S
             Split::None | Split::Input => String::new(),
         };
         let side = |side: &usize| u32::try_from(*side).unwrap_or(u32::MAX);
-        let own = model.metadata("frostline.pixels");
-        let own = own.and_then(|text| serde_json::from_str::<PixelSpec>(text).ok());
-        let imagenet = || match model.network().ok()?.input.shape.dims() {
-            [3, height, width] => Some(PixelSpec::imagenet(side(height), side(width))),
-            _ => None,
+        let network = model.network()?;
+        let usual = match (model.metadata("frostline.pixels"), network.input.shape.dims()) {
+            // Where it is no recipe, a guest made the input in its own way.
+            (Some(own), _) => serde_json::from_str(own).ok(),
+            (None, [3, height, width]) => Some(PixelSpec::imagenet(side(height), side(width))),
+            (None, _) => None,
         };
-        Ok((hash, own.or_else(imagenet)))
+        Ok((hash, usual))
     };
     let (hash, usual) = py
         .detach(read)

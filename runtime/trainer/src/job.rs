@@ -226,6 +226,8 @@ impl EvaluationJob {
     /// Refuses what no evaluation can be, and a place for its predictions that cannot be written to.
     pub(crate) fn check(&self) -> Result<(), TrainerError> {
         SettingError::at_least_one("the batch size", self.batch)?;
+        let parameters = self.guest.as_ref().and_then(|guest| guest.parameters.as_deref());
+        self.pixels.check_beside(parameters)?;
         let writable = |path: &PathBuf| {
             whole_file::check(path).map_err(|source| TrainerError::Predictions {
                 path: path.clone(),

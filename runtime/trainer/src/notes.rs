@@ -98,7 +98,7 @@ pub(crate) fn pixels(
     };
     let (usual, source) = match self::input(model)? {
         Some(Input::Pixels(spec)) => (spec, PixelSource::Model),
-        Some(Input::Guest(trained)) if !guest && flags.is_empty() => {
+        Some(Input::Guest(trained)) if !guest => {
             return Err(TrainerError::GuestNeeded {
                 guest: trained.guest,
                 sha256: trained.sha256,

@@ -6,6 +6,7 @@ mod rows;
 use crate::arguments::Extract as Flags;
 use crate::host::{Access, Connection, data_url};
 use crate::output::{bytes, print_json};
+use crate::reporter::warn;
 use crate::train::{model_name, read_model};
 use anyhow::{Result, bail};
 use bytes::Bytes;
@@ -14,7 +15,7 @@ use frostline_client::{
     Ahead, Fetcher, Hosts, Inquiry, Listing, Pass, Passed, SampleFiles, UploadKind, content_name,
 };
 use frostline_images::DecodePool;
-use frostline_job::pixels_line;
+use frostline_job::Event;
 use frostline_trainer::{Guest, OnBadSample, input_pixels, last_cut_before_head};
 use frostline_wire::{ObjectInfo, Pin, Split};
 use rows::{Place, Rows};
@@ -94,12 +95,13 @@ impl Asked {
             None => last_cut_before_head(&model)?,
         };
         let mut guest = Guest::read(flags.guest.as_deref(), flags.parameters.as_deref())?;
-        if guest.is_stock() {
-            let (recipe, source) = input_pixels(&model, &flags.pixels.settings()?)?;
+        let pixels = flags.pixels.settings()?;
+        pixels.check_beside(flags.parameters.as_deref())?;
+        // A guest of one's own without parameters is told nothing, unless flags say something.
+        if guest.is_stock() || !pixels.is_empty() {
+            let (recipe, source) = input_pixels(&model, &pixels)?;
             guest.parameters = Some(serde_json::to_string(&recipe)?);
-            if !json {
-                tell!("pixels     {}", pixels_line(&recipe, source));
-            }
+            warn(&Event::Pixels { recipe, source }, json);
         }
         Ok(Self {
             root: data_url(&flags.inputs.data)?,
@@ -135,13 +137,18 @@ async fn send(hosts: &Hosts, kind: UploadKind, name: &str, bytes: Bytes) -> Resu
 async fn extract(flags: &Flags, asked: Asked, hosts: Hosts, json: bool) -> Result<Done> {
     let since = Instant::now();
     let listing = hosts.listing(&asked.root, flags.inputs.layout).await?;
-    let (samples, places) = samples(&listing, flags.guest.is_some());
+    // Other guests than the stock one may read any file.
+    let files = match flags.guest {
+        Some(_) => SampleFiles::All,
+        None => SampleFiles::Images,
+    };
+    let (samples, places) = samples(&listing, files);
     if samples.is_empty() {
         bail!("there is no image under {}", asked.root);
     }
-    let others = listing.len() - samples.len();
-    if others > 0 && !json {
-        tell!("left out {others} objects that are not images");
+    let left_out = listing.left_out(files);
+    if left_out.objects > 0 {
+        warn(&Event::LeftOut(left_out), json);
     }
     let inquiry = asked.send(&hosts, flags).await?;
     let source = inquiry.source(&hosts, Split::from(asked.cut.as_str())).await?;
@@ -182,13 +189,8 @@ async fn extract(flags: &Flags, asked: Asked, hosts: Hosts, json: bool) -> Resul
     })
 }
 
-/// All samples, and what the place of each says by its key. Other guests than the stock one may read any file.
-fn samples(listing: &Listing, any_file: bool) -> (Vec<ObjectInfo>, HashMap<String, Place>) {
-    let files = if any_file {
-        SampleFiles::All
-    } else {
-        SampleFiles::Images
-    };
+/// All samples, and what the place of each says by its key.
+fn samples(listing: &Listing, files: SampleFiles) -> (Vec<ObjectInfo>, HashMap<String, Place>) {
     let placed = listing.placed(files);
     let places = placed.iter().map(|placed| {
         let place = Place {

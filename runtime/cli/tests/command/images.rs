@@ -136,3 +136,48 @@ fn an_evaluation_prints_tables_and_writes_its_predictions() {
     let error = String::from_utf8(refused.stderr).unwrap();
     assert!(error.contains("/nowhere/predictions.csv"), "{error}");
 }
+
+#[test]
+fn what_makes_pixels_says_how_and_by_what() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = named_network(folder.path());
+    let data = folder.path().join("data");
+    for (class, photo) in [("kind 0", "cat/00.jpg"), ("kind 1", "brick/00.jpg")] {
+        std::fs::create_dir_all(data.join(class)).unwrap();
+        let photo = repository(&format!("models/zoo/demo/photos/train/{photo}"));
+        std::fs::copy(photo, data.join(class).join("0.jpg")).unwrap();
+    }
+    std::fs::write(data.join("notes.txt"), b"no image").unwrap();
+    let (data, out) = (data.to_str().unwrap(), folder.path().join("x.parquet"));
+    let inputs = ["--model", &model, "--data", data];
+    let eval = [&["eval"][..], &inputs].concat();
+    let out = ["--cut", "features", "--out", out.to_str().unwrap()];
+    let extract = [&["extract"][..], &inputs, &out].concat();
+    for words in [&eval, &extract] {
+        let said = frostline(words);
+        let text = String::from_utf8_lossy(&said.stderr);
+        assert!(said.status.success(), "{words:?}: {text}");
+        assert!(
+            text.contains("pixels     short side 144") && text.contains("(as the model says)"),
+            "{text}"
+        );
+        assert!(text.contains("notes.txt"), "{text}");
+        let said = frostline(&[words, &["--json", "--mean", "0.5,0.5,0.5"][..]].concat());
+        let text = String::from_utf8_lossy(&said.stderr);
+        let events = text
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let pixels: Vec<Value> = events.filter(|event| event["event"] == "pixels").collect();
+        assert_eq!(pixels.len(), 1, "{text}");
+        assert_eq!(
+            (&pixels[0]["source"], &pixels[0]["recipe"]["mean"][0]),
+            (&"flags".into(), &0.5.into())
+        );
+    }
+    let both = frostline(&[&extract, &["--mean", "0,0,0", "--parameters", "{}"][..]].concat());
+    let text = String::from_utf8_lossy(&both.stderr);
+    assert!(
+        !both.status.success() && text.contains("leave out --resize"),
+        "{text}"
+    );
+}

@@ -272,6 +272,34 @@ fn valued<const PARTS: usize>(table: LabelTable, parts: [Samples; PARTS]) -> [Sa
     parts.map(|samples| samples.with_values(&values))
 }
 
+impl Listing {
+    /// The visible objects that are no samples by their names.
+    pub fn left_out(&self, files: SampleFiles) -> LeftOut {
+        let placed: HashSet<&str> = self
+            .placed(files)
+            .iter()
+            .map(|placed| placed.object.key)
+            .collect();
+        let keys = self.iter().map(|(_, object)| object.key);
+        let mut left_out = LeftOut::default();
+        for key in keys.filter(|key| !placed.contains(key)) {
+            note(&mut left_out, key);
+        }
+        left_out
+    }
+}
+
+/// Notes an object that is left out, unless it is hidden or a labels table.
+fn note(left_out: &mut LeftOut, key: &str) {
+    if key == LabelTable::KEY || is_hidden(key) {
+        return;
+    }
+    left_out.objects += 1;
+    if left_out.first.len() < NAMED {
+        left_out.first.push(key.to_owned());
+    }
+}
+
 /// The visible objects that are in none of the `parts`, but for a labels table and what lies in other folders than those `asked` for.
 fn left_out<R: AsRef<[Row]>>(
     listing: &Listing,
@@ -286,13 +314,8 @@ fn left_out<R: AsRef<[Row]>>(
     }
     let mut left_out = LeftOut::default();
     for ((_, object), used) in listing.iter().zip(used) {
-        let table = object.key == LabelTable::KEY;
-        if used || table || is_hidden(object.key) || !asked(Part::of_key(object.key)) {
-            continue;
-        }
-        left_out.objects += 1;
-        if left_out.first.len() < NAMED {
-            left_out.first.push(object.key.to_owned());
+        if !used && asked(Part::of_key(object.key)) {
+            note(&mut left_out, object.key);
         }
     }
     left_out

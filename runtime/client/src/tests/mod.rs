@@ -9,6 +9,7 @@ pub(crate) mod fetching;
 mod hostile;
 mod hosts;
 mod members;
+mod parts;
 mod restarts;
 mod tokens;
 mod uploads;

@@ -205,6 +205,8 @@ class Client:
             if not parameters and guest is None and not isinstance(model, Upload):
                 # As `frostline extract`: a tuned model says how its input is made.
                 _, parameters = _native.layers(_given(model, cut), "input")
+                if not parameters:
+                    raise SettingsError("the stock guest cannot make this network's input: pass guest=, or parameters=")
         stream = config | options | {"parameters": parameters, "encoding": encoding}
         kept = _source.kept(feature_cache, network, cut, len(listed), stock=guest is None)
         return _reader(_source.Source(stream, cut, on_bad_sample=on_bad_sample, kept=kept), listed, batch)

@@ -53,6 +53,10 @@ async fn run(job: &EvaluationJob, hosts: &Hosts, events: &Events) -> Result<Eval
     job.check()?;
     let model = job.model.clone();
     let network = blocking(move || Ok(model.network()?)).await?;
+    if job.guest.is_none() {
+        let (recipe, source) = notes::pixels(&job.model, &network, &job.pixels, false)?;
+        events(Event::Pixels { recipe, source });
+    }
     let (offer, split) = opened(job, network, hosts, events).await?;
     let source = offer.at(&split, Encoding::F32, FLOW.request_samples)?;
     let listing = hosts.listing(&job.root, job.layout).await?;
@@ -123,7 +127,7 @@ async fn opened(
     events: &Events,
 ) -> Result<(Offer, Split), TrainerError> {
     match &job.guest {
-        None => Ok((objects(job, network, events)?, Split::None)),
+        None => Ok((objects(job, network)?, Split::None)),
         Some(guest) => rows_of(guest, job, network, hosts, events).await,
     }
 }
@@ -298,12 +302,8 @@ fn knows(classes: &[String], class: &str) -> String {
 }
 
 /// The objects as they are, for the whole model.
-fn objects(job: &EvaluationJob, network: Network, events: &Events) -> Result<Offer, TrainerError> {
-    let (pixels, source) = notes::pixels(&job.model, &network, &job.pixels, false)?;
-    events(Event::Pixels {
-        recipe: pixels,
-        source,
-    });
+fn objects(job: &EvaluationJob, network: Network) -> Result<Offer, TrainerError> {
+    let (pixels, _) = notes::pixels(&job.model, &network, &job.pixels, false)?;
     let description = stock_description(&network, pixels);
     Ok(offer(job, network, description))
 }

@@ -20,6 +20,7 @@ mod resuming;
 mod runs;
 mod simulated_world;
 mod team;
+mod tuned;
 mod unfreezing;
 mod whole_job;
 mod whole_network;

@@ -1,0 +1,86 @@
+//! Which part of the data samples are of.
+
+use super::dataset::{divided, listing, rows};
+use crate::{Dataset, DatasetError, Evaluated, Listing, Part, SampleFiles};
+use std::collections::HashSet;
+
+#[test]
+fn parts_have_several_names_and_a_test_part_stays_apart() {
+    let keys = [
+        "training/cat/1.jpg",
+        "training/cat/2.jpg",
+        "training/dog/1.jpg",
+        "training/dog/2.jpg",
+        "test/cat/5.jpg",
+        "test/unknown/6.jpg",
+        "test/7.jpg",
+        "notes.txt",
+    ];
+    let data = divided(&keys, Some(0.5)).unwrap();
+    assert_eq!((data.train.len(), data.validation.len()), (2, 2));
+    assert_eq!(rows(&data.test), [("test/cat/5.jpg".to_owned(), 0)]);
+    // What is in no class that is trained is said.
+    assert_eq!(
+        data.left_out.first,
+        ["test/unknown/6.jpg", "test/7.jpg", "notes.txt"]
+    );
+    let divided_already = [&keys[..5], &["valid/cat/3.jpg", "valid/dog/4.jpg"]].concat();
+    let data = divided(&divided_already, None).unwrap();
+    assert_eq!(
+        (data.train.len(), data.validation.len(), data.test.len()),
+        (4, 2, 1)
+    );
+
+    let names = ["cat", "dog"].map(str::to_owned);
+    let evaluated = |keys: &[&str], evaluated: Evaluated<'_>| {
+        let listing = Listing::from_iter(listing(keys));
+        let found = Dataset::to_evaluate("d", listing, &names, SampleFiles::Images, evaluated);
+        found.map(|(samples, left_out)| (rows(&samples).len(), left_out.first))
+    };
+    assert_eq!(
+        evaluated(&divided_already, Evaluated::Usual).unwrap(),
+        (2, Vec::new())
+    );
+    assert_eq!(
+        evaluated(&divided_already, Evaluated::Part(Part::Train))
+            .unwrap()
+            .0,
+        4
+    );
+    assert_eq!(
+        evaluated(&divided_already[..5], Evaluated::Usual).unwrap(),
+        (1, Vec::new())
+    );
+    let some = HashSet::from(["training/dog/1.jpg".to_owned(), "test/cat/5.jpg".to_owned()]);
+    assert_eq!(evaluated(&keys, Evaluated::Keys(&some)).unwrap().0, 2);
+    let error = evaluated(&keys, Evaluated::Part(Part::Validation)).unwrap_err();
+    assert!(error.to_string().contains("no validation/ part"), "{error}");
+    assert!(matches!(
+        evaluated(&keys, Evaluated::Part(Part::Test)).unwrap_err(),
+        DatasetError::UnknownClass { class, .. } if class == "unknown"
+    ));
+}
+
+#[test]
+fn samples_below_a_part_are_of_no_class_called_so() {
+    let keys = ["train/cat/1.jpg", "test/1.jpg", "val/dog/2.jpg"];
+    let listed = Listing::from_iter(listing(&keys));
+    let placed: Vec<_> = listed
+        .placed(SampleFiles::Images)
+        .iter()
+        .map(|placed| (placed.part, placed.class.map(str::to_owned)))
+        .collect();
+    let expected = [
+        (Some(Part::Test), None),
+        (Some(Part::Train), Some("cat")),
+        (Some(Part::Validation), Some("dog")),
+    ];
+    assert_eq!(
+        placed,
+        expected.map(|(part, class)| (part, class.map(str::to_owned)))
+    );
+    // Without parts it is a folder like any.
+    let listed = Listing::from_iter(listing(&["test/1.jpg", "cat/2.jpg"]));
+    let placed = listed.placed(SampleFiles::Images);
+    assert_eq!(placed[1].class, Some("test"));
+}
