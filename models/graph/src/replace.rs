@@ -17,6 +17,15 @@ impl Model {
     /// # Errors
     /// [`GraphError::Head`] when no head is recognised, or it cannot take another number of classes.
     pub fn replace_head(&self, classes: usize, seed: u64) -> Result<Self, GraphError> {
+        self.keep_head(&vec![None; classes], seed)
+    }
+
+    /// The same, but for each new class that names one of the old head's the weights and bias of that one are kept.
+    ///
+    /// # Errors
+    /// As [`Model::replace_head`], and [`GraphError::Head`] where the old head does not have a class that is named.
+    pub fn keep_head(&self, kept: &[Option<usize>], seed: u64) -> Result<Self, GraphError> {
+        let classes = kept.len();
         let cannot = |why: &str| GraphError::Head { why: why.into() };
         if classes == 0 {
             return Err(cannot("a head needs at least one class"));
@@ -36,6 +45,7 @@ impl Model {
             names: every_name(self.graph()),
             found,
             classes,
+            kept,
         };
         edit.replace_weights(seed)?;
         edit.replace_targets();
@@ -88,14 +98,16 @@ pub(crate) fn every_name(graph: &GraphProto) -> HashSet<String> {
 }
 
 /// A graph whose head is being replaced.
-struct Edit {
+struct Edit<'a> {
     graph: GraphProto,
     names: HashSet<String>,
     found: Found,
     classes: usize,
+    /// Of each new class the old one whose weights it has.
+    kept: &'a [Option<usize>],
 }
 
-impl Edit {
+impl Edit<'_> {
     /// `name`, or with a number behind it while it is taken.
     fn fresh(&mut self, name: &str) -> String {
         let numbered = (2_u32..).map(|number| format!("{name}.{number}"));
@@ -146,13 +158,21 @@ impl Edit {
         let count = count.ok_or_else(|| GraphError::Head {
             why: format!("{classes} classes are too many").into(),
         })?;
-        let weight = Normal::new(seed, Normal::HEAD).draw(count);
-        let bias = vec![0.0; classes];
+        let mut weight = Normal::new(seed, Normal::HEAD).draw(count);
+        let mut bias = vec![0.0; classes];
         let Some(node) = self.graph.node.get(layer.index).cloned() else {
             return Ok(());
         };
         let by_feature =
             node.op_type == "MatMul" || node.op_type == "Gemm" && node.int("transB").unwrap_or(0) == 0;
+        if self.kept.iter().any(Option::is_some) {
+            let old = self.rows(layer, &node, by_feature)?;
+            for ((new, bias), kept) in weight.chunks_mut(features.max(1)).zip(&mut bias).zip(self.kept) {
+                if let Some(class) = *kept {
+                    old.copy(class, new, bias)?;
+                }
+            }
+        }
         let weight = if by_feature {
             tensor(vec![features, classes], transposed(&weight, classes, features))?
         } else {
@@ -165,6 +185,43 @@ impl Edit {
         self.set_input(layer.index, 1, weight_name);
         self.replace_bias(layer, &node, tensor(vec![classes], bias)?);
         Ok(())
+    }
+
+    /// The weights that a layer has.
+    fn rows(&self, layer: &Layer, node: &NodeProto, by_feature: bool) -> Result<Rows, GraphError> {
+        let cannot = || GraphError::Head {
+            why: "its weights cannot be read, so they cannot be kept".into(),
+        };
+        let values = |name: Option<&str>| -> Option<Vec<f32>> {
+            let tensor = crate::tensors::from_proto(&self.constant(name?)?).ok()?;
+            Some(tensor.as_f32()?.to_vec())
+        };
+        let (classes, features) = (layer.head.classes, layer.head.features);
+        let weight = values(node.input_name(1)).filter(|values| values.len() == classes * features);
+        let weight = weight.ok_or_else(cannot)?;
+        let bias = match (node.op_type.as_str(), layer.add) {
+            ("MatMul", Some((index, slot))) => {
+                self.graph.node.get(index).and_then(|add| add.input_name(slot))
+            }
+            ("MatMul", None) => None,
+            _ => node.input_name(2),
+        };
+        let bias = match bias.filter(|name| !name.is_empty()) {
+            None => vec![0.0; classes],
+            some => match values(some).ok_or_else(cannot)?.as_slice() {
+                [one] => vec![*one; classes],
+                several => several.to_vec(),
+            },
+        };
+        Ok(Rows {
+            weight: if by_feature {
+                transposed(&weight, features, classes)
+            } else {
+                weight
+            },
+            bias,
+            features,
+        })
     }
 
     fn replace_bias(&mut self, layer: &Layer, node: &NodeProto, bias: Tensor) {
@@ -337,6 +394,28 @@ impl Edit {
         self.graph.output = vec![build::batched(output, &[self.classes])];
         crate::form::drop_unread(&mut self.graph);
         self.graph
+    }
+}
+
+/// What a layer's classes have.
+struct Rows {
+    /// Class after class.
+    weight: Vec<f32>,
+    bias: Vec<f32>,
+    features: usize,
+}
+
+impl Rows {
+    fn copy(&self, class: usize, weight: &mut [f32], bias: &mut f32) -> Result<(), GraphError> {
+        let row = self.weight.chunks(self.features.max(1)).nth(class);
+        let (Some(row), Some(shift)) = (row.filter(|row| row.len() == weight.len()), self.bias.get(class))
+        else {
+            let why = format!("it has no class of number {class}").into();
+            return Err(GraphError::Head { why });
+        };
+        weight.copy_from_slice(row);
+        *bias = *shift;
+        Ok(())
     }
 }
 

@@ -5,8 +5,9 @@ use std::cmp::Ordering;
 /// Names that are shown at most.
 const MOST: usize = 6;
 
-/// How alike two names are that may have been mistaken for each other, of 1: half of their letters lie right.
-const ALIKE: f64 = 0.5;
+/// How alike two names are that may have been mistaken for each other, of 1: more than half of their letters lie right. `shoes` is no slip for
+/// `gloves`.
+const ALIKE: f64 = 0.55;
 
 /// The shortest part of a name that tells it from others.
 const PART: usize = 3;

@@ -25,6 +25,7 @@ pub(crate) async fn run(flags: Eval, json: bool, stop: &CancellationToken) -> Re
         part: flags.part,
         layout: flags.inputs.layout,
         labels: flags.labels,
+        unlisted: flags.unlisted,
         batch: flags.batch,
         on_bad_sample: flags.on_bad_sample,
         predictions: flags.predictions,

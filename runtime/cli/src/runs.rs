@@ -44,7 +44,7 @@ fn row(run: &RunSummary) -> Vec<String> {
 }
 
 /// Where runs are kept unless somebody says otherwise.
-const DEFAULT: &str = "runs";
+pub(crate) const DEFAULT: &str = "runs";
 
 /// Roughly, in the largest unit.
 pub(crate) fn age(seconds: u64) -> String {

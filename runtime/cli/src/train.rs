@@ -7,12 +7,12 @@ use crate::output::print_json;
 use crate::reporter::Reporter;
 use crate::team::team;
 use crate::{results, runs, sweep};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use frostline_graph::Model;
 use frostline_job::flags::missing;
-use frostline_job::{JobSpec, folder};
+use frostline_job::{JobSpec, NewHead, folder};
 use frostline_trainer::{Job, Recipe, RunFolder, TrainerError, train};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
@@ -96,6 +96,9 @@ pub(crate) fn spec(flags: &JobFlags, recorded: Option<JobSpec>) -> Result<JobSpe
     if let Some(file) = &flags.recipe {
         spec.recipe = Recipe::read(file).context("cannot use the recipe")?;
     }
+    if let Some(run) = &flags.init_from {
+        (spec.model, spec.head) = (Some(model_of(run)?), NewHead::Keep);
+    }
     flags.given.overlay(&mut spec)?;
     // What a run recorded holds for it alone.
     (spec.model_sha256, spec.guest_sha256) = (None, None);
@@ -107,6 +110,20 @@ pub(crate) fn spec(flags: &JobFlags, recorded: Option<JobSpec>) -> Result<JobSpe
     }
     spec.data = data_url(&spec.data)?;
     Ok(spec)
+}
+
+/// The model that a run came to.
+fn model_of(run: &Path) -> Result<PathBuf> {
+    let run = runs::resolve_run(Path::new(runs::DEFAULT), run);
+    let model = run.join(folder::MODEL);
+    if !model.is_file() {
+        bail!(
+            "no {} in {}: the run wrote no model; resume it with --resume, or name another (frostline runs lists them)",
+            folder::MODEL,
+            run.display()
+        );
+    }
+    Ok(model)
 }
 
 /// Opens what the settings name.

@@ -39,8 +39,8 @@ pub use admin::AdminClient;
 pub use client::HostClient;
 pub use content_name::content_name;
 pub use data::{
-    Dataset, DatasetError, Division, Evaluated, LabelTable, LabelsError, Listed, Listing, Part, Placed,
-    Purpose, SampleFiles, Samples, balanced_order, order,
+    Dataset, DatasetError, Division, Evaluated, LabelTable, LabelsError, Listed, Listing, OneSided, Part,
+    Placed, Purpose, SampleFiles, Samples, balanced_order, order,
 };
 pub use deadlines::Deadlines;
 pub use error::ClientError;

@@ -177,7 +177,7 @@ impl fmt::Display for Unfreezing {
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum Keep {
-    /// The best on the validation samples; of several alike the last.
+    /// The best on the validation samples; of several alike the first.
     #[default]
     Best,
     /// The last.
@@ -196,6 +196,22 @@ pub enum NewHead {
     Replace,
     /// A linear layer behind the features that the network ends in.
     Linear,
+    /// The network's own, with its weights for the classes that it knows by name and fresh ones for others.
+    Keep,
+}
+
+/// What to do about an image that a table of labels has no line for.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, strum::EnumString, strum::VariantNames,
+)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum Unlisted {
+    /// Refuse the data and name the image.
+    #[default]
+    Fail,
+    /// Leave it out and report it.
+    Skip,
 }
 
 /// What to do about a sample that cannot be decoded.

@@ -4,6 +4,7 @@ use crate::quality::{Quality, test, validation};
 use frostline_tensor::PixelSpec;
 use frostline_wire::{Encoding, Split};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use strum::VariantNames;
@@ -359,6 +360,16 @@ pub enum Task {
     Labels,
     /// One number or several.
     Numbers,
+}
+
+impl fmt::Display for Task {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(match self {
+            Self::Classes => "classes",
+            Self::Labels => "labels",
+            Self::Numbers => "numbers",
+        })
+    }
 }
 
 /// Objects that are no samples: no images, or in no class folder. Hidden files and marks of folders do not count.

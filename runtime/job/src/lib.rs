@@ -25,7 +25,7 @@ mod spec;
 
 pub use choice::{
     CacheLimit, EncodingChoice, Keep, NewHead, OnBadSample, ParsePolicyError, Policy, RULES, Unfreezing,
-    parse_size,
+    Unlisted, parse_size,
 };
 pub use event::{Event, Events, LeftOut, Logged, Measuring, ProfileState, Received, Shared, Task};
 pub use notice::{HostState, Notice, Notices, UploadKind};

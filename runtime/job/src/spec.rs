@@ -3,7 +3,7 @@ use crate::flags::{above_zero, named, positive};
 use crate::setting::settings;
 use crate::{
     CacheLimit, Class, EncodingChoice, Keep, NewHead, OnBadSample, PixelFlags, Policy, Recipe, Setting,
-    SettingError, Unfreezing, without_secrets,
+    SettingError, Unfreezing, Unlisted, without_secrets,
 };
 use frostline_tensor::{Layout, Precision, Terms};
 use frostline_wire::Split;
@@ -22,8 +22,9 @@ settings! {
         Identity data: String = String::new() => arg(long, value_name = "URL");
         /// How they lie there: auto finds out
         Identity layout: Layout = Layout::Auto => arg(long, value_parser = named::<Layout>());
-        /// The classifier that is trained: replace the network's own, or put a linear one behind the features it ends in (pooled, where those
-        /// are feature maps or tokens)
+        /// The classifier that is trained: replace the network's own; keep it, of a model that was tuned, with its weights for the classes that it
+        /// knows and fresh ones for new classes; or put a linear one behind the features that the network ends in (pooled, where those are
+        /// feature maps or tokens)
         Identity head: NewHead = NewHead::Replace => arg(long, value_parser = named::<NewHead>());
         /// Pixels a side of the images, for a network that is exported for any size
         Identity image_size: Option<usize> = None => arg(long, value_name = "PIXELS", value_parser = positive);
@@ -41,6 +42,8 @@ settings! {
         /// 1 for each label, or with --loss mse columns of numbers; by default from labels.csv beside the data, or from folders or shards
         /// where there is none
         Place labels: Option<PathBuf> = None => arg(long, value_name = "FILE");
+        /// What to do about images that the table has no line for: fail refuses the data, skip leaves them out
+        Identity unlisted: Unlisted = Unlisted::Fail => arg(long, value_parser = named::<Unlisted>());
         /// Share of each class to validate with (0 to 1), for data without a validation/ part
         Identity validation: Option<f64> = None => arg(long, value_name = "SHARE");
         /// Measure the tuned model with the test/ part of the data too, once, at the end

@@ -68,6 +68,8 @@ pub(crate) fn dataset<'py>(
     found.set_item("validation", part(py, &divided.validation)?)?;
     found.set_item("test", part(py, &divided.test)?)?;
     found.set_item("left_out", (divided.left_out.objects, divided.left_out.first))?;
+    let warnings: Vec<String> = divided.one_sided.iter().map(ToString::to_string).collect();
+    found.set_item("warnings", warnings)?;
     found.set_item("classes", divided.classes)?;
     Ok(found)
 }

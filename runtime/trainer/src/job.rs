@@ -7,7 +7,7 @@ use frostline_features::Cache;
 use frostline_graph::onnx::NodeProto;
 use frostline_graph::{Model, Network};
 use frostline_job::PixelFlags;
-use frostline_job::{CacheLimit, NewHead};
+use frostline_job::{CacheLimit, NewHead, Unlisted};
 use frostline_tensor::Terms;
 use frostline_wire::Layout;
 use std::path::{Path, PathBuf};
@@ -68,7 +68,7 @@ impl Job {
         let file = spec.model.clone().unwrap_or_default();
         let model = Model::read_sized(&file, spec.image_size);
         let model = model.and_then(|model| match spec.head {
-            NewHead::Replace => Ok(model),
+            NewHead::Replace | NewHead::Keep => Ok(model),
             NewHead::Linear => model.with_linear_head(),
         });
         let model = model.map_err(|error| TrainerError::file("model", &file, &error))?;
@@ -189,6 +189,8 @@ pub struct EvaluationJob {
     pub layout: Layout,
     /// A local file with the labels, as for [`JobSpec::labels`].
     pub labels: Option<PathBuf>,
+    /// What to do about images that the table has no line for.
+    pub unlisted: Unlisted,
     /// Samples per forward pass.
     pub batch: usize,
     /// What to do about a sample that cannot be decoded.
@@ -214,6 +216,7 @@ impl EvaluationJob {
             part: Some(Part::Test),
             layout: job.spec.layout,
             labels: job.spec.labels.clone(),
+            unlisted: job.spec.unlisted,
             batch: job.spec.recipe.batch,
             on_bad_sample: job.spec.on_bad_sample,
             predictions: None,

@@ -145,6 +145,28 @@ fn probabilities_come_back_behind_a_fresh_head() {
 }
 
 #[test]
+fn classes_that_are_kept_score_as_before_wherever_they_stand() {
+    let rows = noisy(5, &[3, 6]);
+    for (name, model) in heads().into_iter().chain([("two heads", distilled())]) {
+        let tuned = model.replace_head(4, 9).unwrap();
+        let old = run(&tuned, &rows);
+        let next = tuned.keep_head(&[Some(3), None, Some(0), Some(2)], 1).unwrap();
+        let new = run(&next, &rows);
+        let pairs = old
+            .as_f32()
+            .unwrap()
+            .chunks(4)
+            .zip(new.as_f32().unwrap().chunks(4));
+        for (old, new) in pairs {
+            assert_eq!([new[0], new[2], new[3]], [old[3], old[0], old[2]], "{name}");
+            assert_ne!(new[1], old[1], "{name}");
+        }
+        let error = tuned.keep_head(&[Some(4)], 1).unwrap_err().to_string();
+        assert!(error.contains("no class of number 4"), "{name}: {error}");
+    }
+}
+
+#[test]
 fn both_of_two_heads_are_replaced() {
     let replaced = distilled().replace_head(7, 42).unwrap();
     assert_eq!(run(&replaced, &noisy(5, &[3, 6])).shape().dims(), [3, 7]);

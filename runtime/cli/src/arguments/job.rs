@@ -6,7 +6,7 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use frostline_client::Part;
 use frostline_job::flags::{Given, named, positive};
-use frostline_job::{HostList, JobSpec, OnBadSample, PixelFlags};
+use frostline_job::{HostList, JobSpec, OnBadSample, PixelFlags, Unlisted};
 use frostline_wire::Layout;
 use std::path::PathBuf;
 
@@ -59,6 +59,9 @@ pub(crate) struct JobFlags {
     /// Take the recipe from a TOML file with these flags' names (underscores for hyphens), or from the config.json of a run; flags come before it
     #[arg(long, value_name = "FILE", help_heading = "Recipe")]
     pub(crate) recipe: Option<PathBuf>,
+    /// Start from the model of this run and keep its classifier (--head keep): classes that it knows keep their weights, whatever their order
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["model", "file"])]
+    pub(crate) init_from: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) given: Given<JobSpec>,
 }
@@ -106,6 +109,9 @@ pub(crate) struct Eval {
     /// Take the labels from this CSV file, as train does
     #[arg(long, value_name = "FILE")]
     pub(crate) labels: Option<PathBuf>,
+    /// What to do about images that the table has no line for, as in train
+    #[arg(long, default_value = "fail", value_parser = named::<Unlisted>())]
+    pub(crate) unlisted: Unlisted,
     /// Images per forward pass
     #[arg(long, default_value_t = 64, value_parser = positive)]
     pub(crate) batch: usize,

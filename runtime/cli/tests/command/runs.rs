@@ -246,3 +246,68 @@ fn a_job_that_is_printed_is_one_again() {
     let said = failure(&wrong)["error"].as_str().unwrap().to_owned();
     assert!(said.contains("job.json") && said.contains("epoch"), "{said}");
 }
+
+/// Copies the folders of classes, but for `brick`, the first.
+fn without_brick(from: &Path, to: &Path) -> usize {
+    let mut copied = 0;
+    for part in ["train", "validation"] {
+        for class in std::fs::read_dir(from.join(part)).unwrap() {
+            let class = class.unwrap();
+            if class.file_name() == "brick" {
+                continue;
+            }
+            let folder = to.join(part).join(class.file_name());
+            std::fs::create_dir_all(&folder).unwrap();
+            for photo in std::fs::read_dir(class.path()).unwrap() {
+                let photo = photo.unwrap();
+                std::fs::copy(photo.path(), folder.join(photo.file_name())).unwrap();
+                copied += usize::from(part == "validation");
+            }
+        }
+    }
+    copied
+}
+
+#[test]
+fn a_job_starts_from_the_classes_that_another_one_tuned() {
+    let folder = tempfile::tempdir().unwrap();
+    let [first, next, fewer] = ["first", "next", "fewer"].map(|name| folder.path().join(name));
+    let finished = train(&first, &[]).output().unwrap();
+    assert!(finished.status.success(), "{finished:?}");
+    let tuned = listed(&first).remove(0);
+    let photos = repository("models/zoo/demo/photos");
+    let validated = without_brick(&photos, &fewer);
+    let all = std::fs::read_dir(photos.join("validation/brick"))
+        .unwrap()
+        .count()
+        + validated;
+
+    // No step of this rate changes a weight, so what it scores is what the other job learnt.
+    let starts = |model: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_frostline"));
+        command.args(["train", "--json", "--data", fewer.to_str().unwrap()]);
+        command.args(["--freeze", "features", "--split", "features", "--epochs", "1"]);
+        command.args(["--lr", "1e-30", "--runs", next.to_str().unwrap()]);
+        command.args(model).output().unwrap()
+    };
+    let output = starts(&["--init-from", tuned["path"].as_str().unwrap()]);
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("left out of the model: brick"), "{text}");
+    let [before, after] = [&tuned, &listed(&next).remove(0)].map(|run| run["best"].as_f64().unwrap());
+    let right = |accuracy: f64, of: usize| (accuracy * of as f64).round() as usize;
+    // With one class less to take it for, an image that was right is right.
+    assert!(
+        right(after, validated) + (all - validated) >= right(before, all),
+        "{before} of {all}, {after} of {validated}"
+    );
+
+    let said = failure(&starts(&["--model", &backbone(), "--head", "keep"]));
+    let said = said["error"].as_str().unwrap();
+    assert!(said.contains("does not name its classes"), "{said}");
+    let said = failure(&starts(&["--init-from", folder.path().to_str().unwrap()]));
+    assert!(
+        said["error"].as_str().unwrap().contains("no tuned.onnx"),
+        "{said}"
+    );
+}

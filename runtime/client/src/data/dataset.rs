@@ -1,7 +1,9 @@
+use super::error::in_quotes;
 use super::folders::{Class, Classes, Folders, SampleFiles, is_hidden};
 use super::samples::{Row, Samples, Values};
 use super::{DatasetError, LabelTable, LeftOut, Listing, Part, Task, shuffle};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::fmt;
 use std::sync::Arc;
 
 /// Samples of a task, divided into those to train and those to validate with.
@@ -19,6 +21,31 @@ pub struct Dataset {
     pub test: Arc<Samples>,
     /// What is none of them.
     pub left_out: LeftOut,
+    /// Classes of one of the parts to train and to validate with.
+    pub one_sided: Vec<OneSided>,
+}
+
+/// Classes that one part has and the other has not. Those of `train/` alone are trained and not validated; samples of those of `validation/` alone
+/// are left out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OneSided {
+    /// The classes.
+    pub classes: Vec<String>,
+    /// The part that has them.
+    pub present: Part,
+}
+
+impl fmt::Display for OneSided {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let classes = in_quotes(&self.classes);
+        match self.present {
+            Part::Train => write!(
+                to,
+                "{classes} in train/ but not in validation/: trained, not validated"
+            ),
+            part => write!(to, "{classes} in {part}/ but not in train/: left out"),
+        }
+    }
 }
 
 /// Keys that are named of those that are left out.
@@ -59,8 +86,9 @@ impl Dataset {
     pub fn from_listing(root: &str, listing: Listing, division: Division) -> Result<Self, DatasetError> {
         let listing = Arc::new(listing);
         let folders = Folders::sort(&listing, division.files);
-        let parts = Parts::divide(root, listing.len(), folders, division)?;
-        let classes = parts.classes(root)?;
+        let mut parts = Parts::divide(root, listing.len(), folders, division)?;
+        let one_sided = parts.settle(root)?;
+        let classes = parts.classes();
         let rows = parts.labelled();
         let left_out = left_out(&listing, &rows, |_| true);
         let [train, validation, test] = rows.map(|rows| Arc::new(Samples::new(Arc::clone(&listing), rows)));
@@ -71,6 +99,7 @@ impl Dataset {
             validation,
             test,
             left_out,
+            one_sided,
         })
     }
 
@@ -88,10 +117,12 @@ impl Dataset {
         let listing = Arc::new(listing);
         let folders = Folders::of_table(&listing, &table, division.files)?;
         folders.check_trained(&table)?;
-        let parts = Parts::divide(root, listing.len(), folders, division)?;
+        let mut parts = Parts::divide(root, listing.len(), folders, division)?;
         let task = table.task();
+        let mut one_sided = Vec::new();
         let (classes, rows) = if task == Task::Classes {
-            (parts.classes(root)?, parts.labelled())
+            one_sided = parts.settle(root)?;
+            (parts.classes(), parts.labelled())
         } else {
             let valued = |part: Classes<'_>| {
                 let objects = part.into_values().flat_map(|class| class.samples);
@@ -112,6 +143,7 @@ impl Dataset {
             validation,
             test,
             left_out,
+            one_sided,
         })
     }
 
@@ -375,10 +407,44 @@ impl<'a> Parts<'a> {
         })
     }
 
-    /// The names of the classes, which both parts have.
-    fn classes(&self, root: &str) -> Result<Vec<String>, DatasetError> {
-        check_classes(root, &self.train, &self.validation)?;
-        Ok(self.train.keys().map(|class| (*class).to_owned()).collect())
+    /// Takes classes that are not trained from the samples to validate with, and tells which classes only one of the parts has.
+    ///
+    /// # Errors
+    /// [`DatasetError::MissingClass`] where they have none in common, [`DatasetError::OneClass`].
+    fn settle(&mut self, root: &str) -> Result<Vec<OneSided>, DatasetError> {
+        let lacking = |of: &Classes<'_>, from: &Classes<'_>| -> Vec<String> {
+            let names = of.keys().filter(|class| !from.contains_key(*class));
+            names.map(|class| (*class).to_owned()).collect()
+        };
+        let sides = [
+            (Part::Train, lacking(&self.train, &self.validation)),
+            (Part::Validation, lacking(&self.validation, &self.train)),
+        ];
+        let one_sided = sides.map(|(present, classes)| OneSided { classes, present });
+        self.validation.retain(|class, _| self.train.contains_key(class));
+        if self.validation.is_empty() {
+            let [of_train, of_validation] = one_sided.map(|side| side.classes);
+            return Err(DatasetError::MissingClass {
+                root: root.to_owned(),
+                train: of_train,
+                validation: of_validation,
+            });
+        }
+        match self.train.keys().next() {
+            Some(class) if self.train.len() == 1 => Err(DatasetError::OneClass {
+                root: root.to_owned(),
+                class: (*class).to_owned(),
+            }),
+            _ => Ok(one_sided
+                .into_iter()
+                .filter(|side| !side.classes.is_empty())
+                .collect()),
+        }
+    }
+
+    /// The names of the classes that are trained.
+    fn classes(&self) -> Vec<String> {
+        self.train.keys().map(|class| (*class).to_owned()).collect()
     }
 
     /// The samples of each part with their labels.
@@ -409,34 +475,6 @@ fn check_images(root: &str, part: Option<Part>, classes: &Classes<'_>) -> Result
             files: class.others,
             first: class.other.unwrap_or_default().to_owned(),
         }),
-    }
-}
-
-fn check_classes(root: &str, train: &Classes<'_>, validation: &Classes<'_>) -> Result<(), DatasetError> {
-    let lacking = |of: &Classes<'_>, from: &Classes<'_>| -> Vec<String> {
-        let names = of.keys().filter(|class| !from.contains_key(*class));
-        names.map(|class| (*class).to_owned()).collect()
-    };
-    for (one, other, present, missing) in [
-        (train, validation, Part::Train, Part::Validation),
-        (validation, train, Part::Validation, Part::Train),
-    ] {
-        let classes = lacking(one, other);
-        if !classes.is_empty() {
-            return Err(DatasetError::MissingClass {
-                root: root.to_owned(),
-                classes,
-                present,
-                missing,
-            });
-        }
-    }
-    match train.keys().next() {
-        Some(class) if train.len() == 1 => Err(DatasetError::OneClass {
-            root: root.to_owned(),
-            class: (*class).to_owned(),
-        }),
-        _ => Ok(()),
     }
 }
 

@@ -69,20 +69,19 @@ pub enum DatasetError {
         /// The part.
         part: Part,
     },
-    /// Some classes are in one part only.
+    /// The parts have no class in common.
     #[error(
-        "'{root}': {} in {present}/ but not in {missing}/; add samples to {missing}/, or remove the class",
-        in_quotes(classes)
+        "'{root}': train/ and validation/ have no class in common: {} in train/, {} in validation/; name their folders alike",
+        in_quotes(train),
+        in_quotes(validation)
     )]
     MissingClass {
         /// The data root.
         root: String,
-        /// The classes.
-        classes: Vec<String>,
-        /// The part that has them.
-        present: Part,
-        /// The part that has not.
-        missing: Part,
+        /// The classes of the one.
+        train: Vec<String>,
+        /// The classes of the other.
+        validation: Vec<String>,
     },
     /// There is nothing to tell apart.
     #[error("'{root}' has one class only ('{class}'); a classifier needs at least two class folders")]
@@ -137,10 +136,21 @@ pub enum DatasetError {
     },
 }
 
-fn in_quotes(classes: &[String]) -> String {
+/// Classes that a message names.
+const SHOWN: usize = 20;
+
+/// Some classes, for a sentence.
+pub(super) fn in_quotes(classes: &[String]) -> String {
     match classes {
         [one] => format!("the class '{one}' is"),
-        several => format!("the classes '{}' are", several.join("', '")),
+        several => {
+            let shown = several.iter().take(SHOWN).map(String::as_str);
+            let shown = shown.collect::<Vec<_>>().join("', '");
+            match several.len().checked_sub(SHOWN) {
+                None | Some(0) => format!("the classes '{shown}' are"),
+                Some(more) => format!("the classes '{shown}' and {more} more are"),
+            }
+        }
     }
 }
 

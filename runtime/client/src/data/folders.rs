@@ -3,6 +3,7 @@
 use super::shards::ShardSample;
 use super::{LabelTable, LabelsError, Listed, Listing, Part};
 use frostline_images::{extension, is_image_name};
+use frostline_job::Unlisted;
 use frostline_wire::listing_order;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -129,8 +130,9 @@ impl<'a> Folders<'a> {
         let (mut folders, mut of_shards) = (Self::default(), BTreeSet::new());
         let mut seen = vec![false; table.len()];
         for (number, key) in &objects {
-            let part = Part::of_key(key);
-            let Some(row) = table.row(key) else {
+            let listed = table.row(key);
+            let part = table.part(listed, key);
+            let Some(row) = listed else {
                 if is_sample(key) && !is_hidden(key) {
                     folders.unlabelled.push((part, *key));
                 }
@@ -142,7 +144,7 @@ impl<'a> Folders<'a> {
             if let Some(seen) = seen.get_mut(row as usize) {
                 *seen = true;
             }
-            if !listing_order(key).1.is_empty() {
+            if !listing_order(key).1.is_empty() && !table.divides() {
                 of_shards.insert(part);
             }
             folders.class(part, table.class(row)).samples.push(*number);
@@ -154,9 +156,9 @@ impl<'a> Folders<'a> {
         Ok(folders)
     }
 
-    /// Refuses images without a line, but for those outside of `train/` and `validation/` where there are parts.
+    /// Refuses images without a line, but for those outside of `train/` and `validation/` where folders say the parts.
     pub(crate) fn check_trained(&self, table: &LabelTable) -> Result<(), LabelsError> {
-        let divided = !self.parts.is_empty();
+        let divided = !self.parts.is_empty() && !table.divides();
         self.check_labelled(table, |part| match part {
             Some(part) => part != Part::Test,
             None => !divided,
@@ -169,7 +171,7 @@ impl<'a> Folders<'a> {
         table: &LabelTable,
         evaluated: Option<Part>,
     ) -> Result<(), LabelsError> {
-        self.check_labelled(table, |part| part == evaluated)
+        self.check_labelled(table, |part| table.divides() || part == evaluated)
     }
 
     fn check_labelled(
@@ -177,12 +179,15 @@ impl<'a> Folders<'a> {
         table: &LabelTable,
         counts: impl Fn(Option<Part>) -> bool,
     ) -> Result<(), LabelsError> {
+        if table.unlisted == Unlisted::Skip {
+            return Ok(());
+        }
         let mut missing = self.unlabelled.iter().filter(|(part, _)| counts(*part));
         let Some((_, first)) = missing.next() else {
             return Ok(());
         };
         let why = format!(
-            "{} images have no line, the first is '{first}'; add lines, or keep in --data only what is labelled",
+            "{} images have no line, the first is '{first}'; add lines, or leave them out with --unlisted skip",
             1 + missing.count()
         );
         Err(LabelsError::of_table(table.name(), why))

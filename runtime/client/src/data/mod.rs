@@ -11,7 +11,7 @@ mod shards;
 mod shuffle;
 mod table;
 
-pub use dataset::{Dataset, Division, Evaluated};
+pub use dataset::{Dataset, Division, Evaluated, OneSided};
 pub use error::{DatasetError, LabelsError};
 pub use folders::{Placed, SampleFiles};
 use frostline_job::{LeftOut, Task};

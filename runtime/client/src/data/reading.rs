@@ -1,15 +1,21 @@
 //! Reads a labels table line by line.
 
 use super::table::few;
-use super::{LabelTable, LabelsError, Task};
+use super::{LabelTable, LabelsError, Part, Task};
 use csv::{ReaderBuilder, StringRecord};
+use frostline_job::Unlisted;
 use std::collections::{BTreeSet, HashMap, HashSet};
+
+/// What the column with parts is called.
+const SPLIT: &str = "split";
 
 /// A table as it is read.
 pub(super) struct Reading<'a> {
     reader: csv::Reader<&'a [u8]>,
     lines: Lines<'a>,
     columns: Vec<String>,
+    /// The place of the column with parts.
+    split: Option<usize>,
     table: LabelTable,
     /// The class of each row.
     of_rows: Vec<String>,
@@ -23,13 +29,17 @@ impl<'a> Reading<'a> {
             .map_err(|error| unreadable(name, bytes, &error))?;
         let columns: Vec<String> = header.iter().map(|column| column.trim().to_owned()).collect();
         check_columns(name, &columns, task)?;
-        let (first, names) = columns
+        let split = columns.iter().skip(1).position(|column| column == SPLIT);
+        let split = split.map(|place| place + 1);
+        let (first, mut names) = columns
             .split_first()
             .map_or_else(Default::default, |(first, rest)| (first.clone(), rest.to_vec()));
+        names.retain(|name| name != SPLIT);
         Ok(Self {
             reader,
             lines: Lines::new(bytes),
             columns,
+            split,
             table: LabelTable {
                 name: name.to_owned(),
                 task,
@@ -38,6 +48,8 @@ impl<'a> Reading<'a> {
                 lines: Vec::new(),
                 classes: Vec::new(),
                 values: Vec::new(),
+                parts: split.map(|_| Vec::new()),
+                unlisted: Unlisted::default(),
                 first,
             },
             of_rows: Vec::new(),
@@ -86,9 +98,14 @@ impl<'a> Reading<'a> {
                 "'{key}' has line {before} already; leave one of them, or use one column a label with --loss bce"
             ));
         }
-        for (column, field) in self.columns.iter().zip(record).skip(1) {
+        for (place, (column, field)) in self.columns.iter().zip(record).enumerate().skip(1) {
             let field = field.trim();
             let refused = |why: &str| format!("{why} of '{key}' in the column '{column}'");
+            if self.split == Some(place) {
+                let part = Part::from_word(field).ok_or_else(|| refused(&no_part(field)))?;
+                self.table.parts.get_or_insert_default().push(part);
+                continue;
+            }
             match self.table.task {
                 Task::Classes if field.is_empty() => {
                     return Err(
@@ -131,7 +148,8 @@ fn check_columns(name: &str, columns: &[String], task: Task) -> Result<(), Label
             why,
         })
     };
-    if columns.len() < 2 {
+    let names = columns.iter().skip(1).filter(|column| *column != SPLIT).count();
+    if names == 0 {
         return refused("it needs a column with keys and one with labels, divided by commas".to_owned());
     }
     if columns.iter().any(String::is_empty) {
@@ -144,13 +162,17 @@ fn check_columns(name: &str, columns: &[String], task: Task) -> Result<(), Label
     if let Some(twice) = columns.iter().find(|column| !known.insert(column.as_str())) {
         return refused(format!("the column '{twice}' is there twice; rename one of them"));
     }
-    if task == Task::Classes && columns.len() > 2 {
+    if task == Task::Classes && names > 1 {
         return refused(format!(
-            "its columns are {}; it needs two, keys and classes. Leave out the others, or say --loss bce for a column a label, --loss mse for numbers",
+            "its columns are {}; it needs two, keys and classes, and may have one called split. Leave out the others, or say --loss bce for a column a label, --loss mse for numbers",
             few(columns)
         ));
     }
     Ok(())
+}
+
+fn no_part(field: &str) -> String {
+    format!("'{field}' is no part, which is train, validation or test,")
 }
 
 fn flag(field: &str) -> Result<f32, String> {
@@ -294,6 +316,13 @@ mod tests {
                 Numbers,
                 ["line 1", "'age' is there twice"],
             ),
+            ("file,split\na,train\n", Classes, ["line 1", "commas"]),
+            (
+                "file,split,label\na,train,cat\nb,tset,cat\n",
+                Classes,
+                ["line 3", "'tset' is no part"],
+            ),
+            ("file,label,split\na,cat,\n", Classes, ["line 2", "'' is no part"]),
             ("file\na\n", Classes, ["line 1", "commas"]),
             ("", Classes, ["line 1", "commas"]),
             ("file,label\na,cat\n", Classes, ["labels.csv", "at least two"]),

@@ -1,13 +1,16 @@
 //! Labels from a table: a CSV file with a line a sample, whose first column is the sample's key.
 
 use super::reading::Reading;
-use super::{LabelsError, Task};
+use super::{LabelsError, Part, Task};
+use frostline_job::Unlisted;
 use std::collections::HashMap;
 
 /// A labels table, read for a [`Task`]. Its first line names its columns, the first of them has keys relative to the data root.
 ///
 /// For classes the second and last column has a class' name; for labels every other column is one, with 0 and 1 (or `true` and `false`), as
 /// scikit-learn's `MultiLabelBinarizer` makes them; for numbers every other column is a target.
+///
+/// A column called `split` says of each sample whether it is for `train`, `validation` or `test`, in the words that folders have.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LabelTable {
     /// What it is called in messages.
@@ -23,6 +26,10 @@ pub struct LabelTable {
     pub(super) classes: Vec<u32>,
     /// The values of each row, one after the other.
     pub(super) values: Vec<f32>,
+    /// The part of each row, where a column says it.
+    pub(super) parts: Option<Vec<Part>>,
+    /// What becomes of images without a line.
+    pub(super) unlisted: Unlisted,
     /// What the first column is called.
     pub(super) first: String,
 }
@@ -46,6 +53,12 @@ impl LabelTable {
             ));
         }
         Reading::start(name, bytes, task)?.finish()
+    }
+
+    /// The same, for data of which it lists a part if `unlisted` says so.
+    #[must_use]
+    pub fn with_unlisted(self, unlisted: Unlisted) -> Self {
+        Self { unlisted, ..self }
     }
 
     /// What it says of each sample.
@@ -101,6 +114,19 @@ impl LabelTable {
         let class = self.classes.get(row as usize);
         let name = class.and_then(|class| self.names.get(*class as usize));
         name.map_or("", String::as_str)
+    }
+
+    /// Whether it says the parts.
+    pub(super) fn divides(&self) -> bool {
+        self.parts.is_some()
+    }
+
+    /// The part of the sample `key`, whose line is this row if it has one: what the table says, else its folder or shard.
+    pub(super) fn part(&self, row: Option<u32>, key: &str) -> Option<Part> {
+        match &self.parts {
+            Some(parts) => parts.get(row? as usize).copied(),
+            None => Part::of_key(key),
+        }
     }
 
     /// All values, row after row.

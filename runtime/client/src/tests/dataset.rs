@@ -1,6 +1,8 @@
 //! How a listing becomes a task.
 
-use crate::{Dataset, DatasetError, Division, Evaluated, LabelTable, Listing, SampleFiles, Samples, Task};
+use crate::{
+    Dataset, DatasetError, Division, Evaluated, LabelTable, Listing, Part, SampleFiles, Samples, Task,
+};
 use frostline_wire::{ObjectInfo, SampleRef};
 
 pub(super) fn listing(keys: &[&str]) -> Vec<ObjectInfo> {
@@ -137,14 +139,32 @@ fn layouts_that_are_no_task_are_refused_by_name() {
         fails(&two, Some(0.2)),
         DatasetError::DividedTwice { .. }
     ));
-    let text = fails(&["train/a/1", "train/b/1", "validation/a/1"], None).to_string();
+    let text = fails(&["train/a/1", "train/b/1", "validation/B/1"], None).to_string();
     assert!(
-        text.contains("the class 'b' is in train/ but not in validation/"),
+        text.contains("the classes 'a', 'b' are in train/, the class 'B' is in validation/"),
         "{text}"
     );
-    let keys = ["train/a/1", "validation/b/1", "validation/a/1", "validation/c/1"];
-    let text = fails(&keys, None).to_string();
-    assert!(text.contains("the classes 'b', 'c' are in validation/"), "{text}");
+}
+
+#[test]
+fn classes_of_one_part_are_told_all_at_once() {
+    let keys = [
+        "train/a/1",
+        "train/b/1",
+        "validation/a/1",
+        "validation/c/1",
+        "validation/d/1",
+    ];
+    let data = divided(&keys, None).unwrap();
+    assert_eq!(data.classes, ["a", "b"]);
+    assert_eq!(rows(&data.validation), [("validation/a/1".to_owned(), 0)]);
+    let told: Vec<String> = data.one_sided.iter().map(ToString::to_string).collect();
+    let expected = [
+        "the class 'b' is in train/ but not in validation/: trained, not validated",
+        "the classes 'c', 'd' are in validation/ but not in train/: left out",
+    ];
+    assert_eq!(told, expected);
+    assert_eq!(data.left_out.first, ["validation/c/1", "validation/d/1"]);
 }
 
 /// Samples of shards: key and label.
@@ -355,6 +375,60 @@ fn a_table_says_classes_whatever_folders_are_called() {
     assert_eq!(all, expected.map(|(key, label)| (key.to_owned(), label)));
     assert_eq!((data.train.len(), data.validation.len()), (2, 2));
     assert_eq!(data.left_out.first, ["notes.txt"]);
+}
+
+#[test]
+fn a_column_says_the_parts_whatever_folders_are_called() {
+    let keys = ["a/1.jpg", "train/2.jpg", "a/3.jpg", "a/4.jpg", "test/5.jpg"];
+    let text = "file,split,label\na/1.jpg,train,x\ntrain/2.jpg,val,x\na/3.jpg,train,y\na/4.jpg,test,y\ntest/5.jpg,validation,y\n";
+    let data = by_table(&keys, text, Task::Classes, None).unwrap();
+    assert_eq!(data.classes, ["x", "y"]);
+    let of = |samples: &Samples| -> Vec<String> { rows(samples).into_iter().map(|(key, _)| key).collect() };
+    assert_eq!(of(&data.train), ["a/1.jpg", "a/3.jpg"]);
+    assert_eq!(of(&data.validation), ["train/2.jpg", "test/5.jpg"]);
+    assert_eq!(of(&data.test), ["a/4.jpg"]);
+    let (tested, _) = Dataset::to_evaluate_by(
+        "data",
+        Listing::from_iter(listing(&keys)),
+        table(text, Task::Classes),
+        &data.classes,
+        SampleFiles::Images,
+        Evaluated::Part(Part::Test),
+    )
+    .unwrap();
+    assert_eq!(of(&tested), ["a/4.jpg"]);
+    let numbers = "file,x,split\na/1.jpg,1,train\ntrain/2.jpg,2,val\na/3.jpg,3,train\na/4.jpg,4,test\ntest/5.jpg,5,val\n";
+    let data = by_table(&keys, numbers, Task::Numbers, None).unwrap();
+    assert_eq!((data.classes, data.train.len()), (vec!["x".to_owned()], 2));
+    assert_eq!(data.validation.values(0), Some([5.0].as_slice()));
+}
+
+#[test]
+fn images_without_a_line_are_left_out_where_that_is_wanted() {
+    let keys = ["1.jpg", "2.jpg", "3.jpg", "4.jpg", "5.jpg"];
+    for text in [
+        "file,label\n1.jpg,x\n2.jpg,x\n3.jpg,y\n4.jpg,y\n",
+        "file,label,split\n1.jpg,x,train\n2.jpg,x,val\n3.jpg,y,train\n4.jpg,y,val\n",
+    ] {
+        let share = (!text.contains("split")).then_some(0.5);
+        let error = by_table(&keys, text, Task::Classes, share)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("'5.jpg'") && error.contains("--unlisted skip"),
+            "{error}"
+        );
+        let division = Division {
+            validation_share: share,
+            seed: 0,
+            files: SampleFiles::Images,
+        };
+        let skipping = table(text, Task::Classes).with_unlisted(frostline_job::Unlisted::Skip);
+        let data = Dataset::from_table("data", Listing::from_iter(listing(&keys)), skipping, division);
+        let data = data.unwrap();
+        assert_eq!((data.train.len(), data.validation.len()), (2, 2));
+        assert_eq!(data.left_out.first, ["5.jpg"]);
+    }
 }
 
 #[test]

@@ -117,6 +117,7 @@ class Dataset(TypedDict):
     validation: Part
     test: Part
     left_out: tuple[int, list[str]]
+    warnings: list[str]
     """How many objects are none of them, and the keys of the first."""
 
 def dataset(hosts: Hosts, root: str, wanted: Mapping[str, Any]) -> Dataset:

@@ -55,6 +55,8 @@ def listed(config, **wanted):
     count, first = found["left_out"]
     if count:
         LOG.warning("left out of %s, as they are no samples: %d, such as %s", config["data"], count, ", ".join(first))
+    for warning in found["warnings"]:
+        LOG.warning("%s: %s", config["data"], warning)
     return *(_part(found[part], wanted["task"]) for part in ("train", "validation", "test")), found["classes"]
 
 

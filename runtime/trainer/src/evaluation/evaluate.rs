@@ -61,7 +61,14 @@ async fn run(job: &EvaluationJob, hosts: &Hosts, events: &Events) -> Result<Eval
     let source = offer.at(&split, Encoding::F32, FLOW.request_samples)?;
     let listing = hosts.listing(&job.root, job.layout).await?;
     let task = notes::outputs(&job.model).map_or(Task::Classes, |(task, _)| task);
-    let table = labels::table(job.labels.as_deref(), &job.root, &listing, hosts, task).await?;
+    let table = labels::table(
+        (job.labels.as_deref(), job.unlisted),
+        &job.root,
+        &listing,
+        hosts,
+        task,
+    )
+    .await?;
     if table.is_none() && task == Task::Labels {
         return Err(TrainerError::Unlabelled {
             root: job.root.clone(),

@@ -4,6 +4,7 @@ use crate::compute::blocking;
 use crate::{LossName, TrainerError};
 use bytes::Bytes;
 use frostline_client::{HostClient, Hosts, LabelTable, Listing, Task};
+use frostline_job::Unlisted;
 use frostline_wire::ObjectInfo;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -17,13 +18,13 @@ pub(crate) fn task(loss: LossName) -> Task {
     }
 }
 
-/// The table in `file`, else the one beside the data, if there is any.
+/// The table in `file`, else the one beside the data, if there is any, for data with images that it has no line for if `unlisted` says so.
 ///
 /// # Errors
 /// [`TrainerError::Labels`] for one that cannot be read, [`TrainerError::Dataset`] for one that is wrong, [`TrainerError::Unlabelled`] where numbers
 /// are wanted and there is none.
 pub(crate) async fn table(
-    file: Option<&Path>,
+    (file, unlisted): (Option<&Path>, Unlisted),
     root: &str,
     listing: &Listing,
     hosts: &Hosts,
@@ -49,7 +50,8 @@ pub(crate) async fn table(
     };
     let parse =
         move || LabelTable::parse(&name, &bytes, task).map_err(|error| TrainerError::Dataset(error.into()));
-    blocking(parse).await.map(Some)
+    let table = blocking(parse).await?;
+    Ok(Some(table.with_unlisted(unlisted)))
 }
 
 /// A local file; of one that is too large, just more than it may have.

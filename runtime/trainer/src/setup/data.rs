@@ -5,8 +5,9 @@ use crate::measure::mean_size;
 use crate::pipeline::{FeedPlan, Part};
 use crate::recipe::views;
 use crate::standard::{Moments, Standard};
-use crate::{Event, Events, Job, Sampling, SettingError, TrainerError};
+use crate::{Event, Events, Job, Sampling, SettingError, TrainerError, notes};
 use frostline_client::{Dataset, DatasetError, Hosts, LabelTable, Listing, Samples, Task};
+use frostline_job::NewHead;
 use std::sync::Arc;
 
 /// A job's data: listed, and divided into classes, parts and batches.
@@ -31,6 +32,8 @@ pub(crate) struct Data {
 pub(super) struct Outputs {
     /// Training samples of each class or label; 0 of a number.
     pub(super) samples: Vec<usize>,
+    /// Of each the output of the model whose weights it starts from; none starts afresh.
+    pub(super) kept: Vec<Option<usize>>,
     /// Training samples.
     pub(super) of: usize,
     /// How each number spreads over them; of others nothing.
@@ -43,11 +46,23 @@ impl Data {
         let hosts = hosts.metered();
         let listing = hosts.listing(&job.spec.data, job.spec.layout).await?;
         let task = labels::task(job.spec.recipe.loss);
-        let table = labels::table(job.spec.labels.as_deref(), &job.spec.data, &listing, &hosts, task).await?;
+        let table = labels::table(
+            (job.spec.labels.as_deref(), job.spec.unlisted),
+            &job.spec.data,
+            &listing,
+            &hosts,
+            task,
+        )
+        .await?;
         let for_dataset = job.clone();
         let (dataset, feed, object_bytes) = blocking(move || divide(&for_dataset, listing, table)).await?;
+        let kept = known_outputs(job, dataset.task, &dataset.classes, events)?;
         if dataset.left_out.objects > 0 {
             events(Event::LeftOut(dataset.left_out.clone()));
+        }
+        for side in &dataset.one_sided {
+            let message = side.to_string();
+            events(Event::Warning { message });
         }
         events(Event::Dataset {
             task: dataset.task,
@@ -65,7 +80,7 @@ impl Data {
             events(Event::Warning { message });
         }
         Ok(Self {
-            outputs: outputs(&dataset),
+            outputs: outputs(&dataset, kept),
             division: Division::from_dataset(&dataset, job.spec.validation, job.spec.division_seed()),
             classes: dataset.classes,
             test: if job.spec.test {
@@ -80,8 +95,75 @@ impl Data {
     }
 }
 
+/// Of each class the output of the model that knows it, where the job keeps the model's classifier; what does not agree is said.
+fn known_outputs(
+    job: &Job,
+    task: Task,
+    classes: &[String],
+    events: &Events,
+) -> Result<Vec<Option<usize>>, TrainerError> {
+    if job.spec.head != NewHead::Keep {
+        return Ok(vec![None; classes.len()]);
+    }
+    let refused = |must: String| SettingError {
+        what: "--head",
+        value: "keep".to_owned(),
+        must,
+    };
+    if job.spec.recipe.standardize {
+        let must =
+            "a classifier that is kept reads features as they are; leave out --standardize or --head keep";
+        return Err(refused(must.to_owned()).into());
+    }
+    let Some((known_task, known)) = notes::outputs(&job.model) else {
+        let must =
+            "the model does not name its classes, as models do that frostline tuned; leave out --head keep";
+        return Err(refused(must.to_owned()).into());
+    };
+    if known_task != task {
+        let must = format!("the model gives {known_task}, the data have {task}; leave out --head keep");
+        return Err(refused(must).into());
+    }
+    let place = |class: &String| known.iter().position(|known| known == class);
+    let kept: Vec<Option<usize>> = classes.iter().map(place).collect();
+    if kept.iter().all(Option::is_none) {
+        let must = format!(
+            "the model knows none of the data's {task}, it knows {}; leave out --head keep",
+            first_few(&known)
+        );
+        return Err(refused(must).into());
+    }
+    let added: Vec<String> = classes
+        .iter()
+        .filter(|class| !known.contains(class))
+        .cloned()
+        .collect();
+    let dropped: Vec<String> = known
+        .into_iter()
+        .filter(|class| !classes.contains(class))
+        .collect();
+    for (which, becomes) in [
+        (added, "new to the model: trained afresh"),
+        (dropped, "not in the data: left out of the model"),
+    ] {
+        if !which.is_empty() {
+            let message = format!("{task} {}: {}", becomes, first_few(&which));
+            events(Event::Warning { message });
+        }
+    }
+    Ok(kept)
+}
+
+/// Some names, for a message.
+fn first_few(names: &[String]) -> String {
+    const SHOWN: usize = 8;
+    let shown: Vec<&str> = names.iter().take(SHOWN).map(String::as_str).collect();
+    let more = if names.len() > SHOWN { ", .." } else { "" };
+    format!("{}{more}", shown.join(", "))
+}
+
 /// How many training samples say yes to each output; of numbers, 0.
-fn outputs(dataset: &Dataset) -> Outputs {
+fn outputs(dataset: &Dataset, kept: Vec<Option<usize>>) -> Outputs {
     let mut samples = vec![0; dataset.classes.len()];
     for index in 0..dataset.train.len() {
         let class = dataset.train.label(index).map(|class| class as usize);
@@ -103,6 +185,7 @@ fn outputs(dataset: &Dataset) -> Outputs {
     }
     Outputs {
         samples,
+        kept,
         of: dataset.train.len(),
         numbers: numbers(dataset),
     }

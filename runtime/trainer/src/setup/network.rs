@@ -5,7 +5,7 @@ use crate::standard::{LinearHead, Standard};
 use crate::{ClassWeights, Job, LossName, TrainerError, notes};
 use frostline_client::SampleFiles;
 use frostline_graph::{Model, Network};
-use frostline_job::PixelSource;
+use frostline_job::{NewHead, PixelSource};
 use frostline_tensor::{PixelSpec, Tensor};
 use frostline_training::{Dropout, Loss, StepSettings};
 use std::collections::{BTreeMap, HashSet};
@@ -43,9 +43,7 @@ impl DividedNetwork {
         let before = job.model.network()?;
         let own = job.guest.takes() == SampleFiles::All;
         let (pixels, pixel_source) = notes::pixels(&job.model, &before, &job.spec.pixels, own)?;
-        let headed = job
-            .model
-            .replace_head(outputs.samples.len(), job.spec.recipe.seed)?;
+        let headed = job.model.keep_head(&outputs.kept, job.spec.recipe.seed)?;
         let suffix = headed.slice(Some(&job.freeze), None)?;
         let network = headed.network()?;
         let row = network.frozen_row(&job.freeze)?.dims();
@@ -59,7 +57,8 @@ impl DividedNetwork {
         let numbers = outputs.numbers.clone();
         Ok(Self {
             linear,
-            numbers: numbers.filter(|_| straight),
+            // A head that is kept gives numbers as they are.
+            numbers: numbers.filter(|_| straight && job.spec.head != NewHead::Keep),
             network,
             settings: settings(job, &headed, &suffix, outputs)?,
             suffix,

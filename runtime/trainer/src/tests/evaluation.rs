@@ -54,6 +54,7 @@ pub(super) fn evaluation(model: Model) -> EvaluationJob {
         labels: None,
         batch: 4,
         on_bad_sample: OnBadSample::Fail,
+        unlisted: frostline_job::Unlisted::Fail,
         predictions: None,
         pixels: Default::default(),
         device: Device::Cpu,
