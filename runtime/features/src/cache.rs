@@ -4,6 +4,7 @@ use crate::{FeatureError, Row, Stopped, Store};
 use frostline_sealed::whole_file;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use std::fmt;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
@@ -63,6 +64,28 @@ pub struct Cache {
 pub(crate) struct Room {
     cache: Cache,
     store: PathBuf,
+}
+
+/// The stores that were removed to make room for another.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Evicted {
+    pub(crate) stores: usize,
+    pub(crate) bytes: u64,
+    /// Bytes that the cache may take.
+    limit: u64,
+}
+
+impl fmt::Display for Evicted {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [bytes, limit] =
+            [self.bytes, self.limit].map(|bytes| frostline_tensor::shown_bytes(bytes as f64));
+        let stores = self.stores;
+        write!(
+            to,
+            "evicted {stores} cached feature stores of other jobs ({bytes}), the least recently used, to stay within {limit}; \
+             --feature-cache sets the limit"
+        )
+    }
 }
 
 impl Room {
@@ -156,7 +179,7 @@ impl Cache {
         let path = self.path.join(subject.name(row));
         let used = hold(&path)?;
         say(&path, subject, row)?;
-        self.make_room(&path, row.disk_bytes(rows)?);
+        let evicted = self.make_room(&path, row.disk_bytes(rows)?);
         let turn = self.path.join(TURN);
         let opened = OpenStore {
             room: Room {
@@ -166,6 +189,7 @@ impl Cache {
             turn: File::create(&turn).map_err(failed("opening", &turn))?,
             used,
             about: subject.shown(row),
+            evicted,
         };
         Store::open(opened, row, told)
     }
@@ -177,14 +201,18 @@ impl Cache {
 
     /// Removes stores that nobody uses, the one used longest ago first, until there is room for `wanted` bytes beside `own` others; none where
     /// that would not do.
-    fn make_room(&self, own: &Path, wanted: u64) {
+    fn make_room(&self, own: &Path, wanted: u64) -> Evicted {
         let mut others = stores(&self.path);
         others.retain(|path| path != own);
         let mut taken: u64 = others.iter().map(|path| bytes(path)).sum();
         others.retain(|path| is_idle(path));
         let idle: u64 = others.iter().map(|path| bytes(path)).sum();
+        let mut evicted = Evicted {
+            limit: self.limit,
+            ..Evicted::default()
+        };
         if taken.saturating_sub(idle).saturating_add(wanted) > self.limit {
-            return;
+            return evicted;
         }
         others.sort_by_key(|path| last_use(path));
         for path in others {
@@ -194,8 +222,11 @@ impl Cache {
             let freed = bytes(&path);
             if remove(&path).is_ok() {
                 taken = taken.saturating_sub(freed);
+                evicted.stores += 1;
+                evicted.bytes += freed;
             }
         }
+        evicted
     }
 
     /// Its stores, the one used last first.

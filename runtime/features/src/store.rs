@@ -1,4 +1,4 @@
-use crate::cache::Room;
+use crate::cache::{Evicted, Room};
 use crate::error::failed;
 use crate::index::{Index, Slot};
 use crate::writer::{Pending, Writer};
@@ -45,6 +45,8 @@ pub(crate) struct OpenStore {
     pub(crate) turn: File,
     /// What people may read of it elsewhere.
     pub(crate) about: Vec<u8>,
+    /// What made room for it.
+    pub(crate) evicted: Evicted,
 }
 
 /// What reading and writing share.
@@ -66,6 +68,8 @@ pub(crate) struct State {
     broken: u64,
     /// Rows that were not kept, because those before them were not written yet, since somebody was told.
     pub(crate) passed_over: u64,
+    /// What made room for it, until somebody was told.
+    evicted: Evicted,
 }
 
 impl State {
@@ -109,6 +113,7 @@ impl Store {
             about: opened.about,
             _used: opened.used,
         };
+        store.inner.state.lock().evicted = opened.evicted;
         store.refresh()?;
         Ok(store)
     }
@@ -215,11 +220,18 @@ impl Store {
 
     /// What did not go as it should since this was last asked, a sentence each: of that, whoever uses the store is only slower.
     pub fn news(&self) -> Vec<String> {
-        let (broken, late) = {
+        let (broken, late, evicted) = {
             let mut state = self.inner.state.lock();
-            (mem::take(&mut state.broken), mem::take(&mut state.passed_over))
+            (
+                mem::take(&mut state.broken),
+                mem::take(&mut state.passed_over),
+                mem::take(&mut state.evicted),
+            )
         };
         let mut news = Vec::new();
+        if evicted.stores > 0 {
+            news.push(evicted.to_string());
+        }
         if broken > 0 {
             news.push(format!(
                 "{broken} cached features failed their checksum and were computed again; if this repeats, check the disk of {}",

@@ -394,8 +394,12 @@ fn the_store_used_longest_ago_makes_room() {
     assert_eq!(freezes(), ["a", "b", "c"]);
     let taken: u64 = place.cache(0).list().iter().map(|kept| kept.bytes).sum();
     let used = place.open_within(u64::MAX, "b", 10);
-    let _new = place.open_within(taken + 10 * ROW - 1, "d", 10);
+    assert!(used.news().is_empty());
+    let new = place.open_within(taken + 10 * ROW - 1, "d", 10);
     assert_eq!(freezes(), ["b", "c", "d"]);
+    let news = new.news();
+    assert!(news[0].starts_with("evicted 1 cached feature stores"), "{news:?}");
+    assert!(new.news().is_empty());
     // A job that cannot fit however little the others keep leaves them what they have.
     let _least = place.open_within(1, "e", 10);
     assert_eq!(freezes(), ["b", "c", "d", "e"]);
