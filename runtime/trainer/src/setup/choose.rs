@@ -27,7 +27,7 @@ impl ProvidedSetup<'_> {
         } = self;
         let pushes = matches!(frozen, FrozenLayers::OnHosts(_));
         let watched = match frozen {
-            FrozenLayers::Refused(why) => (offer.without_layers(&why)?, None),
+            FrozenLayers::Unused(why) => (offer.without_layers(&why)?, None),
             FrozenLayers::OnTrainer(planner) => setup.watched(*planner)?,
             FrozenLayers::OnHosts(layers) => match &setup.job.spec.split {
                 Policy::Fixed(split) if !setup.measure => (offer.fixed(split)?, None),

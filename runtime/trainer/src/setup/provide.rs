@@ -24,19 +24,19 @@ pub(super) enum FrozenLayers {
     OnHosts(Layers),
     /// They stay here, by this planner.
     OnTrainer(Box<Planner>),
-    /// The hosts refuse them for this reason, and the job can run without.
-    Refused(String),
+    /// They run here without a plan, for this reason.
+    Unused(String),
 }
 
 impl<'a> Setup<'a> {
     /// Has the hosts take what the job needs there.
     pub(super) async fn provide_layers(mut self) -> Result<ProvidedSetup<'a>, TrainerError> {
-        let sent = match self.refused_anywhere().await? {
-            Some(why) => Ok(self.refused(why)),
+        let sent = match self.reason_to_stay().await? {
+            Some(why) => Ok(self.unused(why)),
             None => self.send_layers().await,
         };
         let (offer, frozen) = match sent {
-            Err(error) if self.needs_no_host() && are_refused(&error) => self.refused(error.to_string()),
+            Err(error) if self.needs_no_host() && are_refused(&error) => self.unused(error.to_string()),
             sent => sent?,
         };
         if !self.job.spec.recipe.augmentation().is_none() && !offer.description.augments {
@@ -54,20 +54,30 @@ impl<'a> Setup<'a> {
         })
     }
 
-    /// Why no host takes the frozen layers, where that is known without asking one and the job can do without.
-    async fn refused_anywhere(&self) -> Result<Option<String>, TrainerError> {
-        if !self.needs_no_host() || self.network.nothing_is_frozen(&self.job.freeze) {
+    /// Why the frozen layers run here without measuring: the host in this process has the same cores and no link, so that measuring takes
+    /// longer than any split saves; or no host takes them.
+    async fn reason_to_stay(&self) -> Result<Option<String>, TrainerError> {
+        let job = self.job;
+        if !self.needs_no_host() {
+            return Ok(None);
+        }
+        if job.shared_cores && !self.measure && job.spec.link_bytes_per_second.is_none() {
+            return Ok(Some(
+                "the host shares its cores, so that no split is faster".to_owned(),
+            ));
+        }
+        if self.network.nothing_is_frozen(&job.freeze) {
             return Ok(None);
         }
         let headed = self.network.headed.clone();
-        let freeze = self.network.network.cut(&self.job.freeze)?.clone();
+        let freeze = self.network.network.cut(&job.freeze)?.clone();
         let refused = blocking(move || Ok(headed.refused(&[freeze], &ModelLimits::default())));
         Ok(refused.await?.map(|refused| refused.why.to_string()))
     }
 
-    /// What there is to choose from where hosts refuse the frozen layers.
-    fn refused(&self, why: String) -> (Offer, FrozenLayers) {
-        (self.stock_offer(None), FrozenLayers::Refused(why))
+    /// What there is to choose from where hosts do not run the frozen layers.
+    fn unused(&self, why: String) -> (Offer, FrozenLayers) {
+        (self.stock_offer(None), FrozenLayers::Unused(why))
     }
 
     /// Sends guest and frozen layers, as far as they are needed and worth it. With the split `none` and the stock guest there is nothing to
