@@ -30,6 +30,7 @@ mod reuse;
 mod rig;
 mod run;
 mod scale;
+mod start;
 mod study;
 mod tenants;
 mod tiers;
@@ -127,6 +128,11 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
         "scale",
         "two PyTorch trainers and two hosts: equal losses, speed-up, cost of host restarts and failures",
         scale::run,
+    ),
+    (
+        "start",
+        "seconds from `frostline train` to its first step, on 100, 1,000 and 10,000 local photos",
+        start::run,
     ),
     (
         "study",
