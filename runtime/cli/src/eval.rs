@@ -4,7 +4,7 @@ use crate::arguments::Eval;
 use crate::figures;
 use crate::host::{Access, Connection, data_url};
 use crate::output::{print_json, stdout};
-use crate::reporter::warn;
+use crate::reporter::Reporter;
 use crate::train::{model_name, read_model};
 use anyhow::Result;
 use frostline_trainer::{EvaluationJob, Guest, Tables, evaluate};
@@ -40,8 +40,11 @@ pub(crate) async fn run(flags: Eval, json: bool, stop: &CancellationToken) -> Re
         "cpu"
     };
     let connection = Connection::open(Access::from_flags(&flags.host)?, &job.root, device).await?;
-    let events = Arc::new(move |event| warn(&event, json));
+    let reporter = Arc::new(Reporter::beside(json));
+    let events = Arc::clone(&reporter);
+    let events = Arc::new(move |event| events.show(&event));
     let result = evaluate(job, connection.hosts(), events, stop.clone()).await;
+    reporter.finish();
     connection.close().await;
     let evaluation = result?;
     if json {

@@ -209,46 +209,19 @@ fn of_run(event: &Event) -> Option<String> {
 fn of_notice(notice: &Notice) -> Option<String> {
     Some(match notice {
         Notice::NoKeys { count, names } => no_keys_line(*count, names),
-        Notice::UploadRetry {
-            host,
-            what,
-            attempt,
-            wait_seconds,
-            left_seconds,
-            reason,
-            ..
-        } => format!(
-            "retry {attempt:<4} upload of the {what} to {host} interrupted ({reason}); retrying in {wait_seconds:.1} s{}",
-            until(*left_seconds)
-        ),
-        Notice::Retry {
-            host,
-            lost,
-            attempt,
-            wait_seconds,
-            left_seconds,
-            reason,
-        } => {
-            let next = if *wait_seconds > 0.0 {
-                format!("retrying in {wait_seconds:.1} s")
-            } else {
-                "retrying at once".to_owned()
-            };
-            let until = until(*left_seconds);
-            format!("retry {attempt:<4} {host}: {lost} images failed ({reason}); {next}{until}")
-        }
         Notice::Host {
             host,
             state,
             reason,
             left_seconds,
         } => host_line(host, *state, reason) + &until(*left_seconds),
-        Notice::Uploading { .. } => return None,
+        // Retries are reported as outages.
+        Notice::Uploading { .. } | Notice::Retry { .. } | Notice::UploadRetry { .. } => return None,
     })
 }
 
 /// How much longer hosts are waited for, where none answers.
-fn until(left_seconds: Option<f64>) -> String {
+pub(crate) fn until(left_seconds: Option<f64>) -> String {
     left_seconds.map_or_else(String::new, |left| format!(", for another {left:.0} s"))
 }
 

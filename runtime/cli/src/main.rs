@@ -24,6 +24,7 @@ mod host;
 mod log;
 mod man;
 mod model;
+mod outage;
 mod plan;
 mod plot;
 mod predict;

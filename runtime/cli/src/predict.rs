@@ -2,6 +2,7 @@
 
 use crate::arguments::Predict;
 use crate::output::{print_json, stdout};
+use crate::reporter::image_counter;
 use crate::train::read_model;
 use anyhow::{Result, bail};
 use frostline_job::{PixelSource, pixels_line, plain_line};
@@ -50,13 +51,16 @@ async fn predict(job: PredictionJob, json: bool) -> Result<()> {
         tell!("pixels     {}", pixels_line(&recipe, source));
     }
     let (mut images, mut failed) = (0_u64, 0_u64);
+    let counter = image_counter();
     while let Some(batch) = predictor.next().await? {
         for prediction in &batch {
             images += 1;
             failed += u64::from(prediction.answer.is_err());
-            print(prediction, json)?;
+            counter.suspend(|| print(prediction, json))?;
         }
+        counter.set_position(images);
     }
+    counter.finish_and_clear();
     match (failed, images) {
         (0, _) => Ok(()),
         (1, 1) => bail!("the image could not be used"),

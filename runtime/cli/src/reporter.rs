@@ -2,7 +2,8 @@
 
 use crate::event_text::text;
 use crate::headway::{Headway, Trained};
-use crate::output::{is_watched, print_json, stdout};
+use crate::outage::Outages;
+use crate::output::{is_terminal, is_watched, print_json, stdout};
 use frostline_client::Notice;
 use frostline_job::plain_line;
 use frostline_trainer::Event;
@@ -10,7 +11,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use parking_lot::Mutex;
 use std::io::Write as _;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Says on standard error what may matter, for commands that show no other events.
 pub(crate) fn warn(event: &Event, json: bool) {
@@ -18,6 +19,7 @@ pub(crate) fn warn(event: &Event, json: bool) {
         event,
         Event::Notice(Notice::Host { .. })
             | Event::Notice(Notice::NoKeys { .. })
+            | Event::Features { .. }
             | Event::LeftOut(_)
             | Event::Pixels { .. }
             | Event::Warning { .. }
@@ -39,6 +41,7 @@ pub(crate) struct Reporter {
     /// Whether standard output is for something else than events.
     beside: bool,
     bar: Mutex<Bar>,
+    outages: Mutex<Outages>,
 }
 
 /// How often a spinner turns.
@@ -94,6 +97,12 @@ impl Bar {
                 shown.set_message(what.to_string());
                 shown.reset();
                 shown.enable_steady_tick(TICK);
+            }
+            Event::Progress { images, total } => {
+                self.stepping = false;
+                shown.set_style(style("{bar:30} {pos}/{len} images  {eta}"));
+                shown.set_length(*total);
+                shown.set_position(*images);
             }
             Event::Upload { .. } | Event::Split { .. } => self.show_steps(),
             Event::Step { .. } => self.step(event),
@@ -187,6 +196,7 @@ impl Reporter {
                 stepping: false,
                 ends: Arc::default(),
             }),
+            outages: Mutex::default(),
         }
     }
 
@@ -204,19 +214,23 @@ impl Reporter {
             return warn(event, true);
         }
         if self.json {
-            if !matches!(event, Event::Notice(Notice::Uploading { .. })) {
+            if !event.is_progress() {
                 let _ = print_json(event);
             }
             return;
         }
         let mut bar = self.bar.lock();
-        if !self.beside
-            || matches!(
-                event,
-                Event::Measuring { .. } | Event::Notice(Notice::Uploading { .. })
-            )
-        {
+        if !self.beside || event.is_progress() || matches!(event, Event::Measuring { .. }) {
             bar.follow(event);
+        }
+        for line in self.outage_lines(event) {
+            bar.shown.suspend(|| {
+                if self.beside {
+                    tell!("{line}")
+                } else {
+                    say!("{line}")
+                }
+            });
         }
         if self.beside {
             bar.shown.suspend(|| warn(event, false));
@@ -230,10 +244,28 @@ impl Reporter {
         }
     }
 
+    /// What an event says of hosts that fail, or answer again.
+    fn outage_lines(&self, event: &Event) -> Vec<String> {
+        let (mut outages, now) = (self.outages.lock(), Instant::now());
+        match event {
+            Event::Notice(notice) => outages.retried(notice, now).into_iter().collect(),
+            Event::Step { .. } | Event::Progress { .. } => outages.arrived(now),
+            _ => Vec::new(),
+        }
+    }
+
     /// Takes the progress bar off the screen.
     pub(crate) fn finish(&self) {
         self.bar.lock().shown.finish_and_clear();
     }
+}
+
+/// Counts images whose number is not known before, on standard error, unless standard output scrolls by beside it.
+pub(crate) fn image_counter() -> ProgressBar {
+    if !is_watched() || is_terminal() {
+        return ProgressBar::hidden();
+    }
+    ProgressBar::no_length().with_style(style("{spinner} {pos} images  {per_sec}"))
 }
 
 fn style(template: &str) -> ProgressStyle {

@@ -91,10 +91,7 @@ pub enum ClientError {
         rows: usize,
     },
     /// The host is not let at the data, and asking again does not change that.
-    #[error(
-        "{} cannot read the data any more: {reason}; fix that and start the job again",
-        at(host)
-    )]
+    #[error("{} cannot read the data any more: {reason}; give it access again", at(host))]
     DataAccessDenied {
         /// The host.
         host: String,
@@ -118,8 +115,8 @@ pub enum ClientError {
     },
     /// An upload gets no further.
     #[error(
-        "the {what} did not get beyond {sent} of its {bytes} bytes in {attempts} attempts to send it to {host}: {source}; check the link \
-         and start the job again, the host keeps what it has"
+        "the {what} did not get beyond {sent} of its {bytes} bytes in {attempts} attempts to send it to {host}: {source}; check the link, \
+         the host keeps what it has"
     )]
     Upload {
         /// The host.
@@ -149,7 +146,7 @@ pub enum ClientError {
     },
     /// Samples did not arrive, however often they were asked for.
     #[error(
-        "{host} did not deliver {lost} samples (the first is '{first}') in {attempts} attempts: {source}; check the host and start the job again"
+        "{host} did not deliver {lost} samples (the first is '{first}') in {attempts} attempts: {source}; check the host and the link to it"
     )]
     Lost {
         /// The host, or all of them where there are several.

@@ -54,6 +54,13 @@ pub enum Event {
         /// What.
         what: Measuring,
     },
+    /// Images that are behind a validation, an evaluation or an extraction, for progress bars: neither recorded nor printed.
+    Progress {
+        /// So many,
+        images: u64,
+        /// of these.
+        total: u64,
+    },
     /// Something may not be as it was meant.
     Warning {
         /// For people.
@@ -360,6 +367,16 @@ pub enum Task {
     Labels,
     /// One number or several.
     Numbers,
+}
+
+impl Event {
+    /// Whether it only moves progress bars.
+    pub fn is_progress(&self) -> bool {
+        matches!(
+            self,
+            Self::Progress { .. } | Self::Notice(Notice::Uploading { .. })
+        )
+    }
 }
 
 impl fmt::Display for Task {

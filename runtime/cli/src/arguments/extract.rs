@@ -1,5 +1,6 @@
 //! `frostline extract`.
 
+use super::features::FeatureCache;
 use super::job::Inputs;
 use clap::Args;
 use frostline_job::flags::{Given, named, positive};
@@ -9,8 +10,8 @@ use std::path::PathBuf;
 
 /// Extract features of labelled images into an Arrow or Parquet file
 ///
-/// One row an image, ascending by its key: key, split (train, validation or test) and label (its class), null where its place says none, and activation, all of its f32 in a list of fixed
-/// length; their shape is in the field's metadata, as JSON.
+/// One row an image, ascending by its key: key, split (train, validation or test) and label (its class), null where its place says none, and
+/// activation, all of its f32 in a list of fixed length; their shape is in the field's metadata, as JSON.
 /// pyarrow, Hugging Face datasets, DuckDB, Lance and Polars read such files. The file is written whole or not at all.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -28,6 +29,9 @@ pub(crate) struct Extract {
     /// The file to write: .arrow (Arrow's file format) or .parquet
     #[arg(long, value_name = "FILE")]
     pub(crate) out: PathBuf,
+    /// Take label and split from this CSV file, a column of keys and one of classes, as train does: images without a line have none
+    #[arg(long, value_name = "FILE")]
+    pub(crate) labels: Option<PathBuf>,
     /// Images asked for together, and rows of a record batch
     #[arg(long, default_value_t = 64, value_parser = positive)]
     pub(crate) batch: usize,
@@ -49,6 +53,8 @@ pub(crate) struct Extract {
     /// Where the embedded host computes: cpu or cuda:0
     #[arg(long, value_name = "DEVICE", default_value = "cpu", conflicts_with = "host")]
     pub(crate) device: String,
+    #[command(flatten)]
+    pub(crate) cache: FeatureCache,
     #[command(flatten)]
     pub(crate) pixels: Given<PixelFlags>,
     #[command(flatten)]

@@ -2,7 +2,36 @@
 
 use clap::{Args, Subcommand};
 use frostline_features::Cache;
+use frostline_job::CacheLimit;
 use std::path::PathBuf;
+
+/// Where a command that needs rows caches them, and how many.
+#[derive(Debug, Args)]
+pub(crate) struct FeatureCache {
+    /// Disk that cached rows may take, or off: rows that a job or an extraction cached are not computed again [default: half of what the
+    /// disk has free]
+    #[arg(
+        long,
+        value_name = "SIZE|off",
+        env = "FROSTLINE_FEATURE_CACHE",
+        hide_env_values = true
+    )]
+    pub(crate) feature_cache: Option<CacheLimit>,
+    #[command(flatten)]
+    place: FeaturePlace,
+}
+
+impl FeatureCache {
+    /// The cache; `None` where it is off, or where nobody says where it is.
+    pub(crate) fn open(&self) -> Option<Cache> {
+        let limit = match self.feature_cache {
+            Some(CacheLimit::Off) => return None,
+            Some(CacheLimit::Bytes(bytes)) => Some(bytes),
+            None => None,
+        };
+        Cache::within(self.place.feature_folder.clone(), limit)
+    }
+}
 
 #[derive(Debug, Args)]
 pub(crate) struct FeaturePlace {

@@ -124,6 +124,7 @@ fn cannot(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::extract::cached::BatchRows;
     use crate::extract::rows::{Place, Rows};
     use arrow_array::Array;
     use frostline_client::{Fetched, Part, Transfer};
@@ -131,7 +132,7 @@ mod tests {
     use frostline_wire::{ObjectInfo, SampleRef};
     use std::collections::HashMap;
 
-    fn fetched(rows: usize) -> (Fetched, Vec<ObjectInfo>) {
+    fn fetched(rows: usize) -> BatchRows {
         let samples = (0..rows).map(|number| ObjectInfo {
             sample: SampleRef::new(format!("cat/{number}.jpg")),
             size: 1,
@@ -143,20 +144,21 @@ mod tests {
             bad: Vec::new(),
             transfer: Transfer::default(),
         };
-        (fetched, samples.collect())
+        let mut batch = BatchRows::new(samples.collect(), &[2, 3]);
+        batch.add(&(0..rows).collect::<Vec<_>>(), &fetched);
+        batch
     }
 
     fn write(path: &Path, finish: bool) {
         let rows = Rows::new(&[2, 3]).unwrap();
         let mut file = RowFile::create(path, Format::from_extension(path).unwrap(), rows.schema()).unwrap();
         for count in [2, 1] {
-            let (fetched, samples) = fetched(count);
             let place = Place {
                 part: Some(Part::Test),
                 label: Some("cat".to_owned()),
             };
             let places = HashMap::from([("cat/0.jpg".to_owned(), place)]);
-            let batch = rows.batch(fetched, &samples, &places).unwrap();
+            let batch = rows.batch(&fetched(count), &places).unwrap();
             let splits = batch.column_by_name("split").unwrap();
             assert_eq!((splits.is_null(0), splits.null_count()), (false, count - 1));
             file.write(&batch).unwrap();

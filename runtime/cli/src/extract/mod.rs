@@ -1,19 +1,23 @@
 //! `frostline extract`.
 
+mod cached;
 mod file;
 mod rows;
 
 use crate::arguments::Extract as Flags;
 use crate::host::{Access, Connection, data_url};
 use crate::output::{bytes, print_json};
-use crate::reporter::warn;
+use crate::reporter::{Reporter, warn};
 use crate::train::{model_name, read_model};
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use bytes::Bytes;
+use cached::{Batches, CachedRows};
 use file::{Format, RowFile};
 use frostline_client::{
-    Ahead, Fetcher, Hosts, Inquiry, Listing, Pass, Passed, SampleFiles, UploadKind, content_name,
+    Ahead, Fetcher, Hosts, Inquiry, LabelTable, Listing, SampleFiles, Source, Task, UploadKind, content_name,
 };
+use frostline_engine::library_version;
+use frostline_features::{Provenance, Rounding};
 use frostline_images::DecodePool;
 use frostline_job::Event;
 use frostline_trainer::{Guest, OnBadSample, input_pixels, last_cut_before_head};
@@ -22,6 +26,7 @@ use rows::{Place, Rows};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -43,6 +48,8 @@ struct Done {
     /// Of a row.
     shape: Vec<usize>,
     rows: u64,
+    /// Of these, rows that were cached.
+    cached: u64,
     left_out: u64,
     bytes_received: u64,
     seconds: f64,
@@ -51,19 +58,25 @@ struct Done {
 pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> Result<()> {
     let asked = Asked::read(&flags, json)?;
     let connection = Connection::open(Access::from_flags(&flags.host)?, &asked.root, &flags.device).await?;
-    let extracting = extract(&flags, asked, connection.hosts(), json);
+    let reporter = Arc::new(Reporter::beside(json));
+    let extracting = extract(&flags, asked, connection.hosts(), &reporter);
     let done = tokio::select! {
         done = extracting => done,
         () = stop.cancelled() => Err(anyhow::anyhow!("interrupted; nothing was written")),
     };
+    reporter.finish();
     connection.close().await;
     let done = done?;
     if json {
         return Ok(print_json(&done)?);
     }
     let shape: Vec<String> = done.shape.iter().map(usize::to_string).collect();
+    let cached = match done.cached {
+        0 => String::new(),
+        cached => format!(", {cached} of them cached"),
+    };
     say!(
-        "{} rows of {} at {} written to {}; {} received in {:.1} s",
+        "{} rows of {} at {} written to {}{cached}; {} received in {:.1} s",
         done.rows,
         shape.join("x"),
         done.cut,
@@ -81,6 +94,7 @@ struct Asked {
     format: Format,
     name: String,
     layers: Bytes,
+    layers_sha256: String,
     cut: String,
     guest: Guest,
 }
@@ -89,7 +103,11 @@ impl Asked {
     fn read(flags: &Flags, json: bool) -> Result<Self> {
         let format = Format::from_extension(&flags.out)?;
         file::check(&flags.out)?;
-        let model = read_model(&flags.inputs.model)?;
+        let mut model = read_model(&flags.inputs.model)?;
+        if flags.cut.is_none() && model.network()?.head.is_none() {
+            // A backbone: what a linear head would read are its features.
+            model = model.with_linear_head()?;
+        }
         let cut = match &flags.cut {
             Some(cut) => model.network()?.named(cut)?.name.clone(),
             None => last_cut_before_head(&model)?,
@@ -108,9 +126,42 @@ impl Asked {
             format,
             name: model_name(&flags.inputs.model),
             layers: model.slice(None, Some(&cut))?.to_bytes()?.into(),
+            layers_sha256: model.layers_sha256(&cut)?,
             cut,
             guest,
         })
+    }
+
+    /// The cached rows of what is asked for. Without them, extraction is only slower.
+    fn cached_rows(
+        &self,
+        flags: &Flags,
+        source: &Source,
+        rows: u64,
+        reporter: &Arc<Reporter>,
+    ) -> Option<CachedRows> {
+        let cache = flags.cache.open()?;
+        let made = Provenance {
+            model: self.name.clone(),
+            freeze: self.cut.clone(),
+            data: self.root.clone(),
+            layers: self.layers_sha256.clone(),
+            guest: hex::encode(Sha256::digest(&self.guest.bytes)),
+            parameters: source.parameters.clone(),
+            rounding: Rounding::for_split(flags.encoding, &source.split, &self.cut),
+            precision: source.terms.precision,
+            fixed_batch: source.terms.fixed_batch,
+            library: library_version().unwrap_or_default(),
+            device: flags.device.clone(),
+            exactly: None,
+            shape: source.shape.clone(),
+        };
+        let warn = |reporter: &Reporter, message| reporter.show(&Event::Warning { message });
+        let told = Arc::clone(reporter);
+        let stopped = Arc::new(move |why| warn(&told, format!("caching features stopped: {why}")));
+        CachedRows::open(&cache, &made, rows, stopped)
+            .inspect_err(|error| warn(reporter, format!("{error:#}")))
+            .ok()
     }
 
     /// Sends guest and layers, and says what is asked for.
@@ -134,7 +185,7 @@ async fn send(hosts: &Hosts, kind: UploadKind, name: &str, bytes: Bytes) -> Resu
     Ok(Pin { name, sha256 })
 }
 
-async fn extract(flags: &Flags, asked: Asked, hosts: Hosts, json: bool) -> Result<Done> {
+async fn extract(flags: &Flags, asked: Asked, hosts: Hosts, reporter: &Arc<Reporter>) -> Result<Done> {
     let since = Instant::now();
     let listing = hosts.listing(&asked.root, flags.inputs.layout).await?;
     // Other guests than the stock one may read any file.
@@ -142,39 +193,54 @@ async fn extract(flags: &Flags, asked: Asked, hosts: Hosts, json: bool) -> Resul
         Some(_) => SampleFiles::All,
         None => SampleFiles::Images,
     };
-    let (samples, places) = samples(&listing, files);
+    let (samples, mut places) = samples(&listing, files);
     if samples.is_empty() {
         bail!("there is no image under {}", asked.root);
     }
+    if let Some(file) = &flags.labels {
+        relabel(&mut places, file, &asked.root)?;
+    }
     let left_out = listing.left_out(files);
     if left_out.objects > 0 {
-        warn(&Event::LeftOut(left_out), json);
+        reporter.show(&Event::LeftOut(left_out));
     }
     let inquiry = asked.send(&hosts, flags).await?;
     let source = inquiry.source(&hosts, Split::from(asked.cut.as_str())).await?;
     let shape = source.shape.clone();
+    let cached = asked.cached_rows(flags, &source, samples.len() as u64, reporter);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let fetcher = Fetcher::new(OPEN_REQUESTS, DecodePool::start(threads)?);
-    let batches = samples.chunks(flags.batch).map(Arc::from).collect();
-    let mut pass = Pass::new(fetcher, hosts.clone(), source.into(), batches, AHEAD);
+    let through = (fetcher, hosts.clone(), source.into());
+    let mut batches = Batches::new(&samples, flags.batch, cached, through);
+    let cached = batches.cached_rows() as u64;
     let rows = Rows::new(&shape)?;
     let mut file = RowFile::create(&flags.out, asked.format, rows.schema())?;
     let (mut written, mut left_out) = (0, 0);
-    while let Some(passed) = pass.next().await {
-        let Passed { samples, fetched } = passed?;
-        for (index, why) in &fetched.bad {
-            let key = samples
-                .get(*index)
-                .map_or("", |sample| sample.sample.key.as_str());
+    let total = samples.len() as u64;
+    while let Some(batch) = batches.next().await {
+        let batch = batch?;
+        for (index, why) in &batch.bad {
+            let sample = batch.samples.get(*index);
+            let key = sample.map_or("", |sample| sample.sample.key.as_str());
             if matches!(flags.on_bad_sample, OnBadSample::Fail) {
                 bail!("the image '{key}' cannot be used: {why}; leave it out, or with --on-bad-sample skip");
             }
-            leave_out(key, &why.to_string(), json);
+            reporter.show(&Event::BadSample {
+                key: key.to_owned(),
+                message: why.to_string(),
+            });
         }
-        written += fetched.kept.len() as u64;
-        left_out += fetched.bad.len() as u64;
-        let batch = rows.batch(fetched, &samples, &places)?;
+        left_out += batch.bad.len() as u64;
+        written += (batch.samples.len() - batch.bad.len()) as u64;
+        let batch = rows.batch(&batch, &places)?;
         tokio::task::block_in_place(|| file.write(&batch))?;
+        reporter.show(&Event::Progress {
+            images: written + left_out,
+            total,
+        });
+    }
+    for message in batches.news() {
+        reporter.show(&Event::Warning { message });
     }
     tokio::task::block_in_place(|| file.finish())?;
     Ok(Done {
@@ -183,6 +249,7 @@ async fn extract(flags: &Flags, asked: Asked, hosts: Hosts, json: bool) -> Resul
         cut: asked.cut,
         shape,
         rows: written,
+        cached,
         left_out,
         bytes_received: hosts.bytes_received(),
         seconds: since.elapsed().as_secs_f64(),
@@ -205,14 +272,72 @@ fn samples(listing: &Listing, files: SampleFiles) -> (Vec<ObjectInfo>, HashMap<S
     )
 }
 
-/// Names an image that is left out, on standard error.
-fn leave_out(key: &str, why: &str, json: bool) {
-    if json {
-        tell!(
-            "{}",
-            serde_json::json!({"event": "bad_sample", "key": key, "reason": why})
+/// Has the table in `file` say what the places of samples say otherwise.
+fn relabel(places: &mut HashMap<String, Place>, file: &Path, root: &str) -> Result<()> {
+    let name = file.display().to_string();
+    let bytes = std::fs::read(file).with_context(|| format!("cannot read the labels table '{name}'"))?;
+    let table = LabelTable::parse(&name, &bytes, Task::Classes)?;
+    if !places.keys().any(|key| table.get(key).is_some()) {
+        bail!("no line of '{name}' is of an image under {root}; write keys as they are below --data");
+    }
+    for (key, place) in places {
+        *place = match table.get(key) {
+            Some((part, class)) => Place {
+                part,
+                label: Some(class.to_owned()),
+            },
+            None => Place {
+                part: None,
+                label: None,
+            },
+        };
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use frostline_client::Part;
+
+    #[test]
+    fn a_table_says_label_and_split() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("labels.csv");
+        let relabelled = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            let place = || Place {
+                part: Some(Part::Train),
+                label: Some("folder".to_owned()),
+            };
+            let keys = ["train/1.jpg", "train/2.jpg"].map(str::to_owned);
+            let mut places = HashMap::from(keys.map(|key| (key, place())));
+            relabel(&mut places, &file, "data").map(|()| {
+                let mut said: Vec<_> = places
+                    .into_iter()
+                    .map(|(key, place)| (key, place.part, place.label))
+                    .collect();
+                said.sort();
+                said
+            })
+        };
+        let said = |number: u32, part, label: Option<&str>| {
+            (format!("train/{number}.jpg"), part, label.map(str::to_owned))
+        };
+        let by_place = relabelled("file,label\ntrain/1.jpg,x\nother.jpg,y\n").unwrap();
+        assert_eq!(
+            by_place,
+            [said(1, Some(Part::Train), Some("x")), said(2, None, None)]
         );
-    } else {
-        tell!("skipped: {key}: {why}");
+        let by_column = relabelled("file,label,split\ntrain/1.jpg,x,val\ntrain/2.jpg,y,test\n").unwrap();
+        assert_eq!(
+            by_column,
+            [
+                said(1, Some(Part::Validation), Some("x")),
+                said(2, Some(Part::Test), Some("y"))
+            ]
+        );
+        let error = relabelled("file,label\n1.jpg,x\n2.jpg,y\n").unwrap_err();
+        assert!(error.to_string().contains("as they are below --data"), "{error}");
     }
 }

@@ -1,11 +1,10 @@
 //! Batches of rows as Arrow has them.
 
-use anyhow::{Context, Result, bail};
+use super::cached::BatchRows;
+use anyhow::{Context, Result};
 use arrow_array::{ArrayRef, FixedSizeListArray, Float32Array, RecordBatch, StringArray};
 use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
-use frostline_client::{Fetched, Part};
-use frostline_tensor::Data;
-use frostline_wire::ObjectInfo;
+use frostline_client::Part;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -24,8 +23,9 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// Rows of `shape` a sample: `key` and `activation`, which are never null, and `split` and `label`, which are where the place of a sample says none. An activation is a plain list, its shape the field's
-    /// metadata: Hugging Face datasets refuse Arrow's own type of tensors.
+    /// Rows of `shape` a sample: `key` and `activation`, which are never null, and `split` and `label`, which are where the place of a
+    /// sample says none. An activation is a plain list, its shape the field's metadata: Hugging Face datasets refuse Arrow's own type of
+    /// tensors.
     pub(super) fn new(shape: &[usize]) -> Result<Self> {
         let width = i32::try_from(shape.iter().product::<usize>())
             .with_context(|| format!("a row of {shape:?} is larger than Arrow holds"))?;
@@ -50,19 +50,9 @@ impl Rows {
         &self.schema
     }
 
-    /// What came of `samples`, with what the place of each says by its key.
-    pub(super) fn batch(
-        &self,
-        fetched: Fetched,
-        samples: &[ObjectInfo],
-        places: &HashMap<String, Place>,
-    ) -> Result<RecordBatch> {
-        let Fetched { rows, kept, .. } = fetched;
-        let Data::F32(values) = rows.into_data() else {
-            bail!("rows arrived as something else than f32; this is a fault of Frostline, please report it");
-        };
-        let key = |index: &usize| samples.get(*index).map(|sample| sample.sample.key.as_str());
-        let keys: Vec<&str> = kept.iter().filter_map(key).collect();
+    /// The rows of a batch, with what the place of each sample says by its key.
+    pub(super) fn batch(&self, rows: &BatchRows, places: &HashMap<String, Place>) -> Result<RecordBatch> {
+        let (keys, values) = rows.rows();
         let places = || keys.iter().map(|key| places.get(*key));
         let splits = places().map(|place| place?.part.map(Part::name));
         let splits = StringArray::from_iter(splits);

@@ -71,6 +71,12 @@ impl LabelTable {
         &self.names
     }
 
+    /// What it says of an image: its part, by its column or by where the image lies, and of classes its class. None where it has no line.
+    pub fn get(&self, key: &str) -> Option<(Option<Part>, &str)> {
+        let row = self.row(key)?;
+        Some((self.part(Some(row), key), self.class(row)))
+    }
+
     /// Its columns in the order of `names`; nothing to do for classes.
     ///
     /// # Errors

@@ -1,7 +1,6 @@
 //! `events.jsonl`: a job's events as `train --json` prints them, each with when it was.
 
 use crate::{Event, Events, Quality};
-use frostline_client::Notice;
 use frostline_job::{Logged, plain};
 use parking_lot::Mutex;
 use std::fmt::Display;
@@ -73,8 +72,8 @@ fn recorded_to(
     let (events, began) = (Arc::clone(events), Instant::now());
     // Held for as long as it takes to put a line into the queue, so that lines stand in the order of their times.
     let lines = Mutex::new((lines, Some(lost)));
-    let recorded = move |event| {
-        if !matches!(event, Event::Notice(Notice::Uploading { .. })) {
+    let recorded = move |event: Event| {
+        if !event.is_progress() {
             let mut held = lines.lock();
             let line = line(&event, before + began.elapsed().as_secs_f64());
             let sent = line.map(|line| held.0.try_send(RecorderEntry::Line(line)));

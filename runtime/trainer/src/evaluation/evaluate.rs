@@ -170,7 +170,7 @@ impl Measured {
             let rows = rows.fetched().ok_or(TrainerError::Ended { part: "pipeline" })?;
             network.run(rows)
         };
-        let validation = Validation::run(&plan, &mut feed, &bad, &network, predict).await?;
+        let validation = Validation::run(&plan, &mut feed, &bad, (&network, predict), events).await?;
         let (names, file) = (self.names, job.predictions.clone());
         blocking(move || summarize(&validation, &names, file.as_deref())).await
     }

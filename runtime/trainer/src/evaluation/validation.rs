@@ -1,7 +1,7 @@
 use crate::compute::{Dedicated, blocking};
 use crate::evaluation::Predictions;
 use crate::pipeline::{BadSamples, BatchRows, Feed, FeedPlan, Part};
-use crate::{Quality, Received, TrainerError};
+use crate::{Event, Events, Quality, Received, TrainerError};
 use frostline_tensor::Tensor;
 use frostline_wire::Split;
 use std::sync::Arc;
@@ -29,8 +29,8 @@ impl Validation {
         plan: &FeedPlan,
         feed: &mut Feed,
         bad: &BadSamples,
-        model: &Dedicated<T>,
-        predict: Predict<T>,
+        (model, predict): (&Dedicated<T>, Predict<T>),
+        events: &Events,
     ) -> Result<Self, TrainerError> {
         let mut predictions = Predictions::new(plan.task, Arc::clone(&plan.validation));
         let (mut received, mut kept) = (Received::default(), 0);
@@ -42,6 +42,10 @@ impl Validation {
             kept += rows.cached_count();
             let outputs = model.run(move |model| predict(model, &split, rows)).await?;
             predictions.add(&batch.indices, &outputs, &batch.targets);
+            events(Event::Progress {
+                images: predictions.len() as u64,
+                total: plan.validation.len() as u64,
+            });
         }
         if predictions.len() == 0 {
             return Err(bad.nothing_left(Part::Validation, plan.validation.len()));

@@ -376,7 +376,7 @@ async fn events_tell_the_whole_story() {
                 assert!(*bytes_received > 3 * bytes);
                 "done"
             }
-            Event::Notice(Notice::Uploading { .. }) => "uploading",
+            Event::Notice(Notice::Uploading { .. }) | Event::Progress { .. } => "progress",
             Event::BadSample { .. }
             | Event::Notice(Notice::Retry { .. })
             | Event::Notice(Notice::UploadRetry { .. })
@@ -396,7 +396,7 @@ async fn events_tell_the_whole_story() {
             | Event::Test { .. }
             | Event::Replan { .. } => "unexpected",
         })
-        .filter(|kind| *kind != "uploading")
+        .filter(|kind| *kind != "progress")
         .collect();
     let mut expected = vec!["dataset", "pixels", "upload", "upload", "split", "baseline"];
     expected.extend(["step", "step", "step", "epoch"].repeat(3));

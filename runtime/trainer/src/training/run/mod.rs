@@ -338,8 +338,8 @@ impl Run {
             &self.plan,
             &mut self.feed,
             &self.bad,
-            &self.suffix,
-            Suffix::predict,
+            (&self.suffix, Suffix::predict),
+            &self.events,
         );
         tokio::select! {
             biased;

@@ -1,0 +1,219 @@
+//! Batches of rows in the listing's order: cached ones from this machine's disk, the others from hosts.
+
+use anyhow::{Context, Result};
+use frostline_client::{Fetched, Fetcher, Hosts, Pass, Passed, Source};
+use frostline_features::{Cache, Found, Provenance, RowKey, RowKeys, Stopped, Store};
+use frostline_tensor::{OpError, Tensor};
+use frostline_wire::ObjectInfo;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// The rows at one cut that jobs and extractions cached.
+pub(super) struct CachedRows {
+    store: Store,
+    keys: RowKeys,
+}
+
+impl CachedRows {
+    /// Opens the store of rows `made` so, with room for `rows` of them. `stopped` is told if they are no longer written.
+    pub(super) fn open(cache: &Cache, made: &Provenance, rows: u64, stopped: Stopped) -> Result<Self> {
+        let subject = made.subject();
+        let store = cache.open(&subject, &made.row(), rows, stopped);
+        let mut run = [0; 16];
+        getrandom::fill(&mut run).context("no random numbers")?;
+        Ok(Self {
+            store: store.context("cannot cache features")?,
+            keys: RowKeys::new(&subject.data, None, run),
+        })
+    }
+
+    fn keys(&self, samples: &[ObjectInfo]) -> Vec<RowKey> {
+        let keys = samples.iter().map(|sample| self.keys.key_of(&sample.sample));
+        keys.collect()
+    }
+
+    /// The places of `samples` that have no cached row.
+    fn absent(&self, samples: &[ObjectInfo]) -> Vec<usize> {
+        let has = self.store.has(&self.keys(samples)).into_iter().enumerate();
+        has.filter(|(_, has)| !has).map(|(place, _)| place).collect()
+    }
+}
+
+/// A batch that is waited for.
+struct Waiting {
+    samples: Arc<[ObjectInfo]>,
+    /// The places that are fetched.
+    absent: Vec<usize>,
+}
+
+/// All batches, in order.
+pub(super) struct Batches {
+    cached: Option<CachedRows>,
+    waiting: VecDeque<Waiting>,
+    pass: Pass,
+    fetcher: Fetcher,
+    hosts: Hosts,
+    source: Arc<Source>,
+}
+
+impl Batches {
+    /// The rows of `samples` from `source`, `batch` a time. Only what is not cached is fetched.
+    pub(super) fn new(
+        samples: &[ObjectInfo],
+        batch: usize,
+        cached: Option<CachedRows>,
+        (fetcher, hosts, source): (Fetcher, Hosts, Arc<Source>),
+    ) -> Self {
+        let waiting = samples.chunks(batch).map(|samples| Waiting {
+            absent: match &cached {
+                Some(cached) => cached.absent(samples),
+                None => (0..samples.len()).collect(),
+            },
+            samples: samples.into(),
+        });
+        let waiting: VecDeque<Waiting> = waiting.collect();
+        let fetched = waiting.iter().filter(|batch| !batch.absent.is_empty());
+        let fetched = fetched
+            .map(|batch| chosen(&batch.samples, &batch.absent))
+            .collect();
+        Self {
+            pass: Pass::new(
+                fetcher.clone(),
+                hosts.clone(),
+                Arc::clone(&source),
+                fetched,
+                super::AHEAD,
+            ),
+            cached,
+            waiting,
+            fetcher,
+            hosts,
+            source,
+        }
+    }
+
+    /// The rows that are cached already.
+    pub(super) fn cached_rows(&self) -> usize {
+        let rows = self
+            .waiting
+            .iter()
+            .map(|batch| batch.samples.len() - batch.absent.len());
+        rows.sum()
+    }
+
+    /// The next batch; `None` after the last.
+    ///
+    /// # Errors
+    /// As [`Pass::next`].
+    pub(super) async fn next(&mut self) -> Option<Result<BatchRows>> {
+        let waiting = self.waiting.pop_front()?;
+        Some(self.rows(waiting).await)
+    }
+
+    async fn rows(&mut self, Waiting { samples, absent }: Waiting) -> Result<BatchRows> {
+        let mut batch = BatchRows::new(samples, &self.source.shape);
+        if !absent.is_empty() {
+            let Passed { fetched, .. } = self.pass.next().await.context("the rows ended early")??;
+            batch.add(&absent, &fetched);
+            self.cache(&batch.samples, &absent, fetched);
+        }
+        let lost = self.read_cached(&mut batch, &absent);
+        if !lost.is_empty() {
+            let (source, samples) = (Arc::clone(&self.source), chosen(&batch.samples, &lost));
+            let fetched = self.fetcher.fetch(&self.hosts, source, samples).await?;
+            batch.add(&lost, &fetched);
+            self.cache(&batch.samples, &lost, fetched);
+        }
+        Ok(batch)
+    }
+
+    /// Adds the cached rows of a batch; returns the places of those whose checksum fails.
+    fn read_cached(&self, batch: &mut BatchRows, absent: &[usize]) -> Vec<usize> {
+        let Some(cached) = &self.cached else {
+            return Vec::new();
+        };
+        let known = (0..batch.samples.len()).filter(|place| !absent.contains(place));
+        let mut known: Vec<usize> = known.collect();
+        let keys = cached.keys(&chosen(&batch.samples, &known));
+        let Found { rows, places } = tokio::task::block_in_place(|| cached.store.read(&keys));
+        let found: Vec<usize> = places
+            .iter()
+            .filter_map(|index| known.get(*index).copied())
+            .collect();
+        if let Some(rows) = rows {
+            batch.set(found.iter().copied(), &rows);
+        }
+        known.retain(|place| !found.contains(place));
+        known
+    }
+
+    /// Caches what was fetched of the `places` of `samples`.
+    fn cache(&self, samples: &[ObjectInfo], places: &[usize], fetched: Fetched) {
+        if let Some(cached) = &self.cached {
+            let keys = cached.keys(&chosen(samples, places));
+            let kept = fetched.kept.iter().map(|kept| keys.get(*kept).copied());
+            cached.store.keep(kept.collect(), fetched.rows);
+        }
+    }
+
+    /// What is to be said of the cache, a sentence each.
+    pub(super) fn news(&self) -> Vec<String> {
+        let cached = self.cached.as_ref();
+        cached.map(|cached| cached.store.news()).unwrap_or_default()
+    }
+}
+
+fn chosen(samples: &[ObjectInfo], places: &[usize]) -> Arc<[ObjectInfo]> {
+    let chosen = places.iter().filter_map(|place| samples.get(*place).cloned());
+    chosen.collect()
+}
+
+/// What became of a batch of samples.
+pub(super) struct BatchRows {
+    pub(super) samples: Arc<[ObjectInfo]>,
+    /// Values of a row.
+    width: usize,
+    rows: Vec<Option<Vec<f32>>>,
+    /// The samples without a row, and why.
+    pub(super) bad: Vec<(usize, OpError)>,
+}
+
+impl BatchRows {
+    pub(super) fn new(samples: Arc<[ObjectInfo]>, shape: &[usize]) -> Self {
+        Self {
+            rows: vec![None; samples.len()],
+            samples,
+            width: shape.iter().product::<usize>().max(1),
+            bad: Vec::new(),
+        }
+    }
+
+    /// Adds what was fetched of the samples at `places`.
+    pub(super) fn add(&mut self, places: &[usize], fetched: &Fetched) {
+        let kept = fetched.kept.iter().filter_map(|kept| places.get(*kept).copied());
+        self.set(kept, &fetched.rows);
+        let bad = fetched.bad.iter();
+        let bad = bad.filter_map(|(index, why)| Some((*places.get(*index)?, why.clone())));
+        self.bad.extend(bad);
+    }
+
+    fn set(&mut self, places: impl Iterator<Item = usize>, rows: &Tensor) {
+        let rows = rows.as_f32().unwrap_or_default().chunks_exact(self.width);
+        for (place, row) in places.zip(rows) {
+            if let Some(to) = self.rows.get_mut(place) {
+                *to = Some(row.to_vec());
+            }
+        }
+    }
+
+    /// The keys of the samples that have a row, in order, and these rows' values.
+    pub(super) fn rows(&self) -> (Vec<&str>, Vec<f32>) {
+        let keys = self.samples.iter().map(|sample| sample.sample.key.as_str());
+        let with_row = keys
+            .zip(&self.rows)
+            .filter_map(|(key, row)| Some((key, row.as_ref()?)));
+        let (keys, rows): (Vec<_>, Vec<_>) = with_row.unzip();
+        let values = rows.into_iter().flatten().copied().collect();
+        (keys, values)
+    }
+}
