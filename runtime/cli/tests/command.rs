@@ -9,6 +9,8 @@
 
 #[path = "command/doctor.rs"]
 mod doctor;
+#[path = "command/extraction.rs"]
+mod extraction;
 #[path = "command/hostile.rs"]
 mod hostile;
 #[path = "command/images.rs"]

@@ -418,7 +418,7 @@ fn the_store_used_longest_ago_makes_room() {
     assert!(refused.contains("used by a job"), "{refused}");
     drop(used);
     assert_eq!(freezes(), ["b", "d", "e", "f"]);
-    drop((_new, _least, _more));
+    drop((new, _least, _more));
     let left = place.cache(0).list().len();
     assert_eq!(place.cache(0).clear(&[]).unwrap().0, left);
     assert!(place.cache(0).list().is_empty());

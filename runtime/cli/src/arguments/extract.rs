@@ -23,7 +23,7 @@ pub(crate) struct Extract {
     #[command(flatten)]
     pub(crate) inputs: Inputs,
     /// Where the activations are taken: a tensor, or a module as `frostline model show` lists it; by default the last cut before the
-    /// classifier
+    /// classifier. output: the features that a backbone without a classifier ends in, pooled where those are feature maps or tokens
     #[arg(long, value_name = "CUT")]
     pub(crate) cut: Option<String>,
     /// The file to write: .arrow (Arrow's file format) or .parquet

@@ -18,6 +18,7 @@ use frostline_client::{
 };
 use frostline_engine::library_version;
 use frostline_features::{Provenance, Rounding};
+use frostline_graph::Model;
 use frostline_images::DecodePool;
 use frostline_job::Event;
 use frostline_trainer::{Guest, OnBadSample, input_pixels, last_cut_before_head};
@@ -103,15 +104,7 @@ impl Asked {
     fn read(flags: &Flags, json: bool) -> Result<Self> {
         let format = Format::from_extension(&flags.out)?;
         file::check(&flags.out)?;
-        let mut model = read_model(&flags.inputs.model)?;
-        if flags.cut.is_none() && model.network()?.head.is_none() {
-            // A backbone: what a linear head would read are its features.
-            model = model.with_linear_head()?;
-        }
-        let cut = match &flags.cut {
-            Some(cut) => model.network()?.named(cut)?.name.clone(),
-            None => last_cut_before_head(&model)?,
-        };
+        let (model, cut) = model_and_cut(flags)?;
         let mut guest = Guest::read(flags.guest.as_deref(), flags.parameters.as_deref())?;
         let pixels = flags.pixels.settings()?;
         pixels.check_beside(flags.parameters.as_deref())?;
@@ -177,6 +170,27 @@ impl Asked {
             request_samples: flags.request_samples,
         })
     }
+}
+
+/// The network, and where its activations are taken. The features that a backbone ends in are those that a linear head would read.
+fn model_and_cut(flags: &Flags) -> Result<(Model, String)> {
+    let model = read_model(&flags.inputs.model)?;
+    let network = model.network()?;
+    match flags.cut.as_deref() {
+        Some("output") if network.named("output").is_err() => {}
+        Some(cut) => {
+            let cut = network.named(cut)?.name.clone();
+            return Ok((model, cut));
+        }
+        None if network.head.is_none() => {}
+        None => {
+            let cut = last_cut_before_head(&model)?;
+            return Ok((model, cut));
+        }
+    }
+    let headed = model.with_linear_head()?;
+    let cut = last_cut_before_head(&headed)?;
+    Ok((headed, cut))
 }
 
 async fn send(hosts: &Hosts, kind: UploadKind, name: &str, bytes: Bytes) -> Result<Pin> {

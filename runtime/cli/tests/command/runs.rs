@@ -170,7 +170,10 @@ fn a_job_that_failed_says_how_to_go_on_and_a_plan_is_kept() {
     // Nothing can be written where a folder is in the way, which shows when the model is to take its place.
     let out = folder.path().join("out.onnx");
     let runs = folder.path().join("runs");
-    let mut command = train(&runs, &["--split", "auto", "--out", out.to_str().unwrap()]);
+    // With a link that is given, the host in the process is planned for like any other.
+    let planned = ["--split", "auto", "--link-bytes-per-second", "1e6"];
+    let planned = [&planned[..], &["--out", out.to_str().unwrap()]].concat();
+    let mut command = train(&runs, &planned);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = child.unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -191,11 +194,7 @@ fn a_job_that_failed_says_how_to_go_on_and_a_plan_is_kept() {
     let plan: Value = serde_json::from_slice(&std::fs::read(run.join("plan.json")).unwrap()).unwrap();
     assert!(plan["candidates"].as_array().unwrap().len() > 1, "{plan}");
     std::fs::remove_dir(&out).unwrap();
-    let again = train(
-        &runs,
-        &["--split", "auto", "--resume", "--out", out.to_str().unwrap()],
-    )
-    .output();
+    let again = train(&runs, &[&planned[..], &["--resume"]].concat()).output();
     assert!(again.unwrap().status.success() && out.is_file());
 }
 

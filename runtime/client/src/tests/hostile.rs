@@ -15,11 +15,7 @@ use std::time::Duration;
 const MUCH: u64 = 64 << 20;
 
 fn client(host: &FakeHost) -> HostClient {
-    let deadlines = Deadlines {
-        answer: Duration::from_millis(500),
-        ..Deadlines::default()
-    };
-    HostClient::with(&host.url, None, &Trust::System, deadlines).unwrap()
+    HostClient::with(&host.url, None, &Trust::System, Deadlines::default()).unwrap()
 }
 
 /// A host that answers every request for a page with what `page` makes of its number.
@@ -194,7 +190,12 @@ async fn an_answer_that_trickles_ends_at_its_deadline() {
         Reply::Stream(pieces.boxed())
     })
     .await;
-    let error = client(&host).load().await.unwrap_err();
+    let deadlines = Deadlines {
+        answer: Duration::from_millis(500),
+        ..Deadlines::default()
+    };
+    let client = HostClient::with(&host.url, None, &Trust::System, deadlines).unwrap();
+    let error = client.load().await.unwrap_err();
     assert!(matches!(error, ClientError::Interrupted { .. }), "{error}");
 }
 

@@ -198,7 +198,9 @@ async fn of_data_that_a_job_divided_only_what_it_held_out_is_measured_or_that_is
     let (parts, events) = measure(&host, tuned, None).await;
     assert_eq!(parts.as_ref().unwrap().samples, 6);
     assert!(
-        events.iter().all(|event| matches!(event, Event::Pixels { .. })),
+        events
+            .iter()
+            .all(|event| matches!(event, Event::Pixels { .. }) || event.is_progress()),
         "{events:?}"
     );
 }
