@@ -1,9 +1,9 @@
 //! `frostline extract` beside the cache of features, and with labels from a table.
 
-use super::{backbone, frostline, repository};
+use super::{backbone, repository};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Command, Output};
 
 /// Two classes of two photos, and the folder of the cache beside them.
 struct Scene(tempfile::TempDir);
@@ -40,7 +40,9 @@ impl Scene {
         if !more.contains(&"--model") {
             words.extend(["--model", backbone().leak()]);
         }
-        let output = frostline(&[&words, more].concat());
+        let mut command = Command::new(env!("CARGO_BIN_EXE_frostline"));
+        command.env_remove("FROSTLINE_FEATURE_CACHE");
+        let output = command.args(&words).args(more).output().unwrap();
         assert!(output.status.success(), "{output:?}");
         output
     }
