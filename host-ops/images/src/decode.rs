@@ -22,8 +22,9 @@ impl<'a> Undecoded<'a> {
             ImageFormat::WebP => webp::read(bytes, limits),
             ImageFormat::Gif => gif::read(bytes, limits),
         })?;
-        limits.check_bytes(format, claim.takes)?;
-        Ok(Self { format, claim })
+        let image = Self { format, claim };
+        limits.check_bytes(format, image.takes())?;
+        Ok(image)
     }
 
     /// How it is encoded.
@@ -31,20 +32,27 @@ impl<'a> Undecoded<'a> {
         self.format
     }
 
-    /// Width in pixels.
+    /// Width in pixels, of the upright image.
     pub fn width(&self) -> u32 {
-        self.claim.width
+        self.sides().0
     }
 
-    /// Height in pixels.
+    /// Height in pixels, of the upright image.
     pub fn height(&self) -> u32 {
-        self.claim.height
+        self.sides().1
+    }
+
+    fn sides(&self) -> (u32, u32) {
+        let Claim { width, height, .. } = self.claim;
+        self.claim.orientation.sides((width, height))
     }
 
     /// The most bytes that [`Self::decode`] holds at any time: the pixels it returns, and beside them what its format takes (a
-    /// progressive JPEG's coefficients, an interlaced PNG's samples, a WebP's alpha). `bytes` themselves are not among them.
+    /// progressive JPEG's coefficients, an interlaced PNG's samples, a WebP's alpha), or while it turns them upright. `bytes` themselves are
+    /// not among them.
     pub fn takes(&self) -> u64 {
-        self.claim.takes
+        let rgb = 3 * u64::from(self.claim.width) * u64::from(self.claim.height);
+        self.claim.takes.max(self.claim.orientation.takes(rgb))
     }
 
     /// The pixels, as [`decode`] gives them.
@@ -55,17 +63,19 @@ impl<'a> Undecoded<'a> {
         let Claim {
             width,
             height,
+            orientation,
             pixels,
             ..
         } = self.claim;
-        let pixels = guarded(self.format, pixels)?;
+        let pixels = orientation.turn(guarded(self.format, pixels)?, (width, height));
+        let (width, height) = orientation.sides((width, height));
         RgbImage::decoded(self.format, width, height, pixels)
     }
 }
 
-/// Decodes a JPEG, PNG, WebP or GIF, recognised by its first bytes, to what Pillow's `Image.open(..).convert("RGB")` gives: the
-/// first frame, alpha is dropped, palettes are applied, 16 bits keep their high byte (Pillow clips 16-bit grey instead), CMYK is taken as inverted
-/// (as Adobe writes it), EXIF orientation is ignored.
+/// Decodes a JPEG, PNG, WebP or GIF, recognised by its first bytes, to what Pillow's `exif_transpose(Image.open(..)).convert("RGB")`
+/// gives: upright, the first frame, alpha is dropped, palettes are applied, 16 bits keep their high byte (Pillow clips 16-bit grey instead), CMYK is taken as inverted
+/// (as Adobe writes it).
 ///
 /// # Errors
 /// [`ImageError`]: empty, unrecognised, truncated, malformed, unsupported, or over `limits` (before anything is allocated).
