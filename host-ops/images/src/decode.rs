@@ -1,5 +1,6 @@
 use crate::claim::Claim;
-use crate::{DecodeLimits, ImageError, ImageFormat, RgbImage, gif, jpeg, png, webp};
+use crate::format::recognise;
+use crate::{DecodeLimits, ImageError, ImageFormat, RgbImage, bmp, gif, jpeg, png, webp};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// An image whose headers have been read, by the decoder that will decode it: what that takes is known, and nothing of it has been
@@ -10,7 +11,7 @@ pub struct Undecoded<'a> {
 }
 
 impl<'a> Undecoded<'a> {
-    /// Reads the headers of a JPEG, PNG, WebP or GIF, recognised by its first bytes.
+    /// Reads the headers of a JPEG, PNG, WebP, GIF or BMP, recognised by its first bytes.
     ///
     /// # Errors
     /// [`ImageError`]: empty, unrecognised, truncated, malformed, unsupported, or over `limits`.
@@ -21,6 +22,7 @@ impl<'a> Undecoded<'a> {
             ImageFormat::Png => png::read(bytes, limits),
             ImageFormat::WebP => webp::read(bytes, limits),
             ImageFormat::Gif => gif::read(bytes, limits),
+            ImageFormat::Bmp => bmp::read(bytes, limits),
         })?;
         let image = Self { format, claim };
         limits.check_bytes(format, image.takes())?;
@@ -73,7 +75,7 @@ impl<'a> Undecoded<'a> {
     }
 }
 
-/// Decodes a JPEG, PNG, WebP or GIF, recognised by its first bytes, to what Pillow's `exif_transpose(Image.open(..)).convert("RGB")`
+/// Decodes a JPEG, PNG, WebP, GIF or BMP, recognised by its first bytes, to what Pillow's `exif_transpose(Image.open(..)).convert("RGB")`
 /// gives: upright, the first frame, alpha is dropped, palettes are applied, 16 bits keep their high byte (Pillow clips 16-bit grey instead), CMYK is taken as inverted
 /// (as Adobe writes it).
 ///
@@ -86,24 +88,4 @@ pub fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<RgbImage, ImageErro
 /// The decoders are fuzzed by their authors, but an image is a stranger's; a panic in one must cost only that image.
 fn guarded<T>(format: ImageFormat, work: impl FnOnce() -> Result<T, ImageError>) -> Result<T, ImageError> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or(Err(ImageError::DecoderFailed { format }))
-}
-
-fn recognise(bytes: &[u8]) -> Result<ImageFormat, ImageError> {
-    if bytes.starts_with(&[0xff, 0xd8, 0xff]) {
-        Ok(ImageFormat::Jpeg)
-    } else if bytes.starts_with(b"\x89PNG\r\n\x1a\n") {
-        Ok(ImageFormat::Png)
-    } else if bytes.starts_with(b"RIFF") && bytes.get(8..12) == Some(b"WEBP") {
-        Ok(ImageFormat::WebP)
-    } else if bytes.starts_with(b"GIF87a") || bytes.starts_with(b"GIF89a") {
-        Ok(ImageFormat::Gif)
-    } else if bytes.is_empty() {
-        Err(ImageError::Empty)
-    } else {
-        let start = bytes.get(..bytes.len().min(8)).unwrap_or_default();
-        let hex: Vec<String> = start.iter().map(|byte| format!("{byte:02x}")).collect();
-        Err(ImageError::Unrecognised {
-            start: format!("\"{}\" ({})", start.escape_ascii(), hex.join(" ")),
-        })
-    }
 }

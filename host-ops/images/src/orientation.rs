@@ -92,7 +92,7 @@ fn from_exif(exif: &[u8]) -> Option<u32> {
     let found = entries
         .take(order.short(directory)?.into())
         .filter(|entry| order.short(*entry) == Some(TAG));
-    found.filter_map(|entry| order.value(entry)).last()
+    found.filter_map(|entry| order.value(entry)).next_back()
 }
 
 #[derive(Clone, Copy)]
