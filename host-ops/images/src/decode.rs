@@ -1,5 +1,6 @@
 use crate::claim::Claim;
-use crate::{DecodeLimits, ImageError, ImageFormat, RgbImage, gif, jpeg, png, webp};
+use crate::format::recognise;
+use crate::{DecodeLimits, ImageError, ImageFormat, RgbImage, bmp, gif, jpeg, png, webp};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// An image whose headers have been read, by the decoder that will decode it: what that takes is known, and nothing of it has been
@@ -10,7 +11,7 @@ pub struct Undecoded<'a> {
 }
 
 impl<'a> Undecoded<'a> {
-    /// Reads the headers of a JPEG, PNG, WebP or GIF, recognised by its first bytes.
+    /// Reads the headers of a JPEG, PNG, WebP, GIF or BMP, recognised by its first bytes.
     ///
     /// # Errors
     /// [`ImageError`]: empty, unrecognised, truncated, malformed, unsupported, or over `limits`.
@@ -21,9 +22,11 @@ impl<'a> Undecoded<'a> {
             ImageFormat::Png => png::read(bytes, limits),
             ImageFormat::WebP => webp::read(bytes, limits),
             ImageFormat::Gif => gif::read(bytes, limits),
+            ImageFormat::Bmp => bmp::read(bytes, limits),
         })?;
-        limits.check_bytes(format, claim.takes)?;
-        Ok(Self { format, claim })
+        let image = Self { format, claim };
+        limits.check_bytes(format, image.takes())?;
+        Ok(image)
     }
 
     /// How it is encoded.
@@ -31,20 +34,27 @@ impl<'a> Undecoded<'a> {
         self.format
     }
 
-    /// Width in pixels.
+    /// Width in pixels, of the upright image.
     pub fn width(&self) -> u32 {
-        self.claim.width
+        self.sides().0
     }
 
-    /// Height in pixels.
+    /// Height in pixels, of the upright image.
     pub fn height(&self) -> u32 {
-        self.claim.height
+        self.sides().1
+    }
+
+    fn sides(&self) -> (u32, u32) {
+        let Claim { width, height, .. } = self.claim;
+        self.claim.orientation.sides((width, height))
     }
 
     /// The most bytes that [`Self::decode`] holds at any time: the pixels it returns, and beside them what its format takes (a
-    /// progressive JPEG's coefficients, an interlaced PNG's samples, a WebP's alpha). `bytes` themselves are not among them.
+    /// progressive JPEG's coefficients, an interlaced PNG's samples, a WebP's alpha), or while it turns them upright. `bytes` themselves are
+    /// not among them.
     pub fn takes(&self) -> u64 {
-        self.claim.takes
+        let rgb = 3 * u64::from(self.claim.width) * u64::from(self.claim.height);
+        self.claim.takes.max(self.claim.orientation.takes(rgb))
     }
 
     /// The pixels, as [`decode`] gives them.
@@ -55,17 +65,19 @@ impl<'a> Undecoded<'a> {
         let Claim {
             width,
             height,
+            orientation,
             pixels,
             ..
         } = self.claim;
-        let pixels = guarded(self.format, pixels)?;
+        let pixels = orientation.turn(guarded(self.format, pixels)?, (width, height));
+        let (width, height) = orientation.sides((width, height));
         RgbImage::decoded(self.format, width, height, pixels)
     }
 }
 
-/// Decodes a JPEG, PNG, WebP or GIF, recognised by its first bytes, to what Pillow's `Image.open(..).convert("RGB")` gives: the
-/// first frame, alpha is dropped, palettes are applied, 16 bits keep their high byte (Pillow clips 16-bit grey instead), CMYK is taken as inverted
-/// (as Adobe writes it), EXIF orientation is ignored.
+/// Decodes a JPEG, PNG, WebP, GIF or BMP, recognised by its first bytes, to what Pillow's `exif_transpose(Image.open(..)).convert("RGB")`
+/// gives: upright, the first frame, alpha is dropped, palettes are applied, 16 bits keep their high byte (Pillow clips 16-bit grey instead), CMYK is taken as inverted
+/// (as Adobe writes it).
 ///
 /// # Errors
 /// [`ImageError`]: empty, unrecognised, truncated, malformed, unsupported, or over `limits` (before anything is allocated).
@@ -76,24 +88,4 @@ pub fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<RgbImage, ImageErro
 /// The decoders are fuzzed by their authors, but an image is a stranger's; a panic in one must cost only that image.
 fn guarded<T>(format: ImageFormat, work: impl FnOnce() -> Result<T, ImageError>) -> Result<T, ImageError> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or(Err(ImageError::DecoderFailed { format }))
-}
-
-fn recognise(bytes: &[u8]) -> Result<ImageFormat, ImageError> {
-    if bytes.starts_with(&[0xff, 0xd8, 0xff]) {
-        Ok(ImageFormat::Jpeg)
-    } else if bytes.starts_with(b"\x89PNG\r\n\x1a\n") {
-        Ok(ImageFormat::Png)
-    } else if bytes.starts_with(b"RIFF") && bytes.get(8..12) == Some(b"WEBP") {
-        Ok(ImageFormat::WebP)
-    } else if bytes.starts_with(b"GIF87a") || bytes.starts_with(b"GIF89a") {
-        Ok(ImageFormat::Gif)
-    } else if bytes.is_empty() {
-        Err(ImageError::Empty)
-    } else {
-        let start = bytes.get(..bytes.len().min(8)).unwrap_or_default();
-        let hex: Vec<String> = start.iter().map(|byte| format!("{byte:02x}")).collect();
-        Err(ImageError::Unrecognised {
-            start: format!("\"{}\" ({})", start.escape_ascii(), hex.join(" ")),
-        })
-    }
 }

@@ -13,19 +13,27 @@ pub enum ImageFormat {
     WebP,
     /// GIF; the first frame.
     Gif,
+    /// BMP, with palettes, colours or runs.
+    Bmp,
 }
 
 /// Why an object did not become pixels.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ImageError {
     /// The object has no bytes.
-    #[error("the object is empty; replace it by a JPEG, PNG, WebP or GIF image")]
+    #[error("the object is empty; replace it by an image")]
     Empty,
     /// None of the formats.
-    #[error("not a JPEG, PNG, WebP or GIF: it starts with {start}; remove the object, or convert it")]
+    #[error("not a JPEG, PNG, WebP, GIF or BMP: it starts with {start}; remove the object, or convert it")]
     Unrecognised {
         /// The first bytes, as text where printable and hex.
         start: String,
+    },
+    /// A format that is recognised and not decoded.
+    #[error("{name} is not supported; convert it to JPEG or PNG")]
+    UnsupportedFormat {
+        /// Its name.
+        name: &'static str,
     },
     /// The data ends before the image does.
     #[error("truncated {format}: {what}; copy the object again from its source")]
@@ -132,7 +140,7 @@ impl ImageError {
             Self::Empty | Self::Unrecognised { .. } | Self::Truncated { .. } | Self::Malformed { .. } => {
                 OpErrorCode::InvalidEncoding
             }
-            Self::Unsupported { .. } => OpErrorCode::UnsupportedOperation,
+            Self::Unsupported { .. } | Self::UnsupportedFormat { .. } => OpErrorCode::UnsupportedOperation,
             Self::TooManyPixels { .. } | Self::TooMuchMemory { .. } | Self::BatchTooLarge { .. } => {
                 OpErrorCode::TooLarge
             }

@@ -1,4 +1,5 @@
 use crate::claim::Claim;
+use crate::orientation::Orientation;
 use crate::{DecodeLimits, ImageError, ImageFormat};
 use gif::{ColorOutput, DecodeOptions, DecodingError, Frame, MemoryLimit};
 use std::num::NonZeroU64;
@@ -24,6 +25,7 @@ pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<Claim<'
     Ok(Claim {
         width,
         height,
+        orientation: Orientation::default(),
         takes: (size + decoder.buffer_size() + WORK) as u64,
         pixels: Box::new(move || {
             let mut indices = vec![0; decoder.buffer_size()];

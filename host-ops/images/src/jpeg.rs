@@ -43,6 +43,7 @@ pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<Claim<'
     Ok(Claim {
         width,
         height,
+        orientation: header.orientation(),
         takes: bytes.len() as u64 + takes(&info, &header),
         pixels: Box::new(move || {
             let data = [&header.essential, bytes.get(scan_start..).unwrap_or_default()].concat();
@@ -53,7 +54,7 @@ pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<Claim<'
 
 /// What the decoder allocates (`mcu.rs` and `mcu_prog.rs` of zune-jpeg), and the conversion to RGB: samples, RGB, the rows of blocks at work, and,
 /// where a component's samples come in more than one scan, every coefficient in 16 bits.
-fn takes(info: &ImageInfo, header: &JpegHeader) -> u64 {
+fn takes(info: &ImageInfo, header: &JpegHeader<'_>) -> u64 {
     let (across, down) = match info.sample_ratio {
         SampleRatios::None => (1, 1),
         SampleRatios::H => (2, 1),
@@ -80,7 +81,7 @@ fn takes(info: &ImageInfo, header: &JpegHeader) -> u64 {
     width * height * (components + rgb) + coefficients + stripes
 }
 
-fn unsupported(header: &JpegHeader) -> ImageError {
+fn unsupported(header: &JpegHeader<'_>) -> ImageError {
     ImageError::Unsupported {
         format: ImageFormat::Jpeg,
         feature: format!("{} colour components", header.components.len()),
@@ -91,7 +92,7 @@ fn malformed(reason: &str) -> ImageError {
     ImageError::malformed(ImageFormat::Jpeg, reason)
 }
 
-fn truncated_or(header: &JpegHeader, bytes: &[u8], reason: &str) -> ImageError {
+fn truncated_or(header: &JpegHeader<'_>, bytes: &[u8], reason: &str) -> ImageError {
     if header.complete {
         return malformed(reason);
     }

@@ -2,6 +2,8 @@
 //! whether the data is whole. The decoder sees those segments only, so that both read the same, and nothing else can cost it
 //! time or memory.
 
+use crate::orientation::Orientation;
+
 /// How the components of a frame code colour, by libjpeg's rules (`default_decompress_parms` in its `jdapimin.c`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ColourCoding {
@@ -14,11 +16,14 @@ pub(crate) enum ColourCoding {
 
 /// The parts of the markers that matter here.
 #[derive(Debug)]
-pub(crate) struct JpegHeader {
+pub(crate) struct JpegHeader<'a> {
     /// The components' identifiers, in order; empty until a frame header is seen.
     pub(crate) components: Vec<u8>,
     jfif: bool,
     adobe_transform: Option<u8>,
+    /// The first segment of EXIF data, and the last of XMP.
+    exif: Option<&'a [u8]>,
+    xmp: Option<&'a [u8]>,
     /// The data up to where the first scan's header ends, without segments that say nothing about the pixels.
     pub(crate) essential: Vec<u8>,
     /// Where the first scan's data starts; `None` until its header is seen.
@@ -31,9 +36,9 @@ pub(crate) struct JpegHeader {
     pub(crate) complete: bool,
 }
 
-impl JpegHeader {
+impl<'a> JpegHeader<'a> {
     /// Walks the segments of `bytes` to the end-of-image marker or the end of the data.
-    pub(crate) fn read(bytes: &[u8]) -> Self {
+    pub(crate) fn read(bytes: &'a [u8]) -> Self {
         let mut header = Self::empty();
         let mut position = 2;
         while let Some((marker, after)) = next_marker(bytes, position) {
@@ -62,6 +67,8 @@ impl JpegHeader {
             components: Vec::new(),
             jfif: false,
             adobe_transform: None,
+            exif: None,
+            xmp: None,
             essential: vec![0xff, 0xd8],
             scan_start: None,
             scan_components: 0,
@@ -70,7 +77,7 @@ impl JpegHeader {
         }
     }
 
-    fn segment(&mut self, marker: u8, segment: &[u8], end: usize) {
+    fn segment(&mut self, marker: u8, segment: &'a [u8], end: usize) {
         match marker {
             // Every start-of-frame marker: C0 to CF without DHT, JPG and DAC.
             0xc0..=0xcf if !matches!(marker, 0xc4 | 0xc8 | 0xcc) && self.components.is_empty() => {
@@ -84,8 +91,26 @@ impl JpegHeader {
             _ => {}
         }
         if self.scan_start.is_none() {
+            self.note_metadata(marker, segment);
             self.keep(marker, segment, end);
         }
+    }
+
+    /// As Pillow does, which reads none after the first scan's header.
+    fn note_metadata(&mut self, marker: u8, segment: &'a [u8]) {
+        if marker != 0xe1 {
+            return;
+        }
+        if segment.starts_with(b"Exif\0\0") {
+            self.exif = self.exif.or(Some(segment));
+        } else if segment.starts_with(b"http://ns.adobe.com/xap/1.0/\0") {
+            self.xmp = Some(segment);
+        }
+    }
+
+    /// Which way up the pixels are seen.
+    pub(crate) fn orientation(&self) -> Orientation {
+        Orientation::from_metadata(self.exif, self.xmp)
     }
 
     /// Keeps what stands before the first scan's data if pixels depend on it: frame and scan headers, tables, restart intervals, and what the

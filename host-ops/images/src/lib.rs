@@ -1,6 +1,6 @@
 //! Photos to pixels: decode, resize, crop, augment and normalise into a batch tensor, as torchvision does on Pillow images.
 //!
-//! * [`decode`]: a JPEG, PNG, WebP or GIF to 8-bit RGB, as Pillow's `open(..).convert("RGB")` gives it.
+//! * [`decode`]: a JPEG, PNG, WebP, GIF or BMP to 8-bit RGB, as Pillow's `exif_transpose(open(..)).convert("RGB")` gives it.
 //! * [`Undecoded`]: an image whose headers are read, and the most memory that decoding it takes.
 //! * [`load`]: an object's bytes to the crop a [`PixelSpec`](frostline_tensor::PixelSpec) describes, `u8[3, h, w]`.
 //! * [`load_augmented`]: the same, varied at random as a [`View`](frostline_tensor::View) has it for a sample; [`Draw`] is what chance said.
@@ -15,9 +15,11 @@
 
 mod augment;
 mod batch;
+mod bmp;
 mod claim;
 mod decode;
 mod error;
+mod format;
 mod gif;
 mod jpeg;
 mod jpeg_header;
@@ -25,6 +27,7 @@ mod limits;
 mod loader;
 mod names;
 mod normalise;
+mod orientation;
 mod png;
 mod pool;
 mod resize;

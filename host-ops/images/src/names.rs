@@ -1,5 +1,5 @@
 /// How names of images end that [`decode`](crate::decode) takes, without the dot and in lower case.
-pub const EXTENSIONS: [&str; 6] = ["jpg", "jpeg", "jpe", "png", "webp", "gif"];
+pub const EXTENSIONS: [&str; 7] = ["jpg", "jpeg", "jpe", "png", "webp", "gif", "bmp"];
 
 /// Whether an object of this key is an image by its name, however its ending is spelled. What it really is shows when it is read.
 pub fn is_image_name(key: &str) -> bool {
@@ -31,6 +31,7 @@ mod tests {
             "train-0.tar//4.webp",
             "x.y.gif",
             "a.JPE",
+            "a.bmp",
         ] {
             assert!(is_image_name(key), "{key}");
         }
@@ -40,7 +41,7 @@ mod tests {
             "a.jpg/0f3c",
             ".jpg",
             "jpg",
-            "a.bmp",
+            "a.heic",
             "",
         ] {
             assert!(!is_image_name(key), "{key}");

@@ -1,4 +1,5 @@
 use crate::claim::Claim;
+use crate::orientation::Orientation;
 use crate::{DecodeLimits, ImageError, ImageFormat};
 use png::{BitDepth, ColorType, Decoder, DecodingError, Info, Limits, Reader, Transformations};
 use std::io::Cursor;
@@ -23,8 +24,34 @@ pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<Claim<'
     Ok(Claim {
         width,
         height,
+        orientation: orientation(bytes),
         takes,
         pixels: Box::new(move || pixels(decoder, size)),
+    })
+}
+
+/// From the chunks, before or after the image's data; of XMP only what is not compressed.
+fn orientation(bytes: &[u8]) -> Orientation {
+    let (mut exif, mut xmp) = (None, None);
+    for (name, body) in chunks(bytes.get(8..).unwrap_or_default()) {
+        match &name {
+            b"eXIf" => exif = Some(body),
+            b"iTXt" if body.starts_with(b"XML:com.adobe.xmp\0") => xmp = Some(body),
+            _ => {}
+        }
+    }
+    Orientation::from_metadata(exif, xmp)
+}
+
+/// Name and body of each chunk, as far as the data goes.
+fn chunks(mut rest: &[u8]) -> impl Iterator<Item = ([u8; 4], &[u8])> {
+    std::iter::from_fn(move || {
+        let (size, after) = rest.split_first_chunk::<4>()?;
+        let (name, after) = after.split_first_chunk::<4>()?;
+        let size = u32::from_be_bytes(*size) as usize;
+        let body = after.get(..size)?;
+        rest = after.get(size.saturating_add(4)..).unwrap_or_default();
+        Some((*name, body))
     })
 }
 

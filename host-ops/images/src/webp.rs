@@ -1,4 +1,5 @@
 use crate::claim::Claim;
+use crate::orientation::Orientation;
 use crate::webp_lossless::{Codes, alpha_codes, codes};
 use crate::{DecodeLimits, ImageError, ImageFormat};
 use image_webp::{DecodingError, WebPDecoder};
@@ -22,6 +23,7 @@ pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<Claim<'
     Ok(Claim {
         width,
         height,
+        orientation: orientation(file),
         takes: takes(file, width, height, decoder.is_animated()),
         pixels: Box::new(move || {
             let mut pixels = vec![0; size];
@@ -33,6 +35,15 @@ pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<Claim<'
             })
         }),
     })
+}
+
+fn orientation(file: &[u8]) -> Orientation {
+    let body = |wanted: &[u8; 4]| {
+        chunks(file)
+            .find(|(name, _)| name == wanted)
+            .map(|(_, body)| body)
+    };
+    Orientation::from_metadata(body(b"EXIF"), body(b"XMP "))
 }
 
 /// What the decoder allocates of each pixel: four bytes of the result, of an animation's canvas and frame as well; of a lossy frame

@@ -49,6 +49,10 @@ pub enum PixelSpecError {
 }
 
 impl PixelSpec {
+    /// Counts what a file becomes by the same spec: two since EXIF orientation is honoured. Pixels and features of other versions
+    /// are not mixed; who changes what is decoded or resized to counts on.
+    pub const VERSION: u32 = 2;
+
     /// The largest side, in pixels. Networks take 224 to about 1,000; 4,096 squared in f32 RGB is 200 MB a sample,
     /// beyond any sensible batch.
     pub const MAX_SIDE: u32 = 4096;

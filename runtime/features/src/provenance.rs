@@ -70,6 +70,7 @@ impl Provenance {
             made_by: json!({
                 // Another release may decode or resize otherwise.
                 "frostline": env!("CARGO_PKG_VERSION"),
+                "pixels": PixelSpec::VERSION,
                 "layers": self.layers,
                 "guest": self.guest,
                 "parameters": recipe(&self.parameters),

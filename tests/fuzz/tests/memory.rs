@@ -111,6 +111,9 @@ fn resized(image: &[u8], width: u16, height: u16) -> Option<Vec<u8>> {
         bytes[16..20].copy_from_slice(&u32::from(width).to_be_bytes());
         bytes[20..24].copy_from_slice(&u32::from(height).to_be_bytes());
         mend_checksums(&mut bytes);
+    } else if image.starts_with(b"BM") {
+        bytes[18..22].copy_from_slice(&u32::from(width).to_le_bytes());
+        bytes[22..26].copy_from_slice(&u32::from(height).to_le_bytes());
     } else if image.starts_with(b"GIF8") {
         bytes[6..8].copy_from_slice(&width.to_le_bytes());
         bytes[8..10].copy_from_slice(&height.to_le_bytes());

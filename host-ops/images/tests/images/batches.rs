@@ -95,7 +95,7 @@ async fn a_broken_sample_is_listed_and_the_others_keep_their_order() {
         batch.failed[1]
             .error
             .message
-            .starts_with("text.jpg: not a JPEG, PNG, WebP or GIF")
+            .starts_with("text.jpg: not a JPEG, PNG, WebP, GIF or BMP")
     );
 }
 

@@ -17,9 +17,11 @@ fn decoded(bytes: &[u8]) -> Result<Vec<u8>, ImageError> {
 #[test]
 fn what_is_no_image_is_named() {
     assert_eq!(decoded(b""), Err(ImageError::Empty));
-    let error = decoded(b"II*\0 and more").unwrap_err().to_string();
+    let error = decoded(b"II? and more").unwrap_err().to_string();
     assert!(
-        error.contains("not a JPEG, PNG, WebP or GIF") && error.contains("II*") && error.contains("49 49 2a"),
+        error.contains("not a JPEG, PNG, WebP, GIF or BMP")
+            && error.contains("II?")
+            && error.contains("49 49 3f"),
         "{error}"
     );
     assert!(matches!(
@@ -37,6 +39,37 @@ fn what_is_no_image_is_named() {
 }
 
 #[test]
+fn formats_that_are_not_decoded_are_refused_by_name() {
+    let media = |brands: &[u8]| {
+        let size = u32::try_from(brands.len() + 8).unwrap().to_be_bytes();
+        [&size, &b"ftyp"[..], brands, b"\0\0\0\0meta"].concat()
+    };
+    let files = [
+        ("HEIC", media(b"heic\0\0\0\0mif1heic")),
+        ("HEIC", media(b"mif1\0\0\0\0mif1heix")),
+        ("HEIF", media(b"mif1\0\0\0\0mif1miaf")),
+        ("AVIF", media(b"avif\0\0\0\0avifmif1")),
+        ("AVIF", media(b"mif1\0\0\0\0avif")),
+        ("JPEG XL", b"\xff\x0a\xfa\x7f".to_vec()),
+        ("JPEG XL", b"\0\0\0\x0cJXL \r\n\x87\n".to_vec()),
+        ("JPEG 2000", b"\0\0\0\x0cjP  \r\n\x87\n".to_vec()),
+        ("TIFF", b"II*\0\x08\0\0\0".to_vec()),
+        ("DICOM", [&[0; 128], &b"DICM"[..]].concat()),
+    ];
+    for (name, bytes) in files {
+        let error = decoded(&bytes).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!("{name} is not supported; convert it to JPEG or PNG")
+        );
+    }
+    assert!(matches!(
+        decoded(&media(b"isom\0\0\0\0mp42")),
+        Err(ImageError::Unrecognised { .. })
+    ));
+}
+
+#[test]
 fn a_cut_image_is_refused_wherever_it_is_cut() {
     for name in [
         "colour-420.jpg",
@@ -50,15 +83,20 @@ fn a_cut_image_is_refused_wherever_it_is_cut() {
         "colour.gif",
         "interlaced.gif",
         "animated.gif",
+        "colour.bmp",
+        "palette-4.bmp",
+        "runs.bmp",
     ] {
         let whole = fixture(name);
         let pixels = decoded(&whole).unwrap();
         for length in 1..whole.len() {
             match decoded(&whole[..length]) {
-                // Only the end marker of a PNG is missing, or what follows a GIF's first frame, which Pillow does not mind either.
+                // Only the end marker of a PNG or of runs is missing, or what follows a GIF's first frame, which Pillow does not mind either.
                 Ok(cut) => assert!(
                     cut == pixels
-                        && (name.ends_with(".png") && length + 12 >= whole.len() || name.ends_with(".gif")),
+                        && (name.ends_with(".png") && length + 12 >= whole.len()
+                            || name.starts_with("runs") && length + 2 >= whole.len()
+                            || name.ends_with(".gif")),
                     "{name} {length}"
                 ),
                 Err(ImageError::DecoderFailed { .. }) => panic!("{name} cut to {length} bytes"),
@@ -66,7 +104,13 @@ fn a_cut_image_is_refused_wherever_it_is_cut() {
             }
         }
     }
-    for name in ["colour-420.jpg", "colour.png", "lossy.webp", "colour.gif"] {
+    for name in [
+        "colour-420.jpg",
+        "colour.png",
+        "lossy.webp",
+        "colour.gif",
+        "colour.bmp",
+    ] {
         let cut = fixture(name);
         let error = decoded(&cut[..cut.len() - 20]).unwrap_err();
         assert!(matches!(error, ImageError::Truncated { .. }), "{name}: {error}");
@@ -270,7 +314,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_of_any_kind_never_panic(start in prop::sample::select(vec![&b"\xff\xd8\xff"[..], b"\x89PNG\r\n\x1a\n", b"RIFF\xff\0\0\0WEBP", b"GIF89a", b""]), rest: Vec<u8>) {
+    fn bytes_of_any_kind_never_panic(start in prop::sample::select(vec![&b"\xff\xd8\xff"[..], b"\x89PNG\r\n\x1a\n", b"RIFF\xff\0\0\0WEBP", b"GIF89a", b"BM\0\0\0\0\0\0\0\0\0\0\0\0\x28\0\0\0", b""]), rest: Vec<u8>) {
         let bytes = [start, &rest].concat();
         prop_assert!(decoded(&bytes).is_err());
     }

@@ -28,7 +28,7 @@ fn images() -> Vec<(String, Vec<u8>)> {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut names: Vec<_> = names
         .filter(|name| {
-            [".jpg", ".png", ".webp", ".gif"]
+            [".jpg", ".png", ".webp", ".gif", ".bmp"]
                 .iter()
                 .any(|end| name.ends_with(end))
         })

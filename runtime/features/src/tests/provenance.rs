@@ -1,6 +1,7 @@
 //! What rows depend on.
 
 use crate::{Exactly, Form, Provenance, Rounding};
+use frostline_tensor::PixelSpec;
 use frostline_wire::{Encoding, Precision, Split};
 use std::collections::HashSet;
 
@@ -66,6 +67,7 @@ fn each_input_has_rows_of_its_own() {
     assert_eq!(distinct.len(), names.len());
     let made_by = provenance().subject().made_by;
     assert_eq!(made_by["frostline"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(made_by["pixels"], PixelSpec::VERSION);
 }
 
 #[test]

@@ -1,0 +1,320 @@
+use crate::claim::Claim;
+use crate::orientation::Orientation;
+use crate::{DecodeLimits, ImageError, ImageFormat};
+
+/// Reads a BMP's headers; decodes it as Pillow does: palettes of 1, 4 and 8 bits, also run-length encoded; colours of 16, 24 and 32
+/// bits, whose masks may be any; alpha is dropped.
+///
+/// The format is simple enough to be read here: the libraries that do either bring colour management along or take what is missing for black.
+pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<Claim<'a>, ImageError> {
+    let header = Header::read(bytes)?;
+    let (width, height) = (header.width, header.height);
+    let size = limits.check(ImageFormat::Bmp, width, height)?;
+    let coding = Coding::new(&header, bytes)?;
+    Ok(Claim {
+        width,
+        height,
+        orientation: Orientation::default(),
+        takes: (size + WORK) as u64,
+        pixels: Box::new(move || {
+            let data = bytes.get(header.data..).unwrap_or_default();
+            let mut canvas = Canvas {
+                pixels: vec![0; size],
+                width: width as usize,
+                height: height as usize,
+                top_down: header.top_down,
+            };
+            match &coding {
+                Coding::Runs(palette) => runs(data, palette, header.bits == 4, &mut canvas)?,
+                Coding::Indices(palette) => {
+                    let colour = |row: &[u8], x| palette_colour(palette, index(row, header.bits, x));
+                    rows(data, header.bits, &mut canvas, colour)?;
+                }
+                Coding::Masks(masks) => {
+                    let wide = usize::from(header.bits / 8);
+                    let colour = |row: &[u8], x| masks.map(|mask| mask.level(word(row, x * wide, wide)));
+                    rows(data, header.bits, &mut canvas, colour)?;
+                }
+            }
+            Ok(canvas.pixels)
+        }),
+    })
+}
+
+/// Bytes of a palette, at most.
+const WORK: usize = 4 << 10;
+
+/// What the headers say.
+struct Header {
+    width: u32,
+    height: u32,
+    top_down: bool,
+    bits: u16,
+    compression: u32,
+    /// Colours of the palette.
+    colours: usize,
+    /// Bytes of one.
+    colour_bytes: usize,
+    /// Where masks or the palette begin.
+    end: usize,
+    /// Where pixels begin; after the palette where it is 0.
+    data: usize,
+}
+
+impl Header {
+    fn read(bytes: &[u8]) -> Result<Self, ImageError> {
+        let (size, data) = (long(bytes, 14)?, long(bytes, 10)?);
+        let end = 14 + size as usize;
+        let mut header = match size {
+            12 => Self {
+                width: short(bytes, 18)?.into(),
+                height: short(bytes, 20)?.into(),
+                top_down: false,
+                bits: short(bytes, 24)?,
+                compression: 0,
+                colours: 0,
+                colour_bytes: 3,
+                end,
+                data: data as usize,
+            },
+            40 | 52 | 56 | 64 | 108 | 124 => {
+                let height = long(bytes, 22)?.cast_signed();
+                Self {
+                    width: long(bytes, 18)?,
+                    height: height.unsigned_abs(),
+                    top_down: height < 0,
+                    bits: short(bytes, 28)?,
+                    compression: long(bytes, 30)?,
+                    colours: long(bytes, 46)? as usize,
+                    colour_bytes: 4,
+                    end,
+                    data: data as usize,
+                }
+            }
+            _ => return Err(unsupported(format!("a header of {size} bytes"))),
+        };
+        let most = if header.bits <= 8 { 1 << header.bits } else { 0 };
+        if header.colours == 0 {
+            header.colours = most;
+        }
+        // Some writers leave the palette out of where pixels begin.
+        if header.data == end {
+            header.data += header.colour_bytes * header.colours.min(most);
+        }
+        header.colours = header.colours.min(most);
+        Ok(header)
+    }
+}
+
+/// How pixels are coded.
+enum Coding {
+    Indices(Vec<[u8; 3]>),
+    Runs(Vec<[u8; 3]>),
+    Masks([Mask; 3]),
+}
+
+impl Coding {
+    fn new(header: &Header, bytes: &[u8]) -> Result<Self, ImageError> {
+        const BYTES: [u32; 3] = [0x00ff_0000, 0xff00, 0xff];
+        const FIVE_BITS: [u32; 3] = [0x7c00, 0x03e0, 0x1f];
+        let masks = |masks: [u32; 3]| {
+            let [red, green, blue] = masks.map(Mask::new);
+            let masks = red
+                .zip(green)
+                .zip(blue)
+                .map(|((red, green), blue)| [red, green, blue]);
+            let masks = masks.ok_or_else(|| unsupported("colours of scattered bits".to_owned()));
+            masks.map(Self::Masks)
+        };
+        match (header.compression, header.bits) {
+            (0, 1 | 4 | 8) => Ok(Self::Indices(palette(header, bytes)?)),
+            (1, 8) | (2, 4) => Ok(Self::Runs(palette(header, bytes)?)),
+            (0, 16) => masks(FIVE_BITS),
+            (0, 24 | 32) => masks(BYTES),
+            // In a header of 40 bytes after it, in longer ones its last.
+            (3, 16 | 24 | 32) => match [54, 58, 62].map(|place| long(bytes, place)) {
+                [Ok(0), Ok(0), Ok(0)] => masks(BYTES),
+                [red, green, blue] => masks([red?, green?, blue?]),
+            },
+            (compression, bits) => Err(unsupported(format!(
+                "{bits} bits a pixel in compression {compression}"
+            ))),
+        }
+    }
+}
+
+/// The bits of a channel in a pixel.
+#[derive(Clone, Copy)]
+struct Mask {
+    bits: u32,
+    shift: u32,
+}
+
+impl Mask {
+    /// `None` unless the bits stand together.
+    fn new(mask: u32) -> Option<Self> {
+        let bits = mask.checked_shr(mask.trailing_zeros())?;
+        let together = bits.checked_add(1).is_none_or(u32::is_power_of_two);
+        together.then_some(Self {
+            bits,
+            shift: mask.trailing_zeros(),
+        })
+    }
+
+    /// From 0 to 255, rounded down as Pillow does.
+    fn level(self, pixel: u32) -> u8 {
+        let value = u64::from((pixel >> self.shift) & self.bits) * 255 / u64::from(self.bits.max(1));
+        u8::try_from(value).unwrap_or(u8::MAX)
+    }
+}
+
+fn palette(header: &Header, bytes: &[u8]) -> Result<Vec<[u8; 3]>, ImageError> {
+    let size = header.colours * header.colour_bytes;
+    let colours = bytes.get(header.end..header.end + size).ok_or_else(truncated)?;
+    let colours = colours.chunks_exact(header.colour_bytes);
+    Ok(colours
+        .map(|colour| match colour {
+            [blue, green, red, ..] => [*red, *green, *blue],
+            _ => [0; 3],
+        })
+        .collect())
+}
+
+/// A colour of the palette; one that it does not define is black.
+fn palette_colour(palette: &[[u8; 3]], index: u8) -> [u8; 3] {
+    palette.get(usize::from(index)).copied().unwrap_or_default()
+}
+
+/// RGB while it is painted, by rows as they are stored.
+struct Canvas {
+    pixels: Vec<u8>,
+    width: usize,
+    height: usize,
+    top_down: bool,
+}
+
+impl Canvas {
+    fn row(&mut self, stored: usize) -> &mut [[u8; 3]] {
+        let row = if self.top_down {
+            Some(stored)
+        } else {
+            self.height.checked_sub(stored + 1)
+        };
+        let start = row.map_or(usize::MAX, |row| row * self.width);
+        let pixels = self.pixels.as_chunks_mut::<3>().0.get_mut(start..);
+        pixels
+            .and_then(|pixels| pixels.get_mut(..self.width))
+            .unwrap_or_default()
+    }
+}
+
+/// Rows of whole pixels, each padded to four bytes.
+fn rows(
+    data: &[u8],
+    bits: u16,
+    canvas: &mut Canvas,
+    colour: impl Fn(&[u8], usize) -> [u8; 3],
+) -> Result<(), ImageError> {
+    let stride = (canvas.width * usize::from(bits)).div_ceil(32) * 4;
+    for stored in 0..canvas.height {
+        let row = data.get(stored * stride..(stored + 1) * stride);
+        let row = row.ok_or_else(truncated)?;
+        for (x, pixel) in canvas.row(stored).iter_mut().enumerate() {
+            *pixel = colour(row, x);
+        }
+    }
+    Ok(())
+}
+
+/// The pixel `x` of a row of at most 8 bits each, most significant first.
+fn index(row: &[u8], bits: u16, x: usize) -> u8 {
+    let bits = usize::from(bits);
+    let byte = row.get(x * bits / 8).copied().unwrap_or_default();
+    let shift = 8 - bits - x * bits % 8;
+    u8::try_from((u32::from(byte) >> shift) & ((1 << bits) - 1)).unwrap_or_default()
+}
+
+/// `count` bytes, the lowest first.
+fn word(row: &[u8], start: usize, count: usize) -> u32 {
+    let bytes = row.get(start..start + count).unwrap_or_default();
+    let low_first = bytes.iter().rev();
+    low_first.fold(0, |word, byte| word << 8 | u32::from(*byte))
+}
+
+/// Runs of a colour, runs of pixels, and moves; what none of them paints has the first colour.
+fn runs(
+    mut data: &[u8],
+    palette: &[[u8; 3]],
+    of_four_bits: bool,
+    canvas: &mut Canvas,
+) -> Result<(), ImageError> {
+    canvas
+        .pixels
+        .as_chunks_mut::<3>()
+        .0
+        .fill(palette_colour(palette, 0));
+    let bits = if of_four_bits { 4 } else { 8 };
+    let (mut x, mut y) = (0, 0);
+    while y < canvas.height {
+        let (&[count, value], rest) = data.split_first_chunk().ok_or_else(truncated)?;
+        data = rest;
+        match (count, value) {
+            (0, 0) => (x, y) = (0, y + 1),
+            (0, 1) => return Ok(()),
+            (0, 2) => {
+                let (&[right, up], rest) = data.split_first_chunk().ok_or_else(truncated)?;
+                data = rest;
+                (x, y) = (x + usize::from(right), y + usize::from(up));
+            }
+            (0, count) => {
+                let size = (usize::from(count) * bits).div_ceil(8);
+                let (pixels, rest) = data.split_at_checked(size).ok_or_else(truncated)?;
+                // To a whole word.
+                data = rest.get(size % 2..).unwrap_or_default();
+                let colour = |nth| palette_colour(palette, index(pixels, bits as u16, nth));
+                x += paint(canvas.row(y), x, count, colour);
+            }
+            (count, value) => {
+                let two = [value, value];
+                let colour = |nth: usize| palette_colour(palette, index(&two, bits as u16, nth % 2));
+                x += paint(canvas.row(y), x, count, colour);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Paints `count` pixels of a row from `x` on, as far as it goes; how many it was to be.
+fn paint(row: &mut [[u8; 3]], x: usize, count: u8, colour: impl Fn(usize) -> [u8; 3]) -> usize {
+    let count = usize::from(count);
+    let pixels = row.get_mut(x..).unwrap_or_default().iter_mut().take(count);
+    for (nth, pixel) in pixels.enumerate() {
+        *pixel = colour(nth);
+    }
+    count
+}
+
+fn short(bytes: &[u8], place: usize) -> Result<u16, ImageError> {
+    let bytes = bytes.get(place..).and_then(|rest| rest.first_chunk());
+    bytes
+        .map(|&bytes| u16::from_le_bytes(bytes))
+        .ok_or_else(truncated)
+}
+
+fn long(bytes: &[u8], place: usize) -> Result<u32, ImageError> {
+    let bytes = bytes.get(place..).and_then(|rest| rest.first_chunk());
+    bytes
+        .map(|&bytes| u32::from_le_bytes(bytes))
+        .ok_or_else(truncated)
+}
+
+fn truncated() -> ImageError {
+    ImageError::truncated(ImageFormat::Bmp, "the data ends inside the image")
+}
+
+fn unsupported(feature: String) -> ImageError {
+    ImageError::Unsupported {
+        format: ImageFormat::Bmp,
+        feature,
+    }
+}

@@ -1,0 +1,102 @@
+use crate::{ImageError, ImageFormat};
+
+/// Tells formats by their first bytes.
+///
+/// # Errors
+/// [`ImageError::Empty`], [`ImageError::UnsupportedFormat`], or [`ImageError::Unrecognised`].
+pub(crate) fn recognise(bytes: &[u8]) -> Result<ImageFormat, ImageError> {
+    if let Some(format) = decoded(bytes) {
+        return Ok(format);
+    }
+    if let Some(name) = not_decoded(bytes) {
+        return Err(ImageError::UnsupportedFormat { name });
+    }
+    if bytes.is_empty() {
+        return Err(ImageError::Empty);
+    }
+    let start = bytes.get(..bytes.len().min(8)).unwrap_or_default();
+    let hex: Vec<String> = start.iter().map(|byte| format!("{byte:02x}")).collect();
+    Err(ImageError::Unrecognised {
+        start: format!("\"{}\" ({})", start.escape_ascii(), hex.join(" ")),
+    })
+}
+
+fn decoded(bytes: &[u8]) -> Option<ImageFormat> {
+    let starts = |start: &[u8]| bytes.starts_with(start);
+    Some(match bytes {
+        _ if starts(&[0xff, 0xd8, 0xff]) => ImageFormat::Jpeg,
+        _ if starts(b"\x89PNG\r\n\x1a\n") => ImageFormat::Png,
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => ImageFormat::WebP,
+        _ if starts(b"GIF87a") || starts(b"GIF89a") => ImageFormat::Gif,
+        // Two letters begin many files: the reserved bytes and the size of the header tell a bitmap.
+        [
+            b'B',
+            b'M',
+            _,
+            _,
+            _,
+            _,
+            0,
+            0,
+            0,
+            0,
+            _,
+            _,
+            _,
+            _,
+            12..=124,
+            0,
+            0,
+            0,
+            ..,
+        ] => ImageFormat::Bmp,
+        _ => return None,
+    })
+}
+
+fn not_decoded(bytes: &[u8]) -> Option<&'static str> {
+    const STARTS: [(&[u8], &str); 13] = [
+        (b"\xff\x0a", "JPEG XL"),
+        (b"\0\0\0\x0cJXL \r\n\x87\n", "JPEG XL"),
+        (b"\0\0\0\x0cjP  \r\n\x87\n", "JPEG 2000"),
+        (b"\xff\x4f\xff\x51", "JPEG 2000"),
+        (b"II*\0", "TIFF"),
+        (b"MM\0*", "TIFF"),
+        (b"II+\0", "TIFF"),
+        (b"MM\0+", "TIFF"),
+        (b"8BPS", "Photoshop's PSD"),
+        (b"%PDF", "PDF"),
+        (b"<svg", "SVG"),
+        (b"v/1\x01", "OpenEXR"),
+        (b"qoif", "QOI"),
+    ];
+    let found = STARTS.iter().find(|(start, _)| bytes.starts_with(start));
+    match found {
+        Some((_, name)) => Some(name),
+        None if bytes.get(128..132) == Some(b"DICM") => Some("DICOM"),
+        None => media_brand(bytes),
+    }
+}
+
+/// By the brands of an ISO media file: what it is first of all, then what else it may be read as.
+fn media_brand(bytes: &[u8]) -> Option<&'static str> {
+    /// More than any writer lists.
+    const BRANDS: usize = 32;
+    let (size, rest) = bytes.split_first_chunk::<4>()?;
+    let brands = rest.strip_prefix(b"ftyp")?;
+    let listed = (u32::from_be_bytes(*size) as usize)
+        .saturating_sub(8)
+        .min(brands.len());
+    let brands = brands.get(..listed)?.as_chunks::<4>().0.iter().take(BRANDS);
+    let named = brands.map(|brand| match brand {
+        b"avif" | b"avis" => Some("AVIF"),
+        b"heic" | b"heix" | b"heim" | b"heis" | b"hevc" | b"hevx" => Some("HEIC"),
+        b"crx " => Some("Canon's CR3"),
+        _ => None,
+    });
+    // The brand of all kinds of HEIF may stand before that of the kind.
+    named.flatten().next().or_else(|| {
+        let any = rest.get(4..8)?;
+        (any == b"mif1" || any == b"msf1").then_some("HEIF")
+    })
+}

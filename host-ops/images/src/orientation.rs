@@ -1,0 +1,251 @@
+//! Which way up an image is, as its EXIF or XMP metadata says, by the rules of Pillow's `ImageOps.exif_transpose`.
+
+/// How stored pixels are turned to be seen upright: transposed about the main diagonal, then rotated by 180 degrees, then mirrored
+/// from left to right, each or not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Orientation {
+    transposed: bool,
+    rotated: bool,
+    mirrored: bool,
+}
+
+/// TIFF's tag.
+const TAG: u16 = 0x0112;
+
+impl Orientation {
+    /// Of an image with this metadata; XMP counts where EXIF does not say it. Broken metadata says nothing.
+    pub(crate) fn from_metadata(exif: Option<&[u8]>, xmp: Option<&[u8]>) -> Self {
+        let number = exif.and_then(from_exif).or_else(|| xmp.and_then(from_xmp));
+        Self::from_number(number.unwrap_or(1))
+    }
+
+    /// TIFF's number; the reserved ones are upright.
+    pub(crate) fn from_number(number: u32) -> Self {
+        Self {
+            transposed: matches!(number, 5..=8),
+            rotated: matches!(number, 3 | 4 | 7 | 8),
+            mirrored: matches!(number, 2 | 4 | 6 | 8),
+        }
+    }
+
+    /// Width and height of an upright image, from those that are stored.
+    pub(crate) fn sides(self, (width, height): (u32, u32)) -> (u32, u32) {
+        if self.transposed {
+            (height, width)
+        } else {
+            (width, height)
+        }
+    }
+
+    /// The most bytes that [`Self::turn`] holds of an image of this many bytes.
+    pub(crate) fn takes(self, bytes: u64) -> u64 {
+        if self.transposed { 2 * bytes } else { bytes }
+    }
+
+    /// Turns RGB pixels, `width` a row.
+    pub(crate) fn turn(self, pixels: Vec<u8>, (width, height): (u32, u32)) -> Vec<u8> {
+        let mut pixels = if self.transposed {
+            transposed(&pixels, width as usize, height as usize)
+        } else {
+            pixels
+        };
+        if self.rotated {
+            pixels.as_chunks_mut::<3>().0.reverse();
+        }
+        if self.mirrored {
+            let (width, _) = self.sides((width, height));
+            for row in pixels.as_chunks_mut::<3>().0.chunks_mut(width.max(1) as usize) {
+                row.reverse();
+            }
+        }
+        pixels
+    }
+}
+
+fn transposed(pixels: &[u8], width: usize, height: usize) -> Vec<u8> {
+    /// Rows at a time: as many as a cache line has pixels, so that none is written in more than two passes.
+    const BAND: usize = 21;
+    let source = pixels.as_chunks::<3>().0;
+    let mut turned = vec![[0; 3]; source.len()];
+    for (band, rows) in source.chunks(width.max(1) * BAND).enumerate() {
+        for (column, line) in turned.chunks_exact_mut(height.max(1)).enumerate() {
+            let line = line.get_mut(band * BAND..).unwrap_or_default();
+            for (target, row) in line.iter_mut().zip(rows.chunks_exact(width.max(1))) {
+                *target = row.get(column).copied().unwrap_or_default();
+            }
+        }
+    }
+    turned.into_flattened()
+}
+
+/// The tag in the first directory of EXIF data, which is a TIFF file.
+fn from_exif(exif: &[u8]) -> Option<u32> {
+    let tiff = exif.strip_prefix(b"Exif\0\0").unwrap_or(exif);
+    let order = match tiff.first_chunk()? {
+        b"II" => ByteOrder::Little,
+        b"MM" => ByteOrder::Big,
+        _ => return None,
+    };
+    let start = usize::try_from(order.long(tiff.get(4..)?)?).ok()?;
+    let directory = tiff.get(start..)?;
+    let entries = directory.get(2..)?.as_chunks::<12>().0.iter();
+    let found = entries
+        .take(order.short(directory)?.into())
+        .filter(|entry| order.short(*entry) == Some(TAG));
+    found.filter_map(|entry| order.value(entry)).next_back()
+}
+
+#[derive(Clone, Copy)]
+enum ByteOrder {
+    Little,
+    Big,
+}
+
+impl ByteOrder {
+    fn short(self, bytes: &[u8]) -> Option<u16> {
+        let bytes = *bytes.first_chunk()?;
+        Some(match self {
+            Self::Little => u16::from_le_bytes(bytes),
+            Self::Big => u16::from_be_bytes(bytes),
+        })
+    }
+
+    fn long(self, bytes: &[u8]) -> Option<u32> {
+        let bytes = *bytes.first_chunk()?;
+        Some(match self {
+            Self::Little => u32::from_le_bytes(bytes),
+            Self::Big => u32::from_be_bytes(bytes),
+        })
+    }
+
+    /// The one number of a directory's entry: tag, type, count, value.
+    fn value(self, entry: &[u8; 12]) -> Option<u32> {
+        let [_, _, rest @ ..] = entry;
+        let (kind, count, value) = (self.short(rest)?, self.long(rest.get(2..)?)?, rest.get(6..)?);
+        match (kind, count) {
+            (3, 1) => self.short(value).map(u32::from),
+            (4, 1) => self.long(value),
+            _ => None,
+        }
+    }
+}
+
+/// `tiff:Orientation="6"` or `tiff:Orientation>6`, wherever it stands.
+fn from_xmp(xmp: &[u8]) -> Option<u32> {
+    const NAME: &[u8] = b"tiff:Orientation";
+    let named = xmp
+        .windows(NAME.len())
+        .enumerate()
+        .filter(|(_, name)| *name == NAME);
+    let values = named.filter_map(|(place, _)| {
+        let rest = xmp.get(place + NAME.len()..)?;
+        let value = rest.strip_prefix(b"=\"").or_else(|| rest.strip_prefix(b">"))?;
+        value.first().filter(|digit| digit.is_ascii_digit())
+    });
+    values.map(|digit| u32::from(digit - b'0')).next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// EXIF data with one entry.
+    fn exif(order: &[u8], kind: u16, count: u32, value: &[u8; 4]) -> Vec<u8> {
+        let big = order == b"MM";
+        let short = |value: u16| {
+            if big {
+                value.to_be_bytes()
+            } else {
+                value.to_le_bytes()
+            }
+        };
+        let long = |value: u32| {
+            if big {
+                value.to_be_bytes()
+            } else {
+                value.to_le_bytes()
+            }
+        };
+        let [start, count] = [8, count].map(long);
+        let [magic, entries, tag, kind] = [42, 1, TAG, kind].map(short);
+        [order, &magic, &start, &entries, &tag, &kind, &count, value].concat()
+    }
+
+    #[test]
+    fn exif_says_it_in_either_byte_order() {
+        assert_eq!(from_exif(&exif(b"II", 3, 1, &[6, 0, 0, 0])), Some(6));
+        assert_eq!(from_exif(&exif(b"MM", 3, 1, &[0, 8, 0, 0])), Some(8));
+        let prefixed = [&b"Exif\0\0"[..], &exif(b"MM", 4, 1, &[0, 0, 0, 3])].concat();
+        assert_eq!(from_exif(&prefixed), Some(3));
+    }
+
+    #[test]
+    fn broken_metadata_says_nothing() {
+        let whole = exif(b"II", 3, 1, &[6, 0, 0, 0]);
+        for length in 0..whole.len() {
+            assert_eq!(from_exif(&whole[..length]), None, "{length}");
+        }
+        assert_eq!(from_exif(&exif(b"II", 2, 1, &[6, 0, 0, 0])), None);
+        assert_eq!(from_exif(&exif(b"II", 3, 2, &[6, 0, 0, 0])), None);
+        assert_eq!(from_exif(b"II*\0\xff\xff\xff\xff"), None);
+        for number in [0, 1, 9, u32::MAX] {
+            assert_eq!(Orientation::from_number(number), Orientation::default());
+        }
+    }
+
+    #[test]
+    fn xmp_counts_where_exif_says_nothing() {
+        let six = Orientation::from_number(6);
+        let (attribute, element) = (
+            &b"<x tiff:Orientation=\"6\"/>"[..],
+            &b"<tiff:Orientation>6</tiff:Orientation>"[..],
+        );
+        for xmp in [attribute, element, b"tiff:Orientation tiff:Orientation>6"] {
+            assert_eq!(Orientation::from_metadata(None, Some(xmp)), six);
+        }
+        let three = exif(b"II", 3, 1, &[3, 0, 0, 0]);
+        assert_eq!(
+            Orientation::from_metadata(Some(&three), Some(attribute)),
+            Orientation::from_number(3)
+        );
+        assert_eq!(
+            Orientation::from_metadata(None, Some(b"tiff:Orientation=")),
+            Orientation::default()
+        );
+    }
+
+    /// Which of the pixels `ab`, `cd`, `ef` stands where.
+    fn turned(number: u32) -> String {
+        let pixels: Vec<u8> = b"abcdef".iter().flat_map(|&pixel| [pixel; 3]).collect();
+        let orientation = Orientation::from_number(number);
+        let turned = orientation.turn(pixels, (2, 3));
+        let (width, _) = orientation.sides((2, 3));
+        let rows = turned.as_chunks::<3>().0.chunks(width as usize);
+        let rows = rows.map(|row| row.iter().map(|pixel| char::from(pixel[0])).collect::<String>());
+        rows.collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn the_eight_orientations() {
+        let all: Vec<String> = (1..=8).map(turned).collect();
+        assert_eq!(
+            all,
+            [
+                "ab cd ef", "ba dc fe", "fe dc ba", "ef cd ab", "ace bdf", "eca fdb", "fdb eca", "bdf ace"
+            ]
+        );
+    }
+
+    #[test]
+    fn more_rows_than_a_band_are_transposed() {
+        let (width, height) = (5, 47);
+        let pixels: Vec<u8> = (0..width * height * 3).map(|value| (value % 251) as u8).collect();
+        let turned = transposed(&pixels, width, height);
+        for (x, y) in (0..width).flat_map(|x| (0..height).map(move |y| (x, y))) {
+            assert_eq!(
+                turned[(x * height + y) * 3..][..3],
+                pixels[(y * width + x) * 3..][..3]
+            );
+        }
+    }
+}
