@@ -13,6 +13,8 @@ mod doctor;
 mod hostile;
 #[path = "command/images.rs"]
 mod images;
+#[path = "command/links.rs"]
+mod links;
 #[path = "command/reports.rs"]
 mod reports;
 #[path = "command/runs.rs"]

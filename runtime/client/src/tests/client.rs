@@ -3,7 +3,7 @@ use bytes::Bytes;
 use frostline_fake_host::{Answer, FakeHost, Reply};
 use frostline_wire::{
     Compression, ErrorClass, ExtractionRequest, GuestInfo, GuestLog, Layout, LeftOut, ObjectInfo, ObjectPage,
-    RequestedSample, RowFormat, SampleRef, Split, Terms,
+    OutwardLinks, RequestedSample, RowFormat, SampleRef, Split, Terms,
 };
 use http::Method;
 use sha2::{Digest, Sha256};
@@ -37,6 +37,10 @@ async fn a_listing_is_read_page_by_page_and_counted() {
                 left_out: LeftOut {
                     count: 7,
                     names: vec!["a//b".to_owned()],
+                    links: OutwardLinks {
+                        count: 2,
+                        first: "c -> /d".to_owned(),
+                    },
                 },
                 ..ObjectPage::default()
             }),
@@ -57,6 +61,10 @@ async fn a_listing_is_read_page_by_page_and_counted() {
     let no_keys = LeftOut {
         count: 7,
         names: vec!["a//b".to_owned()],
+        links: OutwardLinks {
+            count: 2,
+            first: "c -> /d".to_owned(),
+        },
     };
     assert_eq!((listing.len(), listing.no_keys), (2, no_keys));
 }

@@ -94,6 +94,7 @@ async fn texts_of_megabytes_are_refused() {
         left_out: LeftOut {
             count: u64::MAX,
             names: vec![long()],
+            ..LeftOut::default()
         },
     });
     let next = listing_host(move |number| ObjectPage {
@@ -117,6 +118,7 @@ async fn what_was_left_out_may_be_counted_without_end() {
         left_out: LeftOut {
             count: u64::MAX,
             names: vec!["a".to_owned()],
+            ..LeftOut::default()
         },
     })
     .await;
