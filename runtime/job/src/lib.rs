@@ -24,6 +24,7 @@ mod refusal;
 pub mod scores;
 mod setting;
 mod spec;
+mod utc;
 
 pub use choice::{
     CacheLimit, EncodingChoice, Keep, NewHead, OnBadSample, ParsePolicyError, Policy, RULES, Unfreezing,
@@ -40,3 +41,4 @@ pub use redact::without_secrets;
 pub use refusal::refusal;
 pub use setting::{Class, Setting, SettingError};
 pub use spec::{Flow, HostList, HostTerms, JobSpec, SpecError};
+pub use utc::utc;
