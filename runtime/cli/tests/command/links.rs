@@ -31,6 +31,14 @@ fn links_out_of_the_data_are_named_and_followed_on_demand() {
     );
 
     let repo = folder.path().join("repo");
+    let doctor = |flags: &[&str]| {
+        let said = frostline(&[&["doctor", "--data", data.to_str().unwrap()], flags].concat());
+        String::from_utf8(said.stdout).unwrap()
+    };
+    let text = doctor(&[]);
+    assert!(text.contains("2 links lead out"), "{text}");
+    let text = doctor(&["--follow-links", repo.to_str().unwrap()]);
+    assert!(text.contains("kind 0/0.jpg be read"), "{text}");
     let (ended, text) = eval(&["--follow-links", repo.to_str().unwrap()]);
     assert!(ended && !text.contains("skipped"), "{text}");
 
