@@ -5,10 +5,12 @@
 
 use crate::key;
 use crate::local::{DIRECTORY, LocalFolder, is_being_written};
+use frostline_tensor::LeftOut;
 use object_store::path::Path;
 use rustix::fs::{Dir, DirEntry, FileType, OFlags};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 
 /// Entries one folder may hold, at some 150 bytes each while it is walked. ImageNet's largest folder has 1,300; a folder beyond
 /// a million files is slow on every file system, and without a bound one listing could take a host's memory.
@@ -20,8 +22,39 @@ pub(crate) struct Keys {
     pub(crate) keys: Vec<String>,
     /// Whether there are more after them.
     pub(crate) more: bool,
-    /// Names that were left out before the last of them, or before the end; ascending.
-    pub(crate) odd: Vec<String>,
+    /// What was left out before the last of them, or before the end; ascending.
+    pub(crate) odd: Vec<Odd>,
+}
+
+/// What a listing leaves out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Odd {
+    pub(crate) name: String,
+    pub(crate) why: Why,
+}
+
+/// Why it does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// The name is no key, or a link that leads nowhere.
+    Name,
+    /// A link out of the root, and what it says; of a page only the first says it.
+    Outward(String),
+}
+
+impl Odd {
+    /// A name that is no key.
+    pub(crate) fn name(name: String) -> Self {
+        let why = Why::Name;
+        Self { name, why }
+    }
+
+    pub(crate) fn count_into(&self, left_out: &mut LeftOut) {
+        match &self.why {
+            Why::Name => left_out.add(&self.name),
+            Why::Outward(target) => left_out.links.add(&self.name, target),
+        }
+    }
 }
 
 /// Why the tree could not be walked.
@@ -57,7 +90,8 @@ pub(crate) fn page(
     };
     let mut way: Vec<Folder> = Vec::new();
     way.extend(walk.enter("", &[])?);
-    let (mut keys, mut odd, mut after_last) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut keys, mut told) = (Vec::new(), false);
+    let (mut odd, mut after_last) = (Vec::new(), Vec::new());
     while let Some(folder) = way.last_mut() {
         let Some(entry) = folder.entries.pop() else {
             way.pop();
@@ -68,7 +102,20 @@ pub(crate) fn page(
                 let entered = walk.enter(&entry.key, &way)?;
                 way.extend(entered);
             }
-            Kind::Odd => after_last.push(entry.key),
+            Kind::Odd => after_last.push(Odd::name(entry.key)),
+            Kind::Outward => {
+                // Targets of a million links would take much memory.
+                let target = if told {
+                    None
+                } else {
+                    walk.outward_target(&entry.key)
+                };
+                told = true;
+                after_last.push(Odd {
+                    name: entry.key,
+                    why: Why::Outward(target.unwrap_or_default()),
+                });
+            }
             Kind::File if keys.len() == limit => {
                 let more = true;
                 return Ok(Keys { keys, more, odd });
@@ -113,16 +160,25 @@ struct Entry {
 enum Kind {
     File,
     Folder,
-    /// No key, or not below the root.
+    /// No key, or a link to nothing.
     Odd,
+    /// A link out of the root.
+    Outward,
 }
 
 impl Walk<'_> {
     /// Opens what lies at `key` below the prefix.
     fn open(&self, key: &str, flags: OFlags) -> io::Result<OwnedFd> {
+        self.root.open(self.path(key), flags)
+    }
+
+    fn outward_target(&self, key: &str) -> Option<String> {
+        self.root.outward_target(self.path(key))
+    }
+
+    fn path(&self, key: &str) -> PathBuf {
         let parts = [self.prefix.as_ref(), key.trim_end_matches('/')];
-        let parts = parts.into_iter().filter(|part| !part.is_empty());
-        self.root.open(parts.collect::<std::path::PathBuf>(), flags)
+        parts.into_iter().filter(|part| !part.is_empty()).collect()
     }
 
     /// The folder, unless it is one of those on the way to it, or was removed since its parent was read.
@@ -162,6 +218,7 @@ impl Walk<'_> {
         let key = format!("{prefix}{name}");
         let fine = item.file_name().to_str().is_ok() && key::checked(&key).is_ok();
         let kind = match self.resolve(&key, item.file_type()).filter(|_| fine) {
+            None if fine && self.outward_target(&key).is_some() => Kind::Outward,
             None => Kind::Odd,
             Some(FileType::Directory) => Kind::Folder,
             Some(FileType::RegularFile) if is_being_written(&name) => Kind::Odd,
@@ -189,7 +246,6 @@ impl Walk<'_> {
 mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
-    use std::path::PathBuf;
 
     fn local(root: &std::path::Path) -> LocalFolder {
         LocalFolder::new(root.to_owned())
@@ -239,7 +295,15 @@ mod tests {
         symlink(root.join("other"), root.join("real/across")).unwrap();
         symlink(root.join("real"), root.join("other/back")).unwrap();
         let found = page(&local(&root), &Path::default(), None, 100).unwrap();
-        assert_eq!(found.odd, ["out.jpg", "up"]);
+        let outward = |name: &str, target: &str| Odd {
+            name: name.to_owned(),
+            why: Why::Outward(target.to_owned()),
+        };
+        // The first alone says where it leads.
+        assert_eq!(
+            found.odd,
+            [outward("out.jpg", outside.to_str().unwrap()), outward("up", "")]
+        );
         let keys = found.keys;
         let expected = [
             "alias/1.jpg",
@@ -257,7 +321,42 @@ mod tests {
         let (_folder, root) = tree(&["a.jpg", "b#x.jpg", "c#1/d.jpg", "line\nbreak.jpg", "photo#12"]);
         let found = page(&local(&root), &Path::default(), None, 100).unwrap();
         assert_eq!(found.keys, ["a.jpg", "b#x.jpg", "c#1/d.jpg"]);
-        assert_eq!(found.odd, ["line\nbreak.jpg", "photo#12"]);
+        let odd = ["line\nbreak.jpg", "photo#12"].map(|name| Odd::name(name.to_owned()));
+        assert_eq!(found.odd, odd);
+    }
+
+    #[test]
+    fn whether_a_link_leads_out_says_nothing_of_what_lies_there() {
+        let (folder, root) = tree(&["a.jpg"]);
+        let links = [
+            ("b", folder.path().join("nothing")),
+            ("c", PathBuf::from("../nothing")),
+            ("d", folder.path().to_owned()),
+            ("e", root.join("../nothing")),
+            ("f", PathBuf::from("nothing")),
+            ("g", root.join("nothing")),
+            ("h", root.join("a.jpg")),
+        ];
+        for (name, target) in links {
+            symlink(target, root.join(name)).unwrap();
+        }
+        let found = page(&local(&root), &Path::default(), None, 100).unwrap();
+        assert_eq!(found.keys, ["a.jpg", "h"]);
+        let (outward, nowhere): (Vec<Odd>, Vec<Odd>) = found
+            .odd
+            .into_iter()
+            .partition(|odd| matches!(odd.why, Why::Outward(_)));
+        let names = |odd: Vec<Odd>| odd.into_iter().map(|odd| odd.name).collect::<Vec<_>>();
+        assert_eq!(
+            (names(outward), names(nowhere)),
+            (
+                vec!["b", "c", "d", "e"]
+                    .iter()
+                    .map(|name| (*name).to_owned())
+                    .collect(),
+                vec!["f".to_owned(), "g".to_owned()]
+            )
+        );
     }
 
     #[test]

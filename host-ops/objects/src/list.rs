@@ -1,6 +1,6 @@
 //! Listing a root in pages.
 
-use crate::folder::{self, WalkError};
+use crate::folder::{self, Odd, WalkError};
 use crate::local::LocalFolder;
 use crate::names::listed;
 use crate::open::Listing;
@@ -33,8 +33,8 @@ const FRUITLESS: usize = LARGEST_WHOLE / LARGEST_PAGE;
 pub(crate) struct Names {
     pub(crate) objects: Vec<ObjectInfo>,
     pub(crate) next: Option<String>,
-    /// Names that are no keys, up to `next`, ascending.
-    pub(crate) odd: Vec<String>,
+    /// What is left out up to `next`, ascending.
+    pub(crate) odd: Vec<Odd>,
     /// Others, before all objects.
     pub(crate) before: LeftOut,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Names {
 impl From<Names> for ObjectPage {
     fn from(names: Names) -> Self {
         let mut left_out = names.before;
-        names.odd.iter().for_each(|name| left_out.add(name));
+        names.odd.iter().for_each(|odd| odd.count_into(&mut left_out));
         Self {
             objects: names.objects,
             next: names.next,
@@ -281,7 +281,7 @@ impl Lister {
         Names {
             objects,
             next,
-            odd,
+            odd: odd.into_iter().map(Odd::name).collect(),
             before: LeftOut::default(),
         }
     }

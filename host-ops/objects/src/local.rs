@@ -16,7 +16,7 @@ use std::fs::{File, Metadata};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path as FilePath, PathBuf};
+use std::path::{Component, Path as FilePath, PathBuf};
 use std::time::UNIX_EPOCH;
 use tokio::task::spawn_blocking;
 
@@ -54,6 +54,26 @@ impl LocalFolder {
             }
             opened => Ok(opened?),
         }
+    }
+
+    /// What the link at `path` says, where it leads out of the root; what lies there is never asked, so that nobody learns of it.
+    pub(crate) fn outward_target(&self, path: impl AsRef<FilePath>) -> Option<String> {
+        let path = path.as_ref();
+        let out = self.open_beneath(path, OFlags::PATH, ResolveFlags::empty());
+        if !matches!(out, Err(Errno::XDEV)) {
+            return None;
+        }
+        let link = self.open_beneath(path, OFlags::PATH | OFlags::NOFOLLOW, ResolveFlags::empty());
+        let target = rustix::fs::readlinkat(link.ok()?, "", Vec::new()).ok()?;
+        let target = target.to_string_lossy().into_owned();
+        // To the kernel every absolute link leads out.
+        let inside = FilePath::new(&target).strip_prefix(&self.root);
+        let nowhere = inside.is_ok_and(|below| {
+            below
+                .components()
+                .all(|part| matches!(part, Component::Normal(_)))
+        });
+        (!nowhere).then_some(target)
     }
 
     fn open_beneath(

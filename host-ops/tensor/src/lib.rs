@@ -30,7 +30,7 @@ pub use half_precision::{exceeds_f16, from_f16, to_f16};
 pub use normalisation::{Normalisation, NormalisationTable};
 pub use pixels::{PixelFormat, PixelSpec, PixelSpecError};
 pub use quantise::{Affine, dequantise, quantise};
-pub use samples::{Layout, LeftOut, ObjectInfo, ObjectPage, SampleRef, listing_order};
+pub use samples::{Layout, LeftOut, ObjectInfo, ObjectPage, OutwardLinks, SampleRef, listing_order};
 pub use seams::{BoxFuture, GraphExecutor, LoadedPixels, ObjectReader, SampleFailure, SampleLoader, Stage};
 pub use shape::{Shape, ShapeError};
 pub use tensor::{Data, Tensor};

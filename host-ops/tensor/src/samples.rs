@@ -111,28 +111,81 @@ pub struct ObjectPage {
 }
 
 /// Names in a store that are no keys: with an empty segment, `.`, `..`, a control character, bytes that are not UTF-8 or more than 1,024
-/// bytes; links that lead out of the root or nowhere; images of such names in a shard; and files in a folder whose name ends in `#` and
-/// digits, as a file does while it is written.
+/// bytes; links that lead nowhere; images of such names in a shard; and files in a folder whose name ends in `#` and digits, as a file
+/// does while it is written. And links that lead out of the root.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeftOut {
-    /// How many.
+    /// How many names.
     pub count: u64,
     /// The first five, escaped and shortened.
     pub names: Vec<String>,
+    /// Links that lead out of the root. An older host counts them among the names.
+    #[serde(default, skip_serializing_if = "OutwardLinks::is_empty")]
+    pub links: OutwardLinks,
+}
+
+/// Links in a folder that lead out of the data root, so that a host does not follow them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutwardLinks {
+    /// How many.
+    pub count: u64,
+    /// The first and where it leads, `key -> path`, escaped and shortened.
+    pub first: String,
+}
+
+impl OutwardLinks {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Counts one more; `target` is what it says.
+    pub fn add(&mut self, key: &str, target: &str) {
+        if self.is_empty() {
+            self.first = format!("{} -> {}", shown(key), shown(target));
+        }
+        self.count += 1;
+    }
+
+    /// Counts those of a later page.
+    pub fn extend(&mut self, later: Self) {
+        if self.is_empty() {
+            self.first = later.first;
+        }
+        self.count = self.count.saturating_add(later.count);
+    }
+}
+
+/// What it is, and what to do: `412 links lead out of it (first: train/cat/1.jpg -> /cache/ab/12): ...`.
+impl std::fmt::Display for OutwardLinks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { count, first } = self;
+        let lead = if *count == 1 { "link leads" } else { "links lead" };
+        write!(
+            f,
+            "{count} {lead} out of the data root (first: {first}): pass --follow-links with a folder above that holds both, have a host \
+             grant that folder, or copy the data with `cp -rL`"
+        )
+    }
+}
+
+/// The beginning of a name that may hold anything, escaped.
+fn shown(name: &str) -> String {
+    let shown = name.chars().take(LONGEST_NAME).flat_map(char::escape_debug);
+    shown.collect()
 }
 
 impl LeftOut {
     /// Whether nothing was.
     pub fn is_empty(&self) -> bool {
-        self.count == 0
+        self.count == 0 && self.links.is_empty()
     }
 
     /// Counts one more, whose name may hold anything.
     pub fn add(&mut self, name: &str) {
         self.count += 1;
         if self.names.len() < MOST_NAMES {
-            let shown = name.chars().take(LONGEST_NAME).flat_map(char::escape_debug);
-            self.names.push(shown.collect());
+            self.names.push(shown(name));
         }
     }
 
@@ -141,6 +194,7 @@ impl LeftOut {
         self.count = self.count.saturating_add(later.count);
         let room = MOST_NAMES.saturating_sub(self.names.len());
         self.names.extend(later.names.into_iter().take(room));
+        self.links.extend(later.links);
     }
 }
 
@@ -158,5 +212,35 @@ mod tests {
         both.extend(left_out);
         assert_eq!((both.count, both.names.len()), (18, MOST_NAMES));
         assert!(both.names[0].starts_with("0\\n\\u{1b}") && both.names[0].len() < 200);
+    }
+
+    #[test]
+    fn links_are_counted_apart_and_the_first_says_where_it_leads() {
+        let mut left_out = LeftOut::default();
+        left_out.links.add("train/cat/1.jpg", "/cache/ab/12");
+        left_out.links.add("train/cat/2.jpg", "/cache/cd/34");
+        let mut both = LeftOut::default();
+        both.extend(left_out);
+        assert!(!both.is_empty() && both.count == 0);
+        let said = both.links.to_string();
+        assert!(
+            said.starts_with("2 links lead out of the data root (first: train/cat/1.jpg -> /cache/ab/12): pass --follow-links "),
+            "{said}"
+        );
+        let mut odd = OutwardLinks::default();
+        odd.add("a", "b\n\u{1b}[31m");
+        assert!(
+            odd.to_string()
+                .starts_with("1 link leads out of the data root (first: a -> b\\n\\u{1b}[31m)"),
+            "{odd}"
+        );
+    }
+
+    #[test]
+    fn hosts_that_count_links_among_the_names_are_understood() {
+        let older: LeftOut = serde_json::from_str(r#"{"count":1,"names":["out.jpg"]}"#).unwrap();
+        assert!(older.links.is_empty());
+        let text = serde_json::to_string(&older).unwrap();
+        assert_eq!(text, r#"{"count":1,"names":["out.jpg"]}"#);
     }
 }

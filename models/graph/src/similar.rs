@@ -77,6 +77,7 @@ mod tests {
     fn what_is_like_nothing_finds_nothing() {
         assert!(similar("zebra", CUTS).is_empty());
         assert!(similar("", CUTS).is_empty());
+        assert!(similar("gloves", ["shoes", "dress", "hat", "longsleeve"]).is_empty());
     }
 
     #[test]

@@ -209,6 +209,7 @@ fn of_run(event: &Event) -> Option<String> {
 fn of_notice(notice: &Notice) -> Option<String> {
     Some(match notice {
         Notice::NoKeys { count, names } => no_keys_line(*count, names),
+        Notice::OutwardLinks { links } => format!("skipped    {links}"),
         Notice::Host {
             host,
             state,
@@ -259,7 +260,7 @@ fn by_use(received: &Received) -> String {
 fn no_keys_line(count: u64, names: &[String]) -> String {
     let more = if count > names.len() as u64 { ", .." } else { "" };
     format!(
-        "skipped    {count} invalid object names (empty or dot segments, control characters, not UTF-8, or links out of the root): \
+        "skipped    {count} invalid object names (empty or dot segments, control characters, not UTF-8, or links to nothing): \
          {}{more}",
         names.join(", ")
     )

@@ -61,7 +61,7 @@ fn shown(tables: &Tables) -> Vec<Shown> {
             vec![table("labels", &header, labels, |label| label.f1, of_label)]
         }
         Tables::Numbers { targets } => {
-            let header = ["#", "TARGET", "MAE", "RMSE", "R2"];
+            let header = ["#", "TARGET", "MAE", "RMSE", "R2", "MEAN"];
             vec![table("targets", &header, targets, |target| target.r2, of_target)]
         }
     }
@@ -113,7 +113,7 @@ fn of_label(label: &LabelFigures) -> Vec<String> {
 }
 
 fn of_target(target: &TargetFigures) -> Vec<String> {
-    let figures = [target.mae, target.rmse, target.r2].map(|figure| format!("{figure:.4}"));
+    let figures = [target.mae, target.rmse, target.r2, target.mean].map(|figure| format!("{figure:.4}"));
     let mut cells = vec![target.name.clone()];
     cells.extend(figures);
     cells
@@ -244,11 +244,12 @@ mod tests {
                 mae: 0.5,
                 rmse: 1.25,
                 r2: -0.125,
+                mean: 12.5,
             }],
         };
         assert_eq!(
             shown(&targets)[0].rows[0],
-            ["1", "price", "0.5000", "1.2500", "-0.1250"].map(str::to_owned)
+            ["1", "price", "0.5000", "1.2500", "-0.1250", "12.5000"].map(str::to_owned)
         );
     }
 }

@@ -1,10 +1,10 @@
 //! `frostline guest logs`: what a tenant's guest logged on its hosts.
 
 use crate::arguments::RemoteHosts;
-use crate::output::{print_json, stdout, time};
+use crate::output::{print_json, stdout};
 use anyhow::Result;
 use frostline_client::{ClientError, HostClient, Hosts};
-use frostline_job::plain_line;
+use frostline_job::{plain_line, utc};
 use frostline_wire::{ErrorClass, GuestLine};
 use serde::Serialize;
 use std::collections::HashMap;
@@ -109,7 +109,7 @@ fn show(logged: &Logged, several: bool, json: bool) -> io::Result<()> {
         String::new()
     };
     let mut stdout = stdout();
-    let line = format!("{}  {host}{level:<5}  {text}", time(*at as u64));
+    let line = format!("{}  {host}{level:<5}  {text}", utc(*at as u64));
     writeln!(stdout, "{}", plain_line(&line))?;
     stdout.flush()
 }

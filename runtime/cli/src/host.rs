@@ -21,6 +21,8 @@ pub(crate) struct Access<'a> {
     pub(crate) token_file: Option<&'a Path>,
     /// Certificates to trust in place of the system's.
     pub(crate) ca: Option<&'a Path>,
+    /// The folder above the data that a host inside this process may follow links into.
+    pub(crate) follow_links: Option<&'a Path>,
 }
 
 impl<'a> Access<'a> {
@@ -38,6 +40,7 @@ impl<'a> Access<'a> {
             urls: &hosts.host,
             token_file: hosts.token_file.as_deref(),
             ca: hosts.ca.as_deref(),
+            follow_links: hosts.follow_links.as_deref(),
         })
     }
 
@@ -81,7 +84,7 @@ impl Connection {
     /// `device`.
     pub(crate) async fn open(access: Access<'_>, data: &str, device: &str) -> Result<Self> {
         if access.urls.is_empty() {
-            return Self::embed(data, device).await;
+            return Self::embed(granted(data, access.follow_links)?, device).await;
         }
         // Read once: a token file may be a pipe.
         let (token, trust) = access.identity()?;
@@ -96,7 +99,7 @@ impl Connection {
         })
     }
 
-    async fn embed(data: &str, device: &str) -> Result<Self> {
+    async fn embed(data: String, device: &str) -> Result<Self> {
         let state = tempfile::Builder::new()
             .prefix("frostline-")
             // Its token lies in it.
@@ -106,7 +109,7 @@ impl Connection {
         let mut settings = HostSettings {
             listen: "127.0.0.1:0".to_owned(),
             state: data_url(&state.path().display().to_string())?,
-            data: vec![data.to_owned()],
+            data: vec![data],
             ..HostSettings::default()
         };
         device.clone_into(&mut settings.engine.device);
@@ -147,6 +150,25 @@ impl Connection {
     }
 }
 
+/// What a host inside this process may read: `data`, or the folder above it that its links may lead into. A host follows no link out of
+/// what it was granted.
+pub(crate) fn granted(data: &str, follow_links: Option<&Path>) -> Result<String> {
+    let Some(above) = follow_links else {
+        return Ok(data.to_owned());
+    };
+    let real = above
+        .canonicalize()
+        .with_context(|| format!("cannot use --follow-links {}", above.display()))?;
+    let is_meant = |folder: &&Path| folder.canonicalize().is_ok_and(|folder| folder == real);
+    let granted = Path::new(data).ancestors().find(is_meant);
+    granted.and_then(Path::to_str).map(str::to_owned).with_context(|| {
+        format!(
+            "--follow-links {} is not a folder above --data {data}; name one that holds the data and what its links lead to",
+            above.display()
+        )
+    })
+}
+
 /// `--data` as a host is to open it: paths become absolute, since a host may run in another folder.
 pub(crate) fn data_url(data: &str) -> Result<String> {
     if data.contains("://") {
@@ -158,4 +180,37 @@ pub(crate) fn data_url(data: &str) -> Result<String> {
         .into_string()
         .ok()
         .with_context(|| format!("the data path {data:?} is not UTF-8"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::granted;
+    use std::path::Path;
+
+    #[test]
+    fn links_are_followed_into_a_folder_above_the_data_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let repo = folder.path().join("repo");
+        for name in ["repo/photos/train", "repo/cache", "cache"] {
+            std::fs::create_dir_all(folder.path().join(name)).unwrap();
+        }
+        let data = repo.join("photos");
+        let data = data.to_str().unwrap();
+        let given = |above: &Path| granted(data, Some(above));
+        assert_eq!(granted(data, None).unwrap(), data);
+        assert_eq!(given(&repo.join("cache/..")).unwrap(), repo.to_str().unwrap());
+        for other in [
+            repo.join("photos/train"),
+            repo.join("cache"),
+            folder.path().join("cache"),
+        ] {
+            let error = given(&other).unwrap_err().to_string();
+            assert!(
+                error.contains(&format!("is not a folder above --data {data}")),
+                "{error}"
+            );
+        }
+        assert!(given(&repo.join("none")).is_err());
+        assert!(granted("s3://photos", Some(folder.path())).is_err());
+    }
 }

@@ -71,16 +71,6 @@ pub(crate) fn clear() -> io::Result<()> {
     Ok(())
 }
 
-/// A time for people, in UTC; JSON has the seconds since 1970 as they are.
-pub(crate) fn time(seconds: u64) -> String {
-    let at = i64::try_from(seconds).ok();
-    let at = at.and_then(|seconds| chrono::DateTime::from_timestamp(seconds, 0));
-    at.map_or_else(
-        || seconds.to_string(),
-        |at| at.format("%Y-%m-%d %H:%M:%S").to_string(),
-    )
-}
-
 /// What somebody who wrote `name` may have meant of `known`, as the part of a sentence.
 pub(crate) fn meant(name: &str, known: &[String]) -> String {
     match frostline_graph::similar(name, known.iter().map(String::as_str)).as_slice() {
@@ -128,15 +118,4 @@ pub(crate) fn print_table(header: &[&str], right: &[bool], rows: &[Vec<String>])
 /// Bytes for people, in powers of ten: `28.1 KB`.
 pub(crate) fn bytes(count: u64) -> String {
     frostline_tensor::shown_bytes(count as f64)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::time;
-
-    #[test]
-    fn times_read_well() {
-        assert_eq!(time(1_795_324_200), "2026-11-22 05:10:00");
-        assert_eq!(time(u64::MAX), u64::MAX.to_string());
-    }
 }

@@ -188,7 +188,7 @@ fn show(planned: &PlannedJob, modules: &Modules, json: bool) -> Result<()> {
     let told =
         |images: &Option<usize>| images.map_or_else(|| "not told".to_owned(), |images| images.to_string());
     say!(
-        "images of a training batch {batch}, of a request {request_samples}, of a grant {}, of an engine batch {}",
+        "training batch {batch} images, request {request_samples}, host batch {}, engine batch {}",
         told(grant),
         told(engine_batch)
     );

@@ -15,6 +15,8 @@ mod extraction;
 mod hostile;
 #[path = "command/images.rs"]
 mod images;
+#[path = "command/links.rs"]
+mod links;
 #[path = "command/reports.rs"]
 mod reports;
 #[path = "command/runs.rs"]

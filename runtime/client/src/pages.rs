@@ -2,10 +2,11 @@
 
 use crate::ClientError;
 use crate::transport::Transport;
-use frostline_wire::{GuestLog, ObjectPage};
+use frostline_wire::{GuestLog, LeftOut, ObjectPage};
 use serde::de::DeserializeOwned;
 
-/// The longest text of a page. Hosts send keys of 1,024 bytes at most, the line of a guest as long, and names that are left out of 1,200.
+/// The longest text of a page. Hosts send keys of 1,024 bytes at most, the line of a guest as long, and names that are left out of 1,200, a link and its
+/// target of twice as many.
 const LONGEST_TEXT: usize = 4096;
 
 /// Pages without an item. Hosts send one only where what they were about to list was removed meanwhile.
@@ -52,7 +53,8 @@ impl Page for ObjectPage {
                 object.label.as_deref(),
             ]
         });
-        let left_out = self.left_out.names.iter().map(String::as_str);
+        let LeftOut { names, links, .. } = &self.left_out;
+        let left_out = names.iter().chain([&links.first]).map(String::as_str);
         of_objects.flatten().chain(self.next.as_deref()).chain(left_out)
     }
 }

@@ -3,6 +3,7 @@
 //! * [`JobSpec`]: every setting once, with its [`Class`], its default and its text for people. A run's `config.json` is one; flags
 //!   ([`flags::Given`]) and a [`Recipe`]'s file overlay one.
 //! * [`Event`], [`Notice`], [`Quality`]: what a job tells, as `train --json` prints it and as its folder keeps it. [`Logged`] reads it back.
+//! * [`scores`]: figures of one label or one number, for evaluations and reports.
 //! * [`plain`], [`Plain`]: text of others on its way to people.
 //! * [`folder`]: what lies where in a run's folder, and how a run ended.
 
@@ -20,8 +21,10 @@ mod rates;
 mod recipe;
 mod redact;
 mod refusal;
+pub mod scores;
 mod setting;
 mod spec;
+mod utc;
 
 pub use choice::{
     CacheLimit, EncodingChoice, Keep, NewHead, OnBadSample, ParsePolicyError, Policy, RULES, Unfreezing,
@@ -38,3 +41,4 @@ pub use redact::without_secrets;
 pub use refusal::refusal;
 pub use setting::{Class, Setting, SettingError};
 pub use spec::{Flow, HostList, HostTerms, JobSpec, SpecError};
+pub use utc::utc;

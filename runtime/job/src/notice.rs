@@ -1,3 +1,4 @@
+use frostline_wire::OutwardLinks;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -9,13 +10,19 @@ pub type Notices = Arc<dyn Fn(Notice) + Send + Sync>;
 #[serde(tag = "event", rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Notice {
-    /// The store holds names that are no keys (an empty segment, `.`, `..`, a control character, not UTF-8) or links that lead out of
-    /// the root; they are no samples.
+    /// The store holds names that are no keys (an empty segment, `.`, `..`, a control character, not UTF-8) or links that lead nowhere;
+    /// they are no samples.
     NoKeys {
         /// How many.
         count: u64,
         /// The first few, escaped and shortened.
         names: Vec<String>,
+    },
+    /// The data root holds links that lead out of it; they are no samples.
+    OutwardLinks {
+        /// How many, and where the first leads.
+        #[serde(flatten)]
+        links: OutwardLinks,
     },
     /// A part of an upload was handed to the connection. Comes for every 256 KB: for progress bars, not for logs.
     Uploading {
@@ -115,5 +122,16 @@ mod tests {
             serde_json::to_value(down).unwrap(),
             serde_json::json!({"event": "host", "host": "http://a:8080", "state": "down", "reason": "gone"})
         );
+        let links = OutwardLinks {
+            count: 2,
+            first: "a -> /b".to_owned(),
+        };
+        let notice = Notice::OutwardLinks { links };
+        let text = serde_json::to_value(&notice).unwrap();
+        assert_eq!(
+            text,
+            serde_json::json!({"event": "outward_links", "count": 2, "first": "a -> /b"})
+        );
+        assert_eq!(serde_json::from_value::<Notice>(text).unwrap(), notice);
     }
 }

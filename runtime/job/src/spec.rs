@@ -148,6 +148,9 @@ settings! {
         Place token_file: Option<PathBuf> = None => arg(long, value_name = "FILE");
         /// File with the certificates, in PEM, that an https host is to be trusted by; by default those the system trusts
         Place ca: Option<PathBuf> = None => arg(long, value_name = "FILE");
+        /// A folder above --data: without a host, links that lead out of --data are followed where they stay inside this folder, as those of
+        /// DVC or Hugging Face's cache do
+        Place follow_links: Option<PathBuf> = None => arg(long, value_name = "DIR", conflicts_with = "host");
     }
 }
 
@@ -221,6 +224,7 @@ impl JobSpec {
             &mut spec.feature_folder,
             &mut hosts.token_file,
             &mut hosts.ca,
+            &mut hosts.follow_links,
         ];
         for file in files.into_iter().flatten() {
             if let Ok(whole) = absolute(&*file) {

@@ -38,8 +38,8 @@ pub use encoding::{Compression, Encoding, UnknownEncoding, Values};
 pub use error::{ErrorBody, ErrorClass};
 pub use frame_error::FrameError;
 pub use frostline_tensor::{
-    Augmentation, AugmentationError, Layout, LeftOut, ObjectInfo, ObjectPage, Precision, SampleRef, Terms,
-    TermsError, View, listing_order,
+    Augmentation, AugmentationError, Layout, LeftOut, ObjectInfo, ObjectPage, OutwardLinks, Precision,
+    SampleRef, Terms, TermsError, View, listing_order,
 };
 pub use guest_log::{GuestLine, GuestLog};
 pub use load::{Load, MemoryLoad, StageLoad};

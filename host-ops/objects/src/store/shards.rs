@@ -102,12 +102,12 @@ impl Store {
                 if page.is_full() || (!page.objects.is_empty() && Instant::now() > until) {
                     return Ok(page.cut_short());
                 }
-                while let Some(name) = odd.next_if(|name| **name < shard.sample.key) {
-                    page.passed.add(name);
+                while let Some(odd) = odd.next_if(|odd| odd.name < shard.sample.key) {
+                    odd.count_into(&mut page.passed);
                 }
                 page.enter(shard, &self.index(shard).await?.index);
             }
-            odd.for_each(|name| page.passed.add(name));
+            odd.for_each(|odd| odd.count_into(&mut page.passed));
             match listed.next {
                 Some(next) => after_shard = Some(next),
                 // The last shard may hold more than the page takes.

@@ -181,3 +181,34 @@ async fn thousands_of_keys_come_in_pages_that_join_to_all_of_them() {
         assert_eq!(pages, 4, "pages of {limit}");
     }
 }
+
+/// A data set of a tool that keeps the files in a cache: a folder of links to them.
+#[tokio::test]
+async fn a_folder_of_links_out_of_it_says_so_on_any_page() {
+    let cache = tempfile::tempdir().unwrap();
+    let root = tempfile::tempdir().unwrap();
+    std::fs::create_dir(root.path().join("cat")).unwrap();
+    for number in 0..7 {
+        let file = cache.path().join(format!("{number:x}"));
+        std::fs::write(&file, "x").unwrap();
+        std::os::unix::fs::symlink(&file, root.path().join(format!("cat/{number}.jpg"))).unwrap();
+    }
+    for name in ["cat/0.txt", "cat/3.txt", "cat/9.txt"] {
+        std::fs::write(root.path().join(name), "x").unwrap();
+    }
+    let store = Store::open(root.path().to_str().unwrap()).unwrap();
+    for limit in [1, 2, 100] {
+        let (mut left_out, mut after) = (frostline_tensor::LeftOut::default(), None);
+        loop {
+            let page = store.list(after.as_deref(), limit).await.unwrap();
+            left_out.extend(page.left_out);
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        let first = format!("cat/0.jpg -> {}", cache.path().join("0").display());
+        assert_eq!((left_out.count, left_out.links.count), (0, 7), "pages of {limit}");
+        assert_eq!(left_out.links.first, first);
+    }
+}

@@ -1,9 +1,10 @@
 //! `frostline admin top`, `drain` and `audit`.
 
 use super::console::confirm;
-use crate::output::{bytes, clear, is_terminal, print_each, print_json, print_table, stdout, time};
+use crate::output::{bytes, clear, is_terminal, print_each, print_json, print_table, stdout};
 use anyhow::Result;
 use frostline_client::AdminClient;
+use frostline_job::utc;
 use frostline_wire::{Activity, AuditEntry, MemoryActivity, MemoryLoad, TenantActivity};
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -73,7 +74,7 @@ pub(super) async fn audit(
             detail,
         } = entry;
         vec![
-            time(*at),
+            utc(*at),
             who.clone(),
             what.clone(),
             tenant.clone(),

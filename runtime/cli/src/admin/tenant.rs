@@ -3,9 +3,10 @@
 use super::console::{confirm, done};
 use crate::arguments::Tenant;
 use crate::host::data_url;
-use crate::output::{print_each, print_json, print_table, stdout, time};
+use crate::output::{print_each, print_json, print_table, stdout};
 use anyhow::Result;
 use frostline_client::AdminClient;
+use frostline_job::utc;
 use frostline_wire::{GivenToken, NewTenant, NewToken, TenantChange, TenantInfo};
 use std::io::Write as _;
 
@@ -102,7 +103,7 @@ fn show(tenant: &TenantInfo, json: bool) -> Result<()> {
         say!("  reads {root}");
     }
     let row = |token: &frostline_wire::TokenInfo| {
-        vec![token.id.clone(), time(token.created_at), expiry(token.expires_at)]
+        vec![token.id.clone(), utc(token.created_at), expiry(token.expires_at)]
     };
     let rows: Vec<Vec<String>> = tenant.tokens.iter().map(row).collect();
     print_table(&["TOKEN", "MADE (UTC)", "ENDS (UTC)"], &[false; 3], &rows)?;
@@ -128,5 +129,5 @@ fn table(tenants: &[TenantInfo]) -> Result<()> {
 }
 
 fn expiry(at: Option<u64>) -> String {
-    at.map_or_else(|| "never".to_owned(), time)
+    at.map_or_else(|| "never".to_owned(), utc)
 }

@@ -2,10 +2,11 @@
 
 use super::console::{confirm, done};
 use crate::arguments::{GuestAdmin, ModelAdmin, OwnUpload, Upload};
-use crate::output::{bytes, print_each, print_json, print_table, time};
+use crate::output::{bytes, print_each, print_json, print_table};
 use crate::train::read_model;
 use anyhow::{Context, Result};
 use frostline_client::AdminClient;
+use frostline_job::utc;
 use frostline_wire::{GuestChange, UploadInfo, UploadVersion, repr_digest};
 use std::path::Path;
 
@@ -74,7 +75,7 @@ async fn list(client: &AdminClient, what: &str, tenant: Option<String>, json: bo
             info.versions.len().to_string(),
             newest.map(|newest| newest.sha256.clone()).unwrap_or_default(),
             newest.map(|newest| bytes(newest.bytes)).unwrap_or_default(),
-            newest.map(|newest| time(newest.uploaded_at)).unwrap_or_default(),
+            newest.map(|newest| utc(newest.uploaded_at)).unwrap_or_default(),
         ]
     };
     let rows: Vec<Vec<String>> = uploads.iter().map(row).collect();
@@ -107,7 +108,7 @@ fn show(upload: &UploadInfo, json: bool) -> Result<()> {
         vec![
             version.sha256.clone(),
             bytes(version.bytes),
-            time(version.uploaded_at),
+            utc(version.uploaded_at),
         ]
     };
     let rows: Vec<Vec<String>> = upload.versions.iter().map(row).collect();

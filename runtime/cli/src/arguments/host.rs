@@ -222,6 +222,7 @@ impl HostFlags {
             urls: self.host.as_slice(),
             token_file: self.token_file.as_deref(),
             ca: self.ca.as_deref(),
+            follow_links: None,
         }
     }
 }
@@ -232,6 +233,7 @@ impl RemoteHosts {
             urls: &self.host,
             token_file: Some(&self.token_file),
             ca: self.ca.as_deref(),
+            follow_links: None,
         }
     }
 }
@@ -242,6 +244,7 @@ impl RemoteHost {
             urls: std::slice::from_ref(&self.host),
             token_file: Some(&self.token_file),
             ca: self.ca.as_deref(),
+            follow_links: None,
         }
     }
 }

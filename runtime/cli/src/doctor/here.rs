@@ -1,12 +1,15 @@
 //! What this machine has: the library, a GPU, a store that is read from here.
 
 use super::finding::Finding;
+use crate::host::granted;
 use crate::output::bytes;
+use anyhow::{Result, ensure};
 use frostline_engine::{Device, EngineError, Session, SessionOptions, free_device_memory, library_version};
 use frostline_graph::onnx::GraphProto;
 use frostline_graph::{Model, build};
-use frostline_objects::{ObjectError, Store};
+use frostline_objects::Store;
 use frostline_tensor::Tensor;
+use std::path::Path;
 use std::time::Duration;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
@@ -117,10 +120,10 @@ fn run_one(device: Device) -> Result<String, EngineError> {
     Ok(format!("onnxruntime {version}"))
 }
 
-/// A root that is read from here.
-pub(super) async fn store(root: &str) -> Finding {
+/// A root that is read from here, with links into the folder above it that is named.
+pub(super) async fn store(root: &str, follow_links: Option<&Path>) -> Finding {
     let advice = "check the root and the credentials in the environment (host-ops/objects/docs/stores.md)";
-    match timeout(STORE, first_of(root)).await {
+    match timeout(STORE, first_of(root, follow_links)).await {
         Ok(Ok(found)) => Finding::works("data", found),
         Ok(Err(error)) => Finding::fails("data", error.to_string(), advice),
         Err(_) => Finding::fails(
@@ -131,10 +134,17 @@ pub(super) async fn store(root: &str) -> Finding {
     }
 }
 
-async fn first_of(root: &str) -> Result<String, ObjectError> {
-    let store = Store::open(root)?;
+async fn first_of(root: &str, follow_links: Option<&Path>) -> Result<String> {
+    let granted = granted(root, follow_links)?;
+    let below = Path::new(root).strip_prefix(&granted).ok().and_then(Path::to_str);
+    let store = Store::open(&granted)?;
+    let store = match below.filter(|below| !below.is_empty()) {
+        Some(below) => store.below(below)?,
+        None => store,
+    };
     let page = store.list(None, 1).await?;
     let Some(object) = page.objects.first() else {
+        ensure!(page.left_out.links.is_empty(), "{root}: {}", page.left_out.links);
         return Ok(format!("{root} can be listed from here, and is empty"));
     };
     let key = &object.sample.key;

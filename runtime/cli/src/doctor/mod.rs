@@ -21,7 +21,7 @@ pub(crate) async fn run(flags: Doctor, json: bool) -> Result<()> {
     let data = flags.data.as_deref().map(data_url).transpose()?;
     if flags.host.host.is_empty() {
         findings.push(match &data {
-            Some(root) => here::store(root).await,
+            Some(root) => here::store(root, flags.host.follow_links.as_deref()).await,
             None => Finding::skipped("data", "no --data was given"),
         });
     } else {

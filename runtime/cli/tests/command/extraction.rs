@@ -77,17 +77,28 @@ fn rows_are_computed_once_for_jobs_and_extractions() {
     assert!(scene.read("first.arrow") == scene.read("second.arrow"));
 
     // A job finds them as well.
-    let job = ["--freeze", "features", "--epochs", "1", "--batch", "2", "--split", "features"];
+    let job = [
+        "--freeze", "features", "--epochs", "1", "--batch", "2", "--split", "features",
+    ];
     let runs = scene.path("runs");
     let job = [&job[..], &["--runs", runs.to_str().unwrap()]].concat();
     let events = String::from_utf8(scene.run("train", "tuned.onnx", &job).stdout).unwrap();
-    let events = events.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let events = events
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
     let features: Vec<Value> = events.filter(|event| event["event"] == "features").collect();
-    assert_eq!((&features[0]["kept"], &features[0]["rows"]), (&8.into(), &8.into()));
+    assert_eq!(
+        (&features[0]["kept"], &features[0]["rows"]),
+        (&8.into(), &8.into())
+    );
 
     // Rows that fail their checksum are computed again.
     for file in rows(&scene.path("cache")) {
-        let damaged: Vec<u8> = std::fs::read(&file).unwrap().iter().map(|byte| byte ^ 1).collect();
+        let damaged: Vec<u8> = std::fs::read(&file)
+            .unwrap()
+            .iter()
+            .map(|byte| byte ^ 1)
+            .collect();
         std::fs::write(file, damaged).unwrap();
     }
     let (third, said) = scene.extract("third.arrow", &cut);
@@ -101,11 +112,20 @@ fn rows_are_computed_once_for_jobs_and_extractions() {
 fn a_backbone_without_a_head_is_embedded() {
     let scene = Scene::new();
     let backbone = frostline_graph::Model::read(backbone()).unwrap();
-    let cut = backbone.network().unwrap().named("features").unwrap().name.clone();
+    let cut = backbone
+        .network()
+        .unwrap()
+        .named("features")
+        .unwrap()
+        .name
+        .clone();
     let headless = backbone.slice(None, Some(&cut)).unwrap();
     let model = scene.path("headless.onnx");
     std::fs::write(&model, headless.to_bytes().unwrap()).unwrap();
     let headless = ["--model", model.to_str().unwrap(), "--cut", "output"];
     let (done, _) = scene.extract("x.arrow", &headless);
-    assert_eq!((&done["rows"], &done["shape"]), (&8.into(), &serde_json::json!([128])));
+    assert_eq!(
+        (&done["rows"], &done["shape"]),
+        (&8.into(), &serde_json::json!([128]))
+    );
 }

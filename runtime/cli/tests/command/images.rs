@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::path::Path;
 
 /// The demo's network with names for its outputs.
-fn named_network(folder: &Path) -> String {
+pub(super) fn named_network(folder: &Path) -> String {
     let mut model = frostline_graph::Model::read(backbone()).unwrap();
     let outputs = model.network().unwrap().output.shape.dims()[0];
     let names: Vec<String> = (0..outputs).map(|number| format!("kind {number}")).collect();

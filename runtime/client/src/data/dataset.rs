@@ -86,7 +86,7 @@ impl Dataset {
     pub fn from_listing(root: &str, listing: Listing, division: Division) -> Result<Self, DatasetError> {
         let listing = Arc::new(listing);
         let folders = Folders::sort(&listing, division.files);
-        let mut parts = Parts::divide(root, listing.len(), folders, division)?;
+        let mut parts = Parts::divide(root, &listing, folders, division)?;
         let one_sided = parts.settle(root)?;
         let classes = parts.classes();
         let rows = parts.labelled();
@@ -117,7 +117,7 @@ impl Dataset {
         let listing = Arc::new(listing);
         let folders = Folders::of_table(&listing, &table, division.files)?;
         folders.check_trained(&table)?;
-        let mut parts = Parts::divide(root, listing.len(), folders, division)?;
+        let mut parts = Parts::divide(root, &listing, folders, division)?;
         let task = table.task();
         let mut one_sided = Vec::new();
         let (classes, rows) = if task == Task::Classes {
@@ -252,10 +252,7 @@ fn chosen<'a>(
 /// Refuses a listing without samples.
 fn check_any(root: &str, listing: &Listing, part: &Classes<'_>) -> Result<(), DatasetError> {
     if part.is_empty() {
-        return Err(DatasetError::Empty {
-            root: root.to_owned(),
-            objects: listing.len(),
-        });
+        return Err(DatasetError::empty(root, listing));
     }
     Ok(())
 }
@@ -363,15 +360,12 @@ struct Parts<'a> {
 impl<'a> Parts<'a> {
     fn divide(
         root: &str,
-        objects: usize,
+        listing: &Listing,
         mut folders: Folders<'a>,
         division: Division,
     ) -> Result<Self, DatasetError> {
         if folders.parts.is_empty() && folders.classes.is_empty() {
-            return Err(DatasetError::Empty {
-                root: root.to_owned(),
-                objects,
-            });
+            return Err(DatasetError::empty(root, listing));
         }
         let test = folders.parts.remove(&Part::Test).unwrap_or_default();
         let parts = [Part::Train, Part::Validation].map(|part| folders.parts.remove(&part));

@@ -1,4 +1,5 @@
-use super::Part;
+use super::{Listing, Part};
+use frostline_wire::OutwardLinks;
 
 /// What is wrong with a labels table.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -10,6 +11,19 @@ pub struct LabelsError {
     pub line: Option<u64>,
     /// What, and what to do.
     pub why: String,
+}
+
+impl DatasetError {
+    /// No samples among these objects.
+    pub(super) fn empty(root: &str, listing: &Listing) -> Self {
+        let root = root.to_owned();
+        let links = listing.no_keys.links.clone();
+        if links.is_empty() {
+            let objects = listing.len();
+            return Self::Empty { root, objects };
+        }
+        Self::OutwardLinks { root, links }
+    }
 }
 
 impl LabelsError {
@@ -39,6 +53,14 @@ pub enum DatasetError {
         root: String,
         /// Objects that were listed.
         objects: usize,
+    },
+    /// There is nothing in class folders but links that lead out of the root.
+    #[error("no samples under '{root}': {links}")]
+    OutwardLinks {
+        /// The data root.
+        root: String,
+        /// Which.
+        links: OutwardLinks,
     },
     /// A class folder without an image.
     #[error(

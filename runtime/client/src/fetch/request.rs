@@ -87,9 +87,14 @@ impl Pending {
         self.spoiled(position, error);
     }
 
-    /// The sample at `position` is bad whatever the host does.
-    pub(super) fn spoiled(&mut self, position: u32, error: OpError) {
+    /// The sample at `position` is bad whatever the host does. Who is told of it names the sample: the key that loaders put in front of
+    /// their text goes.
+    pub(super) fn spoiled(&mut self, position: u32, mut error: OpError) {
         self.missing.remove(&position);
+        let key = format!("{}: ", self.key(position));
+        if let Some(message) = error.message.strip_prefix(&key) {
+            error.message = message.to_owned();
+        }
         self.bad.push((position, error));
     }
 
@@ -189,5 +194,21 @@ mod tests {
         }
         assert_eq!(pending.len(), 1);
         assert!(pending.into_bad().is_empty());
+    }
+
+    #[test]
+    fn a_bad_sample_is_named_once() {
+        let mut pending = Pending::new(batch(2), 0..2);
+        pending.spoiled(1, OpError::new(OpErrorCode::InvalidArgument, "1: no JPEG"));
+        pending.spoiled(
+            0,
+            OpError::new(OpErrorCode::InvalidArgument, "the object '0' is gone"),
+        );
+        let told: Vec<String> = pending
+            .into_bad()
+            .into_iter()
+            .map(|(_, error)| error.message)
+            .collect();
+        assert_eq!(told, ["no JPEG", "the object '0' is gone"]);
     }
 }

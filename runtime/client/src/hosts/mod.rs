@@ -172,9 +172,12 @@ impl Hosts {
     pub async fn listing(&self, root: &str, layout: Layout) -> Result<Listing, ClientError> {
         let listing = self.first(|client| async move { client.listing(root, layout).await });
         let listing = listing.await?;
-        if !listing.no_keys.is_empty() {
-            let LeftOut { count, names } = listing.no_keys.clone();
+        let LeftOut { count, names, links } = listing.no_keys.clone();
+        if count > 0 {
             self.notify(Notice::NoKeys { count, names });
+        }
+        if !links.is_empty() {
+            self.notify(Notice::OutwardLinks { links });
         }
         Ok(listing)
     }

@@ -3,12 +3,13 @@ use bytes::Bytes;
 use frostline_fake_host::{Answer, FakeHost, Reply};
 use frostline_wire::{
     Compression, ErrorClass, ExtractionRequest, GuestInfo, GuestLog, Layout, LeftOut, ObjectInfo, ObjectPage,
-    RequestedSample, RowFormat, SampleRef, Split, Terms,
+    OutwardLinks, RequestedSample, RowFormat, SampleRef, Split, Terms,
 };
 use http::Method;
 use sha2::{Digest, Sha256};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 fn object(key: &str) -> ObjectInfo {
     ObjectInfo {
@@ -37,6 +38,10 @@ async fn a_listing_is_read_page_by_page_and_counted() {
                 left_out: LeftOut {
                     count: 7,
                     names: vec!["a//b".to_owned()],
+                    links: OutwardLinks {
+                        count: 2,
+                        first: "c -> /d".to_owned(),
+                    },
                 },
                 ..ObjectPage::default()
             }),
@@ -57,6 +62,10 @@ async fn a_listing_is_read_page_by_page_and_counted() {
     let no_keys = LeftOut {
         count: 7,
         names: vec!["a//b".to_owned()],
+        links: OutwardLinks {
+            count: 2,
+            first: "c -> /d".to_owned(),
+        },
     };
     assert_eq!((listing.len(), listing.no_keys), (2, no_keys));
 }
@@ -178,6 +187,38 @@ async fn a_host_that_is_down_is_named() {
         .unwrap_err();
     assert!(matches!(error, ClientError::Unreachable { .. }), "{error}");
     assert!(error.to_string().contains(&closed.to_string()), "{error}");
+}
+
+#[tokio::test]
+async fn a_plain_host_that_is_asked_over_tls_is_named_with_its_scheme() {
+    let host = FakeHost::start(|_, _, _| Reply::Whole(Vec::new())).await;
+    let encrypted = host.url.replace("http://", "https://");
+    let error = HostClient::new(&encrypted, None)
+        .unwrap()
+        .load()
+        .await
+        .unwrap_err();
+    assert!(matches!(error, ClientError::Unreachable { .. }), "{error:?}");
+    let advice = format!("it does not speak TLS; use {}", host.url);
+    assert!(error.to_string().contains(&advice), "{error}");
+}
+
+/// A server that takes a request for the first record of a handshake answers by a TLS alert, `unexpected_message`.
+#[tokio::test]
+async fn a_tls_host_that_is_asked_in_the_clear_is_named_with_its_scheme() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let answering = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        stream.write_all(&[0x15, 3, 3, 0, 2, 2, 10]).await.unwrap();
+        // Until the client hangs up.
+        stream.read_to_end(&mut Vec::new()).await.ok();
+    });
+    let client = HostClient::new(&format!("http://{address}"), None).unwrap();
+    let error = client.load().await.unwrap_err();
+    let advice = format!("if it serves TLS, use https://{address}");
+    assert!(error.to_string().contains(&advice), "{error:?}");
+    answering.await.unwrap();
 }
 
 #[tokio::test]

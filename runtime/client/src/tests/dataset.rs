@@ -3,7 +3,7 @@
 use crate::{
     Dataset, DatasetError, Division, Evaluated, LabelTable, Listing, Part, SampleFiles, Samples, Task,
 };
-use frostline_wire::{ObjectInfo, SampleRef};
+use frostline_wire::{ObjectInfo, ObjectPage, OutwardLinks, SampleRef};
 
 pub(super) fn listing(keys: &[&str]) -> Vec<ObjectInfo> {
     keys.iter()
@@ -96,6 +96,32 @@ fn one_root_is_divided_class_by_class_and_the_same_way_again() {
     assert_eq!(divided(&keys, Some(0.2)).unwrap(), data);
     assert_ne!(divided_by(listing(&keys), Some(0.2), 1).unwrap(), data);
     assert_eq!(divided(&keys, Some(0.99)).unwrap().train.len(), 2);
+}
+
+/// Another tool's cache holds the files, and the data root only links to them.
+#[test]
+fn links_out_of_the_root_are_named_where_nothing_else_is_there() {
+    let mut listing = Listing::default();
+    let mut page = ObjectPage::default();
+    page.left_out.links = OutwardLinks {
+        count: 412,
+        first: "train/cat/1.jpg -> /cache/ab/12".to_owned(),
+    };
+    listing.take(page);
+    let division = Division {
+        validation_share: None,
+        seed: 0,
+        files: SampleFiles::Images,
+    };
+    let error = Dataset::from_listing("data", listing, division)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.starts_with(
+            "no samples under 'data': 412 links lead out of the data root (first: train/cat/1.jpg -> /cache/ab/12): pass --follow-links"
+        ) && error.contains("cp -rL"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -90,6 +90,7 @@ async fn texts_of_megabytes_are_refused() {
         left_out: LeftOut {
             count: u64::MAX,
             names: vec![long()],
+            ..LeftOut::default()
         },
     });
     let next = listing_host(move |number| ObjectPage {
@@ -113,6 +114,7 @@ async fn what_was_left_out_may_be_counted_without_end() {
         left_out: LeftOut {
             count: u64::MAX,
             names: vec!["a".to_owned()],
+            ..LeftOut::default()
         },
     })
     .await;

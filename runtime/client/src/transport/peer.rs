@@ -13,7 +13,12 @@ impl Peer {
     pub(crate) fn unreachable(&self, error: &(dyn Error + 'static)) -> ClientError {
         ClientError::Unreachable {
             host: self.name.clone(),
-            reason: one_line(error),
+            reason: if is_plain(error) {
+                let plain = self.name.replacen("https://", "http://", 1);
+                format!("it does not speak TLS; use {plain}")
+            } else {
+                one_line(error)
+            },
         }
     }
 
@@ -29,6 +34,13 @@ impl Peer {
             return self.interrupted(
                 "it was read more slowly than the host holds memory for it; ask for fewer samples at once, or read faster",
             );
+        }
+        if self.name.starts_with("http://") && is_no_http2(error) {
+            let encrypted = self.name.replacen("http://", "https://", 1);
+            return ClientError::Unreachable {
+                host: self.name.clone(),
+                reason: format!("it does not speak HTTP/2 without TLS; if it serves TLS, use {encrypted}"),
+            };
         }
         self.interrupted(one_line(error))
     }
@@ -56,6 +68,17 @@ impl Peer {
     }
 }
 
+/// Whether what answered a TLS handshake is no TLS.
+fn is_plain(error: &(dyn Error + 'static)) -> bool {
+    let invalid = rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType);
+    causes(error).any(|error| error.downcast_ref::<rustls::Error>() == Some(&invalid))
+}
+
+/// Whether what answered is no HTTP/2 from its first bytes on: those of a TLS alert or of HTTP/1 say a frame larger than any.
+fn is_no_http2(error: &(dyn Error + 'static)) -> bool {
+    of_http2(error).any(|error| !error.is_remote() && error.reason() == Some(h2::Reason::FRAME_SIZE_ERROR))
+}
+
 /// Whether the other side ended a request for this reason.
 fn reset_by(error: &(dyn Error + 'static), reason: h2::Reason) -> bool {
     of_http2(error).any(|error| error.is_reset() && error.is_remote() && error.reason() == Some(reason))
@@ -72,8 +95,20 @@ fn said_goodbye(error: &(dyn Error + 'static)) -> bool {
 
 /// What HTTP/2 says in `error` and its causes.
 fn of_http2<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a h2::Error> {
-    let causes = std::iter::successors(Some(error), |&error| error.source());
-    causes.filter_map(|error| error.downcast_ref::<h2::Error>())
+    causes(error).filter_map(|error| error.downcast_ref::<h2::Error>())
+}
+
+/// An error and all that caused it. An I/O error hides the one it is made of, whose cause alone it tells.
+fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |&error| {
+        let inner = error
+            .downcast_ref::<std::io::Error>()
+            .and_then(std::io::Error::get_ref);
+        match inner {
+            Some(inner) => Some(inner as &(dyn Error + 'static)),
+            None => error.source(),
+        }
+    })
 }
 
 #[cfg(test)]

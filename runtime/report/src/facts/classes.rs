@@ -1,6 +1,6 @@
 //! Precision, recall and confusion of each class.
 
-use crate::run::{Dataset, Predictions};
+use crate::run::{ClassPredictions, Dataset};
 use std::collections::HashMap;
 
 /// What became of the samples of each class. Precision, recall and F1 as scikit-learn has them, but not a number where it says 0 because
@@ -41,7 +41,7 @@ impl Class {
 }
 
 impl Classes {
-    pub(crate) fn from_predictions(predictions: &Predictions, dataset: &Dataset) -> Self {
+    pub(crate) fn from_predictions(predictions: &ClassPredictions, dataset: &Dataset) -> Self {
         let mut places: HashMap<&str, usize> = HashMap::new();
         let mut classes = Vec::new();
         let seen = {

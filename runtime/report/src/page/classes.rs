@@ -1,14 +1,10 @@
-use super::table::{Cell, Row, more, table};
+use super::table::{Cell, LETTERS, Row, bar, more, shown, table};
 use crate::chart::{FULL, Matrix, matrix};
 use crate::facts::{Class, Classes};
 use crate::markup::{count, percent, shortened};
 
-/// Classes in the table; of more, those that do worst.
-const ROWS: usize = 200;
 /// Pairs that are mixed up most: beside a matrix, and instead of one.
 const PAIRS: (usize, usize) = (10, 40);
-/// Letters of a name in a table.
-const LETTERS: usize = 80;
 
 pub(super) fn section(out: &mut String, classes: &Classes) {
     if classes.samples == 0 {
@@ -43,13 +39,13 @@ fn confusion(out: &mut String, classes: &Classes) {
         ));
     }
     let confused = classes.confused();
-    let shown = if full { PAIRS.0 } else { PAIRS.1 };
+    let most = if full { PAIRS.0 } else { PAIRS.1 };
     if confused.is_empty() {
         return;
     }
     let rows: Vec<Row> = confused
         .iter()
-        .take(shown)
+        .take(most)
         .map(|(is, taken, samples)| Row {
             cells: vec![
                 Cell::Text(shortened(&is.name, LETTERS)),
@@ -78,20 +74,15 @@ fn confusion(out: &mut String, classes: &Classes) {
 }
 
 fn per_class(out: &mut String, classes: &Classes) {
-    let mut shown: Vec<&Class> = classes.classes.iter().collect();
-    let all = shown.len();
-    if all > ROWS {
-        // What nobody can judge stands last.
-        let worth = |class: &Class| {
-            if class.support > 0 {
-                class.f1()
-            } else {
-                f64::INFINITY
-            }
-        };
-        shown.sort_by(|left, right| worth(left).total_cmp(&worth(right)));
-        shown.truncate(ROWS);
-    }
+    // What nobody can judge stands last.
+    let worth = |class: &Class| {
+        if class.support > 0 {
+            class.f1()
+        } else {
+            f64::INFINITY
+        }
+    };
+    let shown = shown(&classes.classes, worth);
     let mut rows: Vec<Row> = shown.iter().map(|class| row(class)).collect();
     let mean = |figure: fn(&Class) -> f64| Cell::Number(percent(classes.mean(figure)));
     rows.push(Row {
@@ -115,18 +106,15 @@ fn per_class(out: &mut String, classes: &Classes) {
         ("", false),
     ];
     out.push_str(&table(&header, &rows));
-    more(out, shown.len(), all as u64, "classes, those with the least F1,");
+    more(
+        out,
+        shown.len(),
+        classes.classes.len() as u64,
+        "classes, those with the least F1,",
+    );
 }
 
 fn row(class: &Class) -> Row {
-    let bar = format!(
-        r#"<div class="bars" aria-hidden="true"><span class="bar b0" style="width:{:.1}%"></span></div>"#,
-        if class.f1().is_finite() {
-            class.f1() * 100.0
-        } else {
-            0.0
-        }
-    );
     Row {
         cells: vec![
             Cell::Text(shortened(&class.name, LETTERS)),
@@ -134,7 +122,7 @@ fn row(class: &Class) -> Row {
             Cell::Number(percent(class.recall())),
             Cell::Number(percent(class.f1())),
             Cell::Number(count(class.support)),
-            Cell::Raw(bar),
+            bar(class.f1()),
         ],
         best: false,
     }

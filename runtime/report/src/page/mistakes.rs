@@ -1,12 +1,22 @@
-use crate::markup::{escaped, middle_cut, percent, shortened};
-use crate::run::Mistake;
+use crate::markup::{escaped, middle_cut, percent, shortened, significant};
+use crate::run::{Measure, Mistake};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
+/// Letters of what is so and of what was predicted.
+const LETTERS: usize = 60;
+
 pub(super) fn section(out: &mut String, mistakes: &[Mistake]) {
-    if mistakes.is_empty() {
+    let Some(first) = mistakes.first() else {
         return;
-    }
+    };
+    let order = match first.measure {
+        Measure::Class { .. } => "Wrong predictions with the highest confidence.",
+        Measure::Labels { .. } => "Images with the most wrong labels, then the largest loss.",
+        Measure::Number { .. } => {
+            "Images with the largest error. Errors of several targets compare by the RMSE of each."
+        }
+    };
     let without = match mistakes.iter().filter(|mistake| mistake.image.is_none()).count() {
         0 => String::new(),
         count => format!(
@@ -15,30 +25,74 @@ pub(super) fn section(out: &mut String, mistakes: &[Mistake]) {
         ),
     };
     out.push_str(&format!(
-        r#"<section><h2>Worst mistakes</h2><p class="soft">Wrong predictions with the highest confidence.{without}</p><div class="mistakes">"#,
+        r#"<section><h2>Worst mistakes</h2><p class="soft">{order}{without}</p><div class="mistakes">"#,
     ));
     for mistake in mistakes {
-        let (label, predicted) = (
-            escaped(&shortened(&mistake.label, 60)),
-            escaped(&shortened(&mistake.predicted, 60)),
-        );
-        let picture = match &mistake.image {
-            Some((kind, bytes)) => format!(
-                r#"<img alt="{label}, predicted {predicted}" src="data:{kind};base64,{}"/>"#,
-                STANDARD.encode(bytes)
-            ),
-            None => r#"<div class="blank">no image</div>"#.to_owned(),
-        };
-        let sure = if mistake.probability.is_finite() {
-            format!(", {}", percent(mistake.probability))
-        } else {
-            String::new()
-        };
-        out.push_str(&format!(
-            r#"<figure>{picture}<figcaption>{label}<br/><span class="taken">predicted {predicted}{sure}</span><small title="{}">{}</small></figcaption></figure>"#,
-            escaped(&shortened(&mistake.key, 300)),
-            escaped(&middle_cut(&mistake.key, 48)),
-        ));
+        figure(out, mistake);
     }
     out.push_str("</div></section>");
+}
+
+fn figure(out: &mut String, mistake: &Mistake) {
+    let Caption {
+        label,
+        predicted,
+        measure,
+    } = caption(mistake);
+    let picture = match &mistake.image {
+        Some((kind, bytes)) => format!(
+            r#"<img alt="{label}, predicted {predicted}" src="data:{kind};base64,{}"/>"#,
+            STANDARD.encode(bytes)
+        ),
+        None => r#"<div class="blank">no image</div>"#.to_owned(),
+    };
+    out.push_str(&format!(
+        r#"<figure>{picture}<figcaption>{label}<br/><span class="taken">predicted {predicted}{measure}</span><small title="{}">{}</small></figcaption></figure>"#,
+        escaped(&shortened(&mistake.key, 300)),
+        escaped(&middle_cut(&mistake.key, 48)),
+    ));
+}
+
+/// What stands below an image, made harmless.
+struct Caption {
+    label: String,
+    predicted: String,
+    measure: String,
+}
+
+fn caption(mistake: &Mistake) -> Caption {
+    let Mistake { label, predicted, .. } = mistake;
+    let (label, predicted, measure) = match &mistake.measure {
+        Measure::Class { probability } => {
+            let sure = if probability.is_finite() {
+                format!(", {}", percent(*probability))
+            } else {
+                String::new()
+            };
+            (label.clone(), predicted.clone(), sure)
+        }
+        Measure::Labels { wrong, loss } => {
+            let measure = format!("; {wrong} wrong, loss {}", significant(*loss));
+            (labels(label), labels(predicted), measure)
+        }
+        Measure::Number { target, error } => {
+            let label = format!("{target} {}", rounded(label));
+            let measure = format!(", error {}", significant(*error));
+            (label, rounded(predicted), measure)
+        }
+    };
+    Caption {
+        label: escaped(&shortened(&label, LETTERS)),
+        predicted: escaped(&shortened(&predicted, LETTERS)),
+        measure,
+    }
+}
+
+fn labels(names: &str) -> String {
+    if names.is_empty() { "no label" } else { names }.to_owned()
+}
+
+/// A number with the figures that say something; what is none as it came.
+fn rounded(number: &str) -> String {
+    number.parse().map_or_else(|_| number.to_owned(), significant)
 }

@@ -4,16 +4,19 @@ mod classes;
 mod compare;
 mod curves;
 mod headline;
+mod labels;
 mod mistakes;
 mod plan;
 mod settings;
 mod shell;
 mod table;
+mod targets;
 mod timeline;
 mod traffic;
 
 use crate::Run;
 use crate::facts::Classes;
+use crate::run::Predictions;
 use frostline_job::Task;
 
 /// A page that shows a run or, of several, how they differ. Its size is bounded, however long the jobs were: some megabytes with images, at
@@ -29,16 +32,21 @@ pub fn html(runs: &[Run]) -> String {
 }
 
 fn single(run: &Run) -> String {
-    let classes = run
-        .predictions
-        .as_ref()
-        .filter(|_| run.journal.dataset.task == Task::Classes)
-        .map(|predictions| Classes::from_predictions(predictions, &run.journal.dataset));
+    let dataset = &run.journal.dataset;
+    let classes = match &run.predictions {
+        Some(Predictions::Classes(said)) if dataset.task == Task::Classes => {
+            Some(Classes::from_predictions(said, dataset))
+        }
+        _ => None,
+    };
     let mut out = shell::open_page(&run.name);
     headline::section(&mut out, run, classes.as_ref());
     curves::section(&mut out, run);
-    if let Some(classes) = &classes {
-        classes::section(&mut out, classes);
+    match &run.predictions {
+        Some(Predictions::Classes(_)) => classes.iter().for_each(|of| classes::section(&mut out, of)),
+        Some(Predictions::Labels(labels)) => labels::section(&mut out, labels),
+        Some(Predictions::Numbers(targets)) => targets::section(&mut out, targets),
+        None => {}
     }
     mistakes::section(&mut out, &run.mistakes);
     timeline::section(&mut out, &run.journal);

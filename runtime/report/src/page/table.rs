@@ -2,6 +2,11 @@
 
 use crate::markup::escaped;
 
+/// Rows of a table of classes, labels or numbers; of more, those that do worst.
+const ROWS: usize = 200;
+/// Letters of a name in a table.
+pub(super) const LETTERS: usize = 80;
+
 /// A cell.
 pub(super) enum Cell {
     /// Words.
@@ -48,6 +53,24 @@ pub(super) fn table(header: &[(&str, bool)], rows: &[Row]) -> String {
     }
     out.push_str("</tbody></table></div>");
     out
+}
+
+/// A share as a bar; none where it is no number.
+pub(super) fn bar(share: f64) -> Cell {
+    let width = if share.is_finite() { share * 100.0 } else { 0.0 };
+    Cell::Raw(format!(
+        r#"<div class="bars" aria-hidden="true"><span class="bar b0" style="width:{width:.1}%"></span></div>"#
+    ))
+}
+
+/// Those that a table has rows for: all in their order, or of too many those that are `worth` least, the least first.
+pub(super) fn shown<T>(all: &[T], worth: impl Fn(&T) -> f64) -> Vec<&T> {
+    let mut shown: Vec<&T> = all.iter().collect();
+    if all.len() > ROWS {
+        shown.sort_by(|left, right| worth(left).total_cmp(&worth(right)));
+        shown.truncate(ROWS);
+    }
+    shown
 }
 
 /// What there is besides the rows that are shown.

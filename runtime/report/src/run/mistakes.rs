@@ -11,15 +11,26 @@ const IMAGES: usize = 4 << 20;
 /// Bytes of the list.
 const LIST: u64 = 4 << 20;
 
-/// A sample that was taken for something else.
+/// A sample that the model got wrong.
 #[derive(Debug)]
 pub(crate) struct Mistake {
     pub(crate) key: String,
     pub(crate) label: String,
     pub(crate) predicted: String,
-    pub(crate) probability: f64,
+    pub(crate) measure: Measure,
     /// Its small image and that one's media type, where there is one that a page may show.
     pub(crate) image: Option<(&'static str, Vec<u8>)>,
+}
+
+/// What the worst are chosen by; not a number where the folder does not say.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Measure {
+    /// The probability of the predicted class.
+    Class { probability: f64 },
+    /// How many labels are wrong, and the loss.
+    Labels { wrong: u64, loss: f64 },
+    /// The number that is farthest off, and by how much.
+    Number { target: String, error: f64 },
 }
 
 #[derive(Deserialize)]
@@ -30,7 +41,34 @@ struct ListedMistake {
     #[serde(default)]
     probability: Option<f64>,
     #[serde(default)]
+    wrong: Option<u64>,
+    #[serde(default)]
+    loss: Option<f64>,
+    #[serde(default)]
+    target: Option<String>,
+    #[serde(default)]
+    error: Option<f64>,
+    #[serde(default)]
     image: Option<String>,
+}
+
+impl ListedMistake {
+    fn measure(&mut self) -> Measure {
+        let known = |value: Option<f64>| value.unwrap_or(f64::NAN);
+        match (self.wrong, self.target.take()) {
+            (Some(wrong), _) => Measure::Labels {
+                wrong,
+                loss: known(self.loss),
+            },
+            (None, Some(target)) => Measure::Number {
+                target,
+                error: known(self.error),
+            },
+            (None, None) => Measure::Class {
+                probability: known(self.probability),
+            },
+        }
+    }
 }
 
 /// The mistakes that the folder lists, the worst first.
@@ -42,13 +80,16 @@ pub(crate) fn read(folder: &Path) -> Result<Vec<Mistake>, ReportError> {
     let listed: Vec<ListedMistake> =
         serde_json::from_slice(&bytes).map_err(|error| ReportError::json(&file, &error))?;
     let mut left = IMAGES;
-    let mistakes = listed.into_iter().take(MOST).map(|listed| {
-        let image = listed.image.and_then(|name| image(folder, &name, &mut left));
+    let mistakes = listed.into_iter().take(MOST).map(|mut listed| {
+        let image = listed
+            .image
+            .take()
+            .and_then(|name| image(folder, &name, &mut left));
         Mistake {
+            measure: listed.measure(),
             key: listed.key,
             label: listed.label,
             predicted: listed.predicted,
-            probability: listed.probability.unwrap_or(f64::NAN),
             image,
         }
     });

@@ -9,9 +9,9 @@ mod settings;
 mod steps;
 
 pub(crate) use journal::{Dataset, Epoch, Figures, Journal, Moment, MomentKind};
-pub(crate) use mistakes::Mistake;
+pub(crate) use mistakes::{Measure, Mistake};
 pub(crate) use plan::{Candidate, Plan};
-pub(crate) use predictions::Predictions;
+pub(crate) use predictions::{ClassPredictions, LabelScore, Labels, Predictions, TargetScore, Targets};
 pub(crate) use settings::Settings;
 pub(crate) use steps::Step;
 

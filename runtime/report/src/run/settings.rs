@@ -9,6 +9,9 @@ const LETTERS: usize = 300;
 /// How deep objects are followed; deeper ones are shown as JSON.
 const DEPTH: usize = 6;
 
+/// When the run began, in seconds since 1970.
+const CREATED: &str = "created";
+
 /// `config.json` as paths and values: `recipe.lr` and `0.1`.
 #[derive(Debug, Default)]
 pub(crate) struct Settings {
@@ -50,7 +53,11 @@ impl Settings {
         } else if self.rows.len() == MOST {
             self.cut = true;
         } else {
-            self.rows.push((shortened(&name), shortened(&shown(value))));
+            let value = match (name.as_str(), value.as_u64()) {
+                (CREATED, Some(seconds)) => format!("{} UTC", frostline_job::utc(seconds)),
+                _ => shown(value),
+            };
+            self.rows.push((shortened(&name), shortened(&value)));
         }
     }
 }
@@ -81,8 +88,9 @@ mod tests {
     #[test]
     fn objects_become_paths() {
         let mut settings = Settings::default();
-        let config = serde_json::json!({"recipe": {"lr": 0.1, "milestones": [3, 6], "mix": null}, "model": "m", "none": {}});
+        let config = serde_json::json!({"recipe": {"lr": 0.1, "milestones": [3, 6], "mix": null}, "model": "m", "none": {}, "created": 1_795_448_325_u64});
         settings.add(String::new(), &config, 0);
+        assert_eq!(settings.get("created"), Some("2026-11-23 15:38:45 UTC"));
         assert_eq!(settings.get("recipe.lr"), Some("0.1"));
         assert_eq!(settings.get("recipe.milestones"), Some("3, 6"));
         assert_eq!(settings.get("recipe.mix"), Some("none"));

@@ -159,6 +159,18 @@ fn other_files_name_their_lines_too() {
             3,
             "expected 3 columns, found 2",
         ),
+        (
+            "predictions.csv",
+            "key,label:a,predicted:a,probability:a,label:b,predicted:b\n",
+            1,
+            "missing column \"probability:b\"",
+        ),
+        (
+            "predictions.csv",
+            "key,label:a,predicted:a\nx,1,2\ny,1,much\n",
+            3,
+            "invalid number \"much\"",
+        ),
         ("mistakes/mistakes.json", "[{\"key\":\"a\"}]", 1, "missing field"),
     ];
     for (file, text, line, said) in broken {

@@ -117,8 +117,75 @@ fn every_task_has_its_figures() {
         ..Sample::clothing()
     });
     assert!(numbers.contains("Best RMSE") && numbers.contains("R²") && !numbers.contains("Confusion"));
+    assert!(labels.contains("<h2>Labels</h2>") && labels.contains("mean of all labels"));
+    assert!(numbers.contains("<h2>Targets</h2>") && !numbers.contains("mean of all targets"));
     elements(&labels);
     elements(&numbers);
+}
+
+/// A run's page of such predictions and mistakes.
+fn judged_page(task: &'static str, predictions: &str, mistakes: &serde_json::Value) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let sample = Sample {
+        task,
+        ..Sample::clothing()
+    };
+    let run = sample.write(folder.path(), "run");
+    fs::write(run.join("predictions.csv"), predictions).unwrap();
+    fs::create_dir(run.join("mistakes")).unwrap();
+    fs::write(run.join("mistakes/mistakes.json"), mistakes.to_string()).unwrap();
+    let page = html(&[Run::read(&run).unwrap()]);
+    elements(&page);
+    assert_alone(&page);
+    page
+}
+
+fn assert_row(page: &str, name: &str, cells: &[&str]) {
+    let cells: Vec<String> = cells
+        .iter()
+        .map(|cell| format!(r#"<td class="n">{cell}</td>"#))
+        .collect();
+    let row = format!(r#"<th scope="row" class="name">{name}</th>{}"#, cells.concat());
+    assert!(page.contains(&row), "{row} is missing");
+}
+
+#[test]
+fn labels_have_a_row_each_and_the_worst_images() {
+    // "warm" is found in one of two images that have it, and once in one that has not; ranked yes, no, yes.
+    let page = judged_page(
+        "labels",
+        "key,label:warm,predicted:warm,probability:warm,label:<cold>,predicted:<cold>,probability:<cold>\n\
+         a,1,1,0.9,0,0,0.1\nb,0,1,0.8,0,0,0.2\nc,1,0,0.3,0,0,0.4\n",
+        &serde_json::json!([
+            {"key": "b", "label": "", "predicted": "warm", "wrong": 1, "loss": 0.916},
+            {"key": "c", "label": "warm", "predicted": "", "wrong": 1, "loss": 0.857},
+        ]),
+    );
+    assert_row(&page, "warm", &["2", "50.0 %", "50.0 %", "50.0 %", "83.3 %"]);
+    assert_row(&page, "&lt;cold&gt;", &["0", "–", "–", "–", "–"]);
+    assert_row(
+        &page,
+        "mean of all labels",
+        &["3", "25.0 %", "25.0 %", "25.0 %", "83.3 %"],
+    );
+    assert!(page.contains("the most wrong labels"));
+    assert!(page.contains(r#"no label<br/><span class="taken">predicted warm; 1 wrong, loss 0.916</span>"#));
+    assert!(page.contains(r#"warm<br/><span class="taken">predicted no label; 1 wrong, loss 0.857</span>"#));
+}
+
+#[test]
+fn numbers_have_a_row_each_and_the_worst_images() {
+    // Errors 1 and -3 around ages whose mean is 4, each 2 away from it; sizes are met.
+    let page = judged_page(
+        "numbers",
+        "key,label:age,predicted:age,label:size,predicted:size\na,2,3,1,1\nb,6,3,2,2\n",
+        &serde_json::json!([{"key": "b", "label": "6", "predicted": "3.0012345", "target": "age", "error": 2.9987655}]),
+    );
+    assert_row(&page, "age", &["2.00", "2.24", "-0.250", "4.00"]);
+    assert_row(&page, "size", &["0", "0", "1.00", "1.50"]);
+    assert_row(&page, "mean of all targets", &["1.00", "1.12", "0.375"]);
+    assert!(page.contains("Images with the largest error."));
+    assert!(page.contains(r#"age 6.00<br/><span class="taken">predicted 3.00, error 3.00</span>"#));
 }
 
 #[test]

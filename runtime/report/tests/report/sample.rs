@@ -60,9 +60,11 @@ impl Sample {
         fs::write(run.join("config.json"), self.config().to_string()).unwrap();
         fs::write(run.join("events.jsonl"), self.events(&mut draw)).unwrap();
         fs::write(run.join("plan.json"), plan().to_string()).unwrap();
-        if self.task == "classes" {
-            fs::write(run.join("predictions.csv"), self.predictions(&mut draw)).unwrap();
-        }
+        let predictions = match self.task {
+            "classes" => self.predictions(&mut draw),
+            task => self.values(task == "labels", &mut draw),
+        };
+        fs::write(run.join("predictions.csv"), predictions).unwrap();
         run
     }
 
@@ -246,6 +248,36 @@ impl Sample {
             )
             .unwrap();
         }
+        out
+    }
+}
+
+impl Sample {
+    /// Predictions of labels or numbers: two of three labels are right, a number is up to a half off.
+    fn values(&self, labels: bool, draw: &mut Draw) -> String {
+        let mut out = String::from("key");
+        for name in &self.classes {
+            let name = name.replace('"', "\"\"");
+            write!(out, ",\"label:{name}\",\"predicted:{name}\"").unwrap();
+            if labels {
+                write!(out, ",\"probability:{name}\"").unwrap();
+            }
+        }
+        for place in 0..60 {
+            write!(out, "\nvalidation/{place:04}.jpg").unwrap();
+            for _ in &self.classes {
+                let (is, off) = (draw.next(), draw.next());
+                if labels {
+                    let (is, right) = (is > 0.5, off > 1.0 / 3.0);
+                    let said = is == right;
+                    let probability = if said { 0.5 + off / 2.0 } else { off / 2.0 };
+                    write!(out, ",{},{},{probability}", u8::from(is), u8::from(said)).unwrap();
+                } else {
+                    write!(out, ",{},{}", 40.0 * is, 40.0 * is + off - 0.5).unwrap();
+                }
+            }
+        }
+        out.push('\n');
         out
     }
 }

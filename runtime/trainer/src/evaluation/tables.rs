@@ -76,6 +76,8 @@ pub struct LabelFigures {
 pub struct TargetFigures {
     /// The number's name.
     pub name: String,
+    /// Mean of what it truly is, the scale of its errors.
+    pub mean: f64,
     /// Mean absolute error.
     pub mae: f64,
     /// Root of the mean squared error.
@@ -95,101 +97,5 @@ impl Tables {
         wrong.sort_by_key(|cell| Reverse(cell.count));
         wrong.truncate(most);
         wrong
-    }
-}
-
-/// Samples answered yes and rightly so, answered yes, and that should be yes.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct Counts {
-    pub(crate) right: usize,
-    pub(crate) said: usize,
-    pub(crate) are: usize,
-}
-
-impl Counts {
-    /// Of one label: outputs, and whether they should be a yes.
-    pub(crate) fn count(label: &[(f32, bool)], is_yes: fn(f32) -> bool) -> Self {
-        let mut counts = Self::default();
-        for (output, is) in label {
-            counts.add(is_yes(*output), *is);
-        }
-        counts
-    }
-
-    pub(crate) fn add(&mut self, said: bool, is: bool) {
-        self.right += usize::from(said && is);
-        self.said += usize::from(said);
-        self.are += usize::from(is);
-    }
-
-    pub(crate) fn plus(self, other: &Self) -> Self {
-        Self {
-            right: self.right + other.right,
-            said: self.said + other.said,
-            are: self.are + other.are,
-        }
-    }
-
-    pub(crate) fn precision(&self) -> f64 {
-        self.right as f64 / self.said.max(1) as f64
-    }
-
-    pub(crate) fn recall(&self) -> f64 {
-        self.right as f64 / self.are.max(1) as f64
-    }
-
-    pub(crate) fn f1(&self) -> f64 {
-        2.0 * self.right as f64 / (self.said + self.are).max(1) as f64
-    }
-}
-
-/// `Σ (recall - recall before) · precision` over the outputs, those that are alike together; none for a label that no sample has.
-pub(crate) fn average_precision(mut label: Vec<(f32, bool)>) -> Option<f64> {
-    label.sort_by(|left, right| right.0.total_cmp(&left.0));
-    let are = label.iter().filter(|(_, is)| *is).count();
-    let (mut right, mut said, mut sum) = (0, 0, 0.0);
-    for alike in label.chunk_by(|left, right| left.0 == right.0) {
-        let more = alike.iter().filter(|(_, is)| *is).count();
-        (right, said) = (right + more, said + alike.len());
-        sum += more as f64 * right as f64 / said as f64;
-    }
-    (are > 0).then(|| sum / are as f64)
-}
-
-/// The errors of one target, summed up, and how the target spreads (Welford 1962).
-#[derive(Default, Clone)]
-pub(crate) struct Errors {
-    absolute: f64,
-    squared: f64,
-    count: f64,
-    mean: f64,
-    spread: f64,
-}
-
-impl Errors {
-    pub(crate) fn add(&mut self, output: f64, wanted: f64) {
-        let error = output - wanted;
-        self.absolute += error.abs();
-        self.squared += error * error;
-        self.count += 1.0;
-        let off = wanted - self.mean;
-        self.mean += off / self.count;
-        self.spread += off * (wanted - self.mean);
-    }
-
-    pub(crate) fn mae(&self) -> f64 {
-        self.absolute / self.count
-    }
-
-    pub(crate) fn rmse(&self) -> f64 {
-        (self.squared / self.count).sqrt()
-    }
-
-    /// Of a target that is always the same, 1 where it is met and else 0, as scikit-learn says.
-    pub(crate) fn r2(&self) -> f64 {
-        if self.spread == 0.0 {
-            return f64::from(self.squared == 0.0);
-        }
-        1.0 - self.squared / self.spread
     }
 }

@@ -39,12 +39,7 @@ impl BadSamples {
         error: &OpError,
     ) -> Result<(), TrainerError> {
         let key = sample.sample.key.clone();
-        // Loaders put the key in front of their text; it is named already.
-        let message = error
-            .message
-            .strip_prefix(&format!("{key}: "))
-            .unwrap_or(&error.message)
-            .to_owned();
+        let message = error.message.clone();
         let source = OpError::new(error.code, message.clone());
         if self.policy == OnBadSample::Fail {
             return Err(TrainerError::BadSample { key, source });

@@ -1,7 +1,8 @@
 //! What a run's folder says of the model beside the model.
 
+use super::labels::{flags, numbers, wanted};
 use super::whole_job::{job, photos, run};
-use crate::{Job, RunFolder};
+use crate::{Job, LossName, RunFolder};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -63,6 +64,49 @@ async fn a_run_tells_every_prediction_and_shows_its_mistakes() {
                 .max_by_key(|(_, value)| **value)
                 .unwrap();
             assert_eq!(mistake["label"], strongest.0);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn labels_and_numbers_have_their_mistakes_too() {
+    for (storage, loss) in [(flags(), LossName::Bce), (numbers(), LossName::Mse)] {
+        let (host, _) = storage.start().await;
+        let out = TempDir::new().unwrap();
+        let folder = out.path().join("run");
+        let mut kept = wanted(loss, &out);
+        kept.run = Some(RunFolder::new(&folder));
+        kept.spec.recipe.epochs = 1;
+        run(&host, kept).await.outcome.unwrap();
+        let (rows, mistakes) = told(&folder);
+        let columns = if loss == LossName::Bce { 3 } else { 2 };
+        let wrong = |row: &Vec<String>| {
+            row[1..]
+                .chunks(columns)
+                .filter(|output| output[0] != output[1])
+                .count()
+        };
+        let expected = rows.iter().filter(|row| wrong(row) > 0).count();
+        assert_eq!(mistakes.len(), expected, "{rows:?}");
+        for mistake in &mistakes {
+            let row = rows.iter().find(|row| mistake["key"] == row[0]).unwrap();
+            if loss == LossName::Bce {
+                assert_eq!(mistake["wrong"], wrong(row));
+            } else {
+                let told = ["label", "predicted"].map(|field| mistake[field].as_str().unwrap());
+                assert!(
+                    row[1..].chunks(2).any(|output| output == told),
+                    "{mistake} {row:?}"
+                );
+                let [is, said] = told.map(|number| number.parse::<f64>().unwrap());
+                assert!((mistake["error"].as_f64().unwrap() - (is - said).abs()).abs() < 1e-3);
+            }
+            assert!(
+                folder
+                    .join("mistakes")
+                    .join(mistake["image"].as_str().unwrap())
+                    .exists()
+            );
         }
     }
 }

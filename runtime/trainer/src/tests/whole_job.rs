@@ -381,7 +381,7 @@ async fn events_tell_the_whole_story() {
             | Event::Notice(Notice::Retry { .. })
             | Event::Notice(Notice::UploadRetry { .. })
             | Event::Notice(Notice::Host { .. })
-            | Event::Notice(Notice::NoKeys { .. })
+            | Event::Notice(Notice::NoKeys { .. } | Notice::OutwardLinks { .. })
             | Event::LeftOut(_)
             | Event::Measuring { .. }
             | Event::Warning { .. }

@@ -1,7 +1,7 @@
 //! Results beside the model in a run's folder: predictions for each validation sample, and the worst mistakes with their images.
 
 use crate::compute::blocking;
-use crate::evaluation::{ClassPrediction, Predictions};
+use crate::evaluation::{Mistake, Predictions};
 use crate::training::run::fetcher;
 use crate::{Event, Events, TrainerError, whole_file};
 use frostline_client::{Hosts, RowKind, Source};
@@ -37,11 +37,10 @@ pub(crate) struct Results {
 
 /// An entry of `mistakes/mistakes.json`.
 #[derive(Serialize)]
-struct Mistake {
-    key: String,
-    label: String,
-    predicted: String,
-    probability: f32,
+struct ListedMistake {
+    #[serde(flatten)]
+    mistake: Mistake,
+    /// The file of its image.
     #[serde(skip_serializing_if = "Option::is_none")]
     image: Option<String>,
 }
@@ -56,7 +55,7 @@ impl Results {
         let file = self.folder.join("predictions.csv");
         let (predictions, names) = (Arc::clone(&self.predictions), self.names.clone());
         let written = blocking(move || predictions.write(&names, &file)).await;
-        let worst = self.predictions.worst(MISTAKES);
+        let worst = self.predictions.worst(&self.names, MISTAKES);
         let images = match tokio::time::timeout(TIMEOUT, self.images(hosts, &worst)).await {
             Ok(Ok(images)) => images,
             Ok(Err(error)) => {
@@ -71,11 +70,10 @@ impl Results {
                 Vec::new()
             }
         };
-        let (path, names) = (self.folder.join("mistakes"), self.names);
+        let path = self.folder.join("mistakes");
         let at = path.clone();
         let shown = blocking(move || {
-            show(&path, worst, &names, &images)
-                .map_err(|source| TrainerError::Predictions { path: at, source })
+            show(&path, worst, &images).map_err(|source| TrainerError::Predictions { path: at, source })
         });
         for error in [written, shown.await].into_iter().filter_map(Result::err) {
             warn(error.to_string());
@@ -86,7 +84,7 @@ impl Results {
     async fn images(
         &self,
         hosts: &Hosts,
-        worst: &[(ObjectInfo, ClassPrediction)],
+        worst: &[(ObjectInfo, Mistake)],
     ) -> Result<Vec<(usize, Vec<f32>)>, TrainerError> {
         let places = fitting(worst.iter().map(|(sample, _)| sample.size), BYTES);
         if places.is_empty() || !self.images {
@@ -131,35 +129,23 @@ fn fitting(sizes: impl Iterator<Item = u64>, room: u64) -> Vec<usize> {
 }
 
 /// Writes what was said of the `worst`, and their `images`, pixels of 0 to 1 `[3, side, side]`, in place of what the folder had.
-fn show(
-    folder: &Path,
-    worst: Vec<(ObjectInfo, ClassPrediction)>,
-    names: &[String],
-    images: &[(usize, Vec<f32>)],
-) -> io::Result<()> {
+fn show(folder: &Path, worst: Vec<(ObjectInfo, Mistake)>, images: &[(usize, Vec<f32>)]) -> io::Result<()> {
     match std::fs::remove_dir_all(folder) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ if worst.is_empty() => return Ok(()),
         _ => std::fs::create_dir_all(folder)?,
     }
-    let name = |place: Option<usize>| {
-        place
-            .and_then(|place| names.get(place))
-            .cloned()
-            .unwrap_or_default()
-    };
     let file = |place: usize| format!("{place:02}.png");
     for (place, image) in images {
         whole_file::write(&folder.join(file(*place)), |to| encode(image, to))?;
     }
-    let mistakes = worst.into_iter().enumerate().map(|(place, (_, said))| Mistake {
-        label: name(Some(said.label)),
-        predicted: name(said.predicted),
-        key: said.key,
-        probability: said.probability,
-        image: images.iter().any(|(of, _)| *of == place).then(|| file(place)),
-    });
-    let mistakes: Vec<Mistake> = mistakes.collect();
+    let mistakes = worst.into_iter().enumerate();
+    let mistakes: Vec<ListedMistake> = mistakes
+        .map(|(place, (_, mistake))| ListedMistake {
+            mistake,
+            image: images.iter().any(|(of, _)| *of == place).then(|| file(place)),
+        })
+        .collect();
     whole_file::write(&folder.join("mistakes.json"), |to| {
         Ok(serde_json::to_writer_pretty(to, &mistakes)?)
     })
@@ -198,7 +184,7 @@ mod tests {
         let folder = run.path().join("mistakes");
         std::fs::create_dir(&folder).unwrap();
         std::fs::write(folder.join("23.png"), "of another job").unwrap();
-        show(&folder, Vec::new(), &[], &[]).unwrap();
+        show(&folder, Vec::new(), &[]).unwrap();
         assert!(!folder.exists());
     }
 }

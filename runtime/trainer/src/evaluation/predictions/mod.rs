@@ -3,15 +3,16 @@
 mod csv;
 mod outputs;
 mod tensors;
+mod worst;
 
 pub(crate) use outputs::{Softmax, is_yes, sigmoid, top};
+pub(crate) use worst::Mistake;
 
 use crate::evaluation::Targets;
-use crate::evaluation::tables::{Counts, Errors, average_precision};
 use crate::{ClassFigures, ConfusedPair, LabelFigures, Quality, Tables, TargetFigures};
 use frostline_client::{Samples, Task};
+use frostline_job::scores::{Counts, Errors, average_precision};
 use frostline_tensor::Tensor;
-use frostline_wire::ObjectInfo;
 use outputs::{largest, rank};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -140,22 +141,6 @@ impl Predictions {
             })
     }
 
-    /// Samples with a class that were taken for another, the most certain of them first: at most so many.
-    pub(crate) fn worst(&self, most: usize) -> Vec<(ObjectInfo, ClassPrediction)> {
-        let wrong = |said: &ClassPrediction| said.predicted.is_some() && said.predicted != Some(said.label);
-        let mut mistakes: Vec<(u32, ClassPrediction)> = self
-            .indices
-            .iter()
-            .copied()
-            .zip(self.class_predictions())
-            .filter(|(_, said)| wrong(said))
-            .collect();
-        mistakes.sort_by(|(_, left), (_, right)| right.probability.total_cmp(&left.probability));
-        mistakes.truncate(most);
-        let of = |(index, said): (u32, ClassPrediction)| Some((self.samples.get(index as usize)?, said));
-        mistakes.into_iter().filter_map(of).collect()
-    }
-
     /// Of each sample; nothing where samples have a class.
     pub(crate) fn value_predictions(&self) -> impl Iterator<Item = ValuePrediction<'_>> {
         let (outputs, wanted, width) = match &self.rows {
@@ -220,6 +205,7 @@ impl Predictions {
                 let errors = values.errors();
                 let figures = |(name, errors): (&String, &Errors)| TargetFigures {
                     name: name.clone(),
+                    mean: errors.mean(),
                     mae: errors.mae(),
                     rmse: errors.rmse(),
                     r2: errors.r2(),

@@ -57,12 +57,12 @@ fn samples(count: usize) -> Arc<Samples> {
     Arc::new((0..count).map(sample).collect())
 }
 
-fn names(count: usize) -> Vec<String> {
+pub(super) fn names(count: usize) -> Vec<String> {
     (0..count).map(|number| format!("n{number}")).collect()
 }
 
 /// What outputs come to, in batches of four rows.
-fn predictions(
+pub(super) fn predictions(
     task: Task,
     width: usize,
     outputs: &[f32],
@@ -86,7 +86,7 @@ fn of_logits() -> Predictions {
     })
 }
 
-fn of_rows(task: Task, width: usize, outputs: &[f32], wanted: &[f32]) -> Predictions {
+pub(super) fn of_rows(task: Task, width: usize, outputs: &[f32], wanted: &[f32]) -> Predictions {
     predictions(task, width, outputs, |start, end| Targets::Values {
         width,
         values: wanted[start * width..end * width].to_vec(),
@@ -301,6 +301,8 @@ fn numbers_are_measured_target_by_target_as_scikit_learn_does() {
     let Tables::Numbers { targets } = predictions.tables(&names(2)) else {
         panic!()
     };
+    // Of -2.75, 2.5, -2.25, 2, 1 and 4 the mean is 0.75; of 2.5, 1.25, 0.5, -2, -2.75 and 3.25 it is 11/24.
+    assert_close(targets.iter().map(|target| target.mean), &[0.75, 11.0 / 24.0]);
     let (mae, rmse, r2) = (
         [1.041_666_666_7, 0.916_666_666_7],
         [1.113_365_768_0, 1.020_620_726_2],

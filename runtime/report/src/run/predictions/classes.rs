@@ -1,0 +1,82 @@
+use super::{OUTPUTS, Rows, column, missing};
+use crate::ReportError;
+use csv::StringRecord;
+use std::collections::HashMap;
+
+/// Pairs of a class and what was taken for it that are counted.
+const PAIRS: usize = 4_000_000;
+
+/// Predictions of one class an image.
+#[derive(Debug, Default)]
+pub(crate) struct ClassPredictions {
+    /// Names of classes as they came.
+    pub(crate) names: Vec<String>,
+    places: HashMap<String, u32>,
+    /// Samples by what they are and what they were taken for.
+    pub(crate) pairs: HashMap<(u32, u32), u64>,
+    pub(crate) samples: u64,
+    /// Samples that say the place of the true label, and those of them where it is among the first five.
+    pub(crate) ranked: u64,
+    pub(crate) in_five: u64,
+}
+
+/// Where a row has what is counted.
+pub(super) struct Columns {
+    label: usize,
+    predicted: usize,
+    rank: Option<usize>,
+}
+
+impl Columns {
+    pub(super) fn find(header: &StringRecord) -> Result<Self, String> {
+        let needed = |name: &str| column(header, name).ok_or_else(|| missing(name));
+        Ok(Self {
+            label: needed("label")?,
+            predicted: needed("predicted")?,
+            rank: column(header, "rank"),
+        })
+    }
+}
+
+impl ClassPredictions {
+    pub(super) fn read(columns: &Columns, rows: &mut Rows<'_>) -> Result<Self, ReportError> {
+        let mut predictions = Self::default();
+        rows.each(|row| {
+            let cell = |column: usize| row.get(column).unwrap_or_default();
+            let rank = columns.rank.map(cell).filter(|cell| !cell.is_empty());
+            predictions.add(cell(columns.label), cell(columns.predicted), rank)
+        })?;
+        Ok(predictions)
+    }
+
+    fn add(&mut self, label: &str, predicted: &str, rank: Option<&str>) -> Result<(), String> {
+        let pair = (self.place(label)?, self.place(predicted)?);
+        if self.pairs.len() >= PAIRS && !self.pairs.contains_key(&pair) {
+            return Err(format!("more than {PAIRS} pairs of classes"));
+        }
+        *self.pairs.entry(pair).or_default() += 1;
+        self.samples += 1;
+        if let Some(rank) = rank {
+            let rank: u64 = rank
+                .trim()
+                .parse()
+                .map_err(|_| format!("invalid rank {rank:?}"))?;
+            self.ranked += 1;
+            self.in_five += u64::from(rank <= 5);
+        }
+        Ok(())
+    }
+
+    fn place(&mut self, name: &str) -> Result<u32, String> {
+        if let Some(place) = self.places.get(name) {
+            return Ok(*place);
+        }
+        if self.names.len() == OUTPUTS {
+            return Err(format!("more than {OUTPUTS} classes"));
+        }
+        let place = self.names.len() as u32;
+        self.names.push(name.to_owned());
+        self.places.insert(name.to_owned(), place);
+        Ok(place)
+    }
+}

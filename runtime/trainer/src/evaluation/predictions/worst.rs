@@ -1,0 +1,386 @@
+//! The samples that a network does worst on, as a report lists them.
+
+use super::{Choice, PredictionRows, Predictions, Values, is_yes};
+use frostline_job::scores::Errors;
+use frostline_wire::ObjectInfo;
+use serde::Serialize;
+
+/// Labels of a sample that are named; of more, how many there are besides.
+const NAMED: usize = 8;
+
+/// A sample that a network got wrong: an entry of `mistakes/mistakes.json`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Mistake {
+    key: String,
+    /// Its class, its labels, or the true value of `target`.
+    label: String,
+    /// The same as predicted.
+    predicted: String,
+    #[serde(flatten)]
+    measure: Measure,
+}
+
+/// What the worst samples of a task are chosen by.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+enum Measure {
+    Class {
+        /// Of the predicted class, 0 to 1.
+        probability: f32,
+    },
+    Labels {
+        /// How many labels are wrong.
+        wrong: usize,
+        /// Binary cross-entropy, the mean over the labels.
+        loss: f64,
+    },
+    Number {
+        /// The target that is farthest off, in units of its RMSE.
+        target: String,
+        /// Its absolute error.
+        error: f64,
+    },
+}
+
+/// How wrong a row is: by its wrong outputs, then by how far they are off.
+#[derive(Debug, Clone, Copy)]
+struct Wrong {
+    row: usize,
+    outputs: usize,
+    size: f64,
+}
+
+impl Predictions {
+    /// At most `most` samples that the network got wrong, the worst first: those taken for another class with the highest confidence; those
+    /// with the most wrong labels, then the largest loss; those with the largest error of a number. `names` are the outputs'.
+    pub(crate) fn worst(&self, names: &[String], most: usize) -> Vec<(ObjectInfo, Mistake)> {
+        let described = |row: usize, describe: &dyn Fn(usize, String) -> Option<Mistake>| {
+            let object = self.samples.get(*self.indices.get(row)? as usize)?;
+            let mistake = describe(row, object.sample.key.clone())?;
+            Some((object, mistake))
+        };
+        let listed = |wrong: Vec<Wrong>, describe: &dyn Fn(usize, String) -> Option<Mistake>| {
+            let rows = sorted(wrong, most).into_iter();
+            rows.filter_map(|wrong| described(wrong.row, describe)).collect()
+        };
+        match &self.rows {
+            PredictionRows::Classes(choices) => {
+                let describe =
+                    |row: usize, key: String| choices.get(row).map(|choice| choice.mistake(key, names));
+                listed(wrong_classes(choices), &describe)
+            }
+            PredictionRows::Labels(values) => {
+                let describe =
+                    |row: usize, key: String| values.row(row).map(|row| row.label_mistake(key, names));
+                listed(values.wrong_labels(), &describe)
+            }
+            PredictionRows::Numbers(values) => {
+                let units = values.units();
+                let describe = |row: usize, key: String| values.row(row)?.number_mistake(key, names, &units);
+                listed(values.wrong_numbers(&units), &describe)
+            }
+        }
+    }
+}
+
+/// The worst, of equals the first.
+fn sorted(mut wrong: Vec<Wrong>, most: usize) -> Vec<Wrong> {
+    wrong.sort_by(|left, right| {
+        let outputs = right.outputs.cmp(&left.outputs);
+        outputs.then(right.size.total_cmp(&left.size))
+    });
+    wrong.truncate(most);
+    wrong
+}
+
+fn wrong_classes(choices: &[Choice]) -> Vec<Wrong> {
+    let wrong = choices
+        .iter()
+        .enumerate()
+        .filter(|(_, choice)| choice.predicted().is_some() && !choice.is_right());
+    wrong
+        .map(|(row, choice)| Wrong {
+            row,
+            outputs: 1,
+            size: f64::from(choice.probability),
+        })
+        .collect()
+}
+
+impl Choice {
+    fn mistake(&self, key: String, names: &[String]) -> Mistake {
+        let name = |place: usize| names.get(place).cloned().unwrap_or_default();
+        Mistake {
+            key,
+            label: name(self.label as usize),
+            predicted: self.predicted().map(name).unwrap_or_default(),
+            measure: Measure::Class {
+                probability: self.probability,
+            },
+        }
+    }
+}
+
+/// The outputs for one sample, beside what they should be.
+#[derive(Clone, Copy)]
+struct Row<'a> {
+    outputs: &'a [f32],
+    wanted: &'a [f32],
+}
+
+impl Values {
+    fn row(&self, row: usize) -> Option<Row<'_>> {
+        let start = row.checked_mul(self.width)?;
+        let places = start..start.checked_add(self.width)?;
+        Some(Row {
+            outputs: self.outputs.get(places.clone())?,
+            wanted: self.wanted.get(places)?,
+        })
+    }
+
+    fn rows(&self) -> impl Iterator<Item = Row<'_>> {
+        let width = self.width.max(1);
+        let rows = self
+            .outputs
+            .chunks_exact(width)
+            .zip(self.wanted.chunks_exact(width));
+        rows.map(|(outputs, wanted)| Row { outputs, wanted })
+    }
+
+    fn wrong_labels(&self) -> Vec<Wrong> {
+        let counted = self.rows().enumerate().map(|(row, values)| Wrong {
+            row,
+            outputs: values.wrong_labels(),
+            size: values.loss(),
+        });
+        counted.filter(|wrong| wrong.outputs > 0).collect()
+    }
+
+    /// The RMSE of each target over the outputs that are numbers, by which errors of several targets compare.
+    fn units(&self) -> Vec<f64> {
+        let mut errors = vec![Errors::default(); self.width];
+        for row in self.rows() {
+            for ((target, output), wanted) in errors.iter_mut().zip(row.outputs).zip(row.wanted) {
+                if output.is_finite() {
+                    target.add(f64::from(*output), f64::from(*wanted));
+                }
+            }
+        }
+        errors.iter().map(Errors::rmse).collect()
+    }
+
+    fn wrong_numbers(&self, units: &[f64]) -> Vec<Wrong> {
+        let farthest = |(row, values): (usize, Row<'_>)| {
+            let (_, size) = values.farthest(units)?;
+            Some(Wrong {
+                row,
+                outputs: 1,
+                size,
+            })
+        };
+        self.rows().enumerate().filter_map(farthest).collect()
+    }
+}
+
+impl Row<'_> {
+    fn pairs(&self) -> impl Iterator<Item = (f32, f32)> {
+        self.outputs.iter().copied().zip(self.wanted.iter().copied())
+    }
+
+    fn wrong_labels(&self) -> usize {
+        let wrong = self
+            .pairs()
+            .filter(|(output, wanted)| is_yes(*output) != (*wanted > 0.5));
+        wrong.count()
+    }
+
+    /// Binary cross-entropy, the mean over the labels.
+    fn loss(&self) -> f64 {
+        let of_label = |(output, wanted): (f32, f32)| {
+            let (output, wanted) = (f64::from(output), f64::from(wanted));
+            output.max(0.0) - output * wanted + (-output.abs()).exp().ln_1p()
+        };
+        self.pairs().map(of_label).sum::<f64>() / self.outputs.len().max(1) as f64
+    }
+
+    fn label_mistake(&self, key: String, names: &[String]) -> Mistake {
+        let is = |(_, wanted): (f32, f32)| wanted > 0.5;
+        let said = |(output, _): (f32, f32)| is_yes(output);
+        Mistake {
+            key,
+            label: self.named(names, is, said),
+            predicted: self.named(names, said, is),
+            measure: Measure::Labels {
+                wrong: self.wrong_labels(),
+                loss: self.loss(),
+            },
+        }
+    }
+
+    /// The labels that `one` side has, those first that the `other` lacks.
+    fn named(
+        &self,
+        names: &[String],
+        one: impl Fn((f32, f32)) -> bool,
+        other: impl Fn((f32, f32)) -> bool,
+    ) -> String {
+        let labels = names.iter().zip(self.pairs()).filter(|(_, pair)| one(*pair));
+        let (both, alone): (Vec<_>, Vec<_>) = labels.partition(|(_, pair)| other(*pair));
+        let all: Vec<&str> = alone.iter().chain(&both).map(|(name, _)| name.as_str()).collect();
+        let shown = all.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+        match all.len().saturating_sub(NAMED) {
+            0 => shown,
+            more => format!("{shown} and {more} more"),
+        }
+    }
+
+    /// The target that is farthest off, and by how many of its units; nothing where all are met or no numbers.
+    fn farthest(&self, units: &[f64]) -> Option<(usize, f64)> {
+        let off = |((output, wanted), unit): ((f32, f32), &f64)| f64::from((output - wanted).abs()) / unit;
+        let all = self.pairs().zip(units).map(off).enumerate();
+        let wrong = all.filter(|(_, off)| off.is_finite() && *off > 0.0);
+        wrong.max_by(|left, right| left.1.total_cmp(&right.1).then(right.0.cmp(&left.0)))
+    }
+
+    fn number_mistake(&self, key: String, names: &[String], units: &[f64]) -> Option<Mistake> {
+        let (place, _) = self.farthest(units)?;
+        let (output, wanted) = (*self.outputs.get(place)?, *self.wanted.get(place)?);
+        Some(Mistake {
+            key,
+            label: wanted.to_string(),
+            predicted: output.to_string(),
+            measure: Measure::Number {
+                target: names.get(place).cloned().unwrap_or_default(),
+                error: (f64::from(output) - f64::from(wanted)).abs(),
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{names, of_rows, predictions};
+    use super::*;
+    use crate::evaluation::Targets;
+    use frostline_client::Task;
+    use serde_json::{Value, json};
+
+    fn worst(predictions: &Predictions, names: &[String], most: usize) -> Vec<Value> {
+        let worst = predictions.worst(names, most);
+        let listed = worst.iter().map(|(object, mistake)| {
+            assert_eq!(object.sample.key, mistake.key);
+            serde_json::to_value(mistake).unwrap()
+        });
+        listed.collect()
+    }
+
+    #[test]
+    fn the_surest_of_those_taken_for_another_class_come_first() {
+        // Wrong by 1, right, wrong by 3.
+        let outputs = [1.0, 0.0, 5.0, 0.0, 0.0, 3.0];
+        let targets = |start: usize, end: usize| Targets::Classes([1, 0, 0][start..end].to_vec());
+        let predictions = predictions(Task::Classes, 2, &outputs, targets);
+        let listed = worst(&predictions, &names(2), 9);
+        let of = |field: &str| {
+            listed
+                .iter()
+                .map(|mistake| mistake[field].clone())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(of("key"), ["2.jpg", "0.jpg"]);
+        assert_eq!(
+            (of("label"), of("predicted")),
+            (vec![json!("n0"), json!("n1")], vec![json!("n1"), json!("n0")])
+        );
+        // 1 / (1 + e^-3)
+        assert!((listed[0]["probability"].as_f64().unwrap() - 0.952_574).abs() < 1e-5);
+    }
+
+    /// Each output is 0, +1 or -1, so a label costs ln 2, ln(1 + e) or ln(1 + e) - 1.
+    #[test]
+    fn most_wrong_labels_come_first_then_the_largest_loss() {
+        let outputs = [
+            1.0, 1.0, 1.0, // two wrong
+            1.0, -1.0, -1.0, // right
+            -1.0, 0.0, -1.0, // one wrong, for ln(1 + e)
+            1.0, 0.0, -1.0, // one wrong, for ln 2
+        ];
+        let wanted = [0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 1.0, 0.0];
+        let predictions = of_rows(Task::Labels, 3, &outputs, &wanted);
+        let listed = worst(&predictions, &names(3), 9);
+        let told: Vec<Value> = listed
+            .iter()
+            .map(|mistake| {
+                json!([
+                    mistake["key"],
+                    mistake["label"],
+                    mistake["predicted"],
+                    mistake["wrong"]
+                ])
+            })
+            .collect();
+        assert_eq!(
+            told,
+            [
+                json!(["0.jpg", "n2", "n0, n1, n2", 2]),
+                json!(["2.jpg", "n0", "", 1]),
+                // What was missed stands first.
+                json!(["3.jpg", "n1, n0", "n0", 1]),
+            ]
+        );
+        let far = (1.0 + 1.0_f64.exp()).ln();
+        let near = far - 1.0;
+        let expected = [
+            2.0 * far + near,
+            far + 2.0_f64.ln() + near,
+            near + 2.0_f64.ln() + near,
+        ];
+        for (mistake, sum) in listed.iter().zip(expected) {
+            assert!(
+                (mistake["loss"].as_f64().unwrap() - sum / 3.0).abs() < 1e-9,
+                "{mistake}"
+            );
+        }
+        assert_eq!(worst(&predictions, &names(3), 1).len(), 1);
+    }
+
+    #[test]
+    fn many_labels_are_counted() {
+        let predictions = of_rows(Task::Labels, 11, &[-1.0; 11], &[1.0; 11]);
+        let listed = worst(&predictions, &names(11), 1);
+        assert_eq!(listed[0]["label"], "n0, n1, n2, n3, n4, n5, n6, n7 and 3 more");
+    }
+
+    /// The RMSE of n0 is 10, that of n1 about a half: an error of 0.9 of n1 is larger than one of 12 of n0.
+    #[test]
+    fn the_largest_errors_come_first_each_in_units_of_its_target() {
+        let outputs = [12.0, 0.4, 16.0, 0.0, 0.0, 0.9, 0.0, 0.0, f32::NAN, f32::INFINITY];
+        let wanted = [0.0; 10];
+        let rmse = |squares: f64| (squares / 4.0_f64).sqrt();
+        assert_eq!(
+            (rmse(144.0 + 256.0), (rmse(0.16 + 0.81) - 0.492_443).abs() < 1e-6),
+            (10.0, true)
+        );
+        let listed = worst(&of_rows(Task::Numbers, 2, &outputs, &wanted), &names(2), 9);
+        let told: Vec<Value> = listed
+            .iter()
+            .map(|mistake| {
+                json!([
+                    mistake["key"],
+                    mistake["target"],
+                    mistake["label"],
+                    mistake["predicted"]
+                ])
+            })
+            .collect();
+        assert_eq!(
+            told,
+            [
+                json!(["2.jpg", "n1", "0", "0.9"]),
+                json!(["a \"b\", c.jpg", "n0", "0", "16"]),
+                json!(["0.jpg", "n0", "0", "12"]),
+            ]
+        );
+        assert_eq!(listed[1]["error"], 16.0);
+    }
+}
