@@ -359,7 +359,7 @@ fn a_class_folder_without_an_image_is_named() {
         "train/a/1.jpg",
         "train/b/1.jpg",
         "validation/a/1.jpg",
-        "validation/b/1.bmp",
+        "validation/b/1.tiff",
     ];
     let text = divided(&parts, None).unwrap_err().to_string();
     assert!(text.contains("validation/b/ holds no image"), "{text}");
