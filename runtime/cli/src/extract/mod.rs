@@ -7,7 +7,7 @@ use crate::arguments::Extract as Flags;
 use crate::host::{Access, Connection, data_url};
 use crate::output::{bytes, print_json};
 use crate::reporter::warn;
-use crate::train::{model_name, read_model};
+use crate::train::{model_name, read_model_and_pixels};
 use anyhow::{Result, bail};
 use bytes::Bytes;
 use file::{Format, RowFile};
@@ -89,13 +89,13 @@ impl Asked {
     fn read(flags: &Flags, json: bool) -> Result<Self> {
         let format = Format::from_extension(&flags.out)?;
         file::check(&flags.out)?;
-        let model = read_model(&flags.inputs.model)?;
+        let pixels = flags.pixels.settings()?;
+        let model = read_model_and_pixels(&flags.inputs.model, &pixels)?;
         let cut = match &flags.cut {
             Some(cut) => model.network()?.named(cut)?.name.clone(),
             None => last_cut_before_head(&model)?,
         };
         let mut guest = Guest::read(flags.guest.as_deref(), flags.parameters.as_deref())?;
-        let pixels = flags.pixels.settings()?;
         pixels.check_beside(flags.parameters.as_deref())?;
         // A guest of one's own without parameters is told nothing, unless flags say something.
         if guest.is_stock() || !pixels.is_empty() {
