@@ -41,25 +41,31 @@ extern void __wasm_import_wasi_nn_graph_load(uint8_t *, size_t, int32_t, int32_t
 __attribute__((__import_module__("wasi:nn/graph@0.2.0-rc-2024-10-28"), __import_name__("load-by-name")))
 extern void __wasm_import_wasi_nn_graph_load_by_name(uint8_t *, size_t, uint8_t *);
 
-// Imported Functions from `frostline:pushdown/objects@0.1.1`
+// Imported Functions from `frostline:pushdown/objects@0.1.2`
 
-__attribute__((__import_module__("frostline:pushdown/objects@0.1.1"), __import_name__("size")))
+__attribute__((__import_module__("frostline:pushdown/objects@0.1.2"), __import_name__("size")))
 extern void __wasm_import_frostline_pushdown_objects_size(uint8_t *, size_t, uint8_t *);
 
-__attribute__((__import_module__("frostline:pushdown/objects@0.1.1"), __import_name__("read")))
+__attribute__((__import_module__("frostline:pushdown/objects@0.1.2"), __import_name__("read")))
 extern void __wasm_import_frostline_pushdown_objects_read(uint8_t *, size_t, int64_t, int32_t, uint8_t *);
 
-// Imported Functions from `frostline:pushdown/images@0.1.1`
+// Imported Functions from `frostline:pushdown/images@0.1.2`
 
-__attribute__((__import_module__("frostline:pushdown/images@0.1.1"), __import_name__("load")))
+__attribute__((__import_module__("frostline:pushdown/images@0.1.2"), __import_name__("load")))
 extern void __wasm_import_frostline_pushdown_images_load(uint8_t *, size_t, int32_t, int32_t, int32_t, float, float, float, float, float, float, int32_t, uint8_t *);
 
-__attribute__((__import_module__("frostline:pushdown/images@0.1.1"), __import_name__("load-augmented")))
+__attribute__((__import_module__("frostline:pushdown/images@0.1.2"), __import_name__("load-augmented")))
 extern void __wasm_import_frostline_pushdown_images_load_augmented(uint8_t *, size_t, int32_t, int32_t, int32_t, float, float, float, float, float, float, int32_t, uint8_t *);
 
-// Imported Functions from `frostline:pushdown/log@0.1.1`
+__attribute__((__import_module__("frostline:pushdown/images@0.1.2"), __import_name__("load-recipe")))
+extern void __wasm_import_frostline_pushdown_images_load_recipe(uint8_t *, uint8_t *);
 
-__attribute__((__import_module__("frostline:pushdown/log@0.1.1"), __import_name__("write")))
+__attribute__((__import_module__("frostline:pushdown/images@0.1.2"), __import_name__("describe-recipe")))
+extern void __wasm_import_frostline_pushdown_images_describe_recipe(int32_t, int32_t, int32_t, float, float, float, float, float, float, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, uint8_t *);
+
+// Imported Functions from `frostline:pushdown/log@0.1.2`
+
+__attribute__((__import_module__("frostline:pushdown/log@0.1.2"), __import_name__("write")))
 extern void __wasm_import_frostline_pushdown_log_write(int32_t, uint8_t *, size_t);
 
 // Exported Functions from `frozen-prefix`
@@ -381,6 +387,13 @@ void frostline_pushdown_images_list_sample_free(frostline_pushdown_images_list_s
 void frostline_pushdown_images_result_loaded_failure_free(frostline_pushdown_images_result_loaded_failure_t *ptr) {
   if (!ptr->is_err) {
     frostline_pushdown_images_loaded_free(&ptr->val.ok);
+  } else {
+    frostline_pushdown_images_failure_free(&ptr->val.err);
+  }
+}
+
+void frostline_pushdown_images_result_void_failure_free(frostline_pushdown_images_result_void_failure_t *ptr) {
+  if (!ptr->is_err) {
   } else {
     frostline_pushdown_images_failure_free(&ptr->val.err);
   }
@@ -813,6 +826,86 @@ bool frostline_pushdown_images_load_augmented(frostline_pushdown_images_list_sam
   }
   if (!result.is_err) {
     *ret = result.val.ok;
+    return 1;
+  } else {
+    *err = result.val.err;
+    return 0;
+  }
+}
+
+bool frostline_pushdown_images_load_recipe(frostline_pushdown_images_list_sample_t *samples, frostline_pushdown_images_pixel_recipe_t *recipe, frostline_pushdown_images_pixel_format_t format, frostline_pushdown_images_loaded_t *ret, frostline_pushdown_images_failure_t *err) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(48+2*sizeof(void*))];
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  *((size_t*)(ptr + sizeof(void*))) = (*samples).len;
+  *((uint8_t **)(ptr + 0)) = (uint8_t *) (*samples).ptr;
+  *((int32_t*)(ptr + (2*sizeof(void*)))) = (int32_t) (((*recipe).spec).resize);
+  *((int32_t*)(ptr + (4+2*sizeof(void*)))) = (int32_t) (((*recipe).spec).crop_height);
+  *((int32_t*)(ptr + (8+2*sizeof(void*)))) = (int32_t) (((*recipe).spec).crop_width);
+  *((float*)(ptr + (12+2*sizeof(void*)))) = (((*recipe).spec).mean).f0;
+  *((float*)(ptr + (16+2*sizeof(void*)))) = (((*recipe).spec).mean).f1;
+  *((float*)(ptr + (20+2*sizeof(void*)))) = (((*recipe).spec).mean).f2;
+  *((float*)(ptr + (24+2*sizeof(void*)))) = (((*recipe).spec).std).f0;
+  *((float*)(ptr + (28+2*sizeof(void*)))) = (((*recipe).spec).std).f1;
+  *((float*)(ptr + (32+2*sizeof(void*)))) = (((*recipe).spec).std).f2;
+  *((int8_t*)(ptr + (36+2*sizeof(void*)))) = (int32_t) (*recipe).interpolation;
+  *((int8_t*)(ptr + (37+2*sizeof(void*)))) = (int32_t) (*recipe).resize_mode;
+  *((int8_t*)(ptr + (38+2*sizeof(void*)))) = (int32_t) (((*recipe).fill).f0);
+  *((int8_t*)(ptr + (39+2*sizeof(void*)))) = (int32_t) (((*recipe).fill).f1);
+  *((int8_t*)(ptr + (40+2*sizeof(void*)))) = (int32_t) (((*recipe).fill).f2);
+  *((int8_t*)(ptr + (41+2*sizeof(void*)))) = (int32_t) (*recipe).channels;
+  *((int8_t*)(ptr + (44+2*sizeof(void*)))) = (int32_t) format;
+  uint8_t *ptr1 = (uint8_t *) &ret_area;
+  __wasm_import_frostline_pushdown_images_load_recipe(ptr, ptr1);
+  frostline_pushdown_images_result_loaded_failure_t result;
+  switch ((int32_t) *((uint8_t*) (ptr1 + 0))) {
+    case 0: {
+      result.is_err = false;
+      result.val.ok = (frostline_pushdown_images_loaded_t) {
+        (frostline_pushdown_images_own_tensor_t) (frostline_pushdown_images_own_tensor_t) { *((int32_t*) (ptr1 + sizeof(void*))) },
+        (frostline_pushdown_images_list_failed_sample_t) (frostline_pushdown_images_list_failed_sample_t) { (frostline_pushdown_images_failed_sample_t*)(*((uint8_t **) (ptr1 + (2*sizeof(void*))))), (*((size_t*) (ptr1 + (3*sizeof(void*))))) },
+      };
+      break;
+    }
+    case 1: {
+      result.is_err = true;
+      result.val.err = (frostline_pushdown_types_failure_t) {
+        (frostline_pushdown_types_error_code_t) (int32_t) *((uint8_t*) (ptr1 + sizeof(void*))),
+        (frozen_prefix_string_t) (frozen_prefix_string_t) { (uint8_t*)(*((uint8_t **) (ptr1 + (2*sizeof(void*))))), (*((size_t*) (ptr1 + (3*sizeof(void*))))) },
+      };
+      break;
+    }
+  }
+  if (!result.is_err) {
+    *ret = result.val.ok;
+    return 1;
+  } else {
+    *err = result.val.err;
+    return 0;
+  }
+}
+
+bool frostline_pushdown_images_describe_recipe(frostline_pushdown_images_pixel_recipe_t *recipe, frostline_pushdown_images_failure_t *err) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(4*sizeof(void*))];
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_frostline_pushdown_images_describe_recipe((int32_t) (((*recipe).spec).resize), (int32_t) (((*recipe).spec).crop_height), (int32_t) (((*recipe).spec).crop_width), (((*recipe).spec).mean).f0, (((*recipe).spec).mean).f1, (((*recipe).spec).mean).f2, (((*recipe).spec).std).f0, (((*recipe).spec).std).f1, (((*recipe).spec).std).f2, (int32_t) (*recipe).interpolation, (int32_t) (*recipe).resize_mode, (int32_t) (((*recipe).fill).f0), (int32_t) (((*recipe).fill).f1), (int32_t) (((*recipe).fill).f2), (int32_t) (*recipe).channels, ptr);
+  frostline_pushdown_images_result_void_failure_t result;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
+    case 0: {
+      result.is_err = false;
+      break;
+    }
+    case 1: {
+      result.is_err = true;
+      result.val.err = (frostline_pushdown_types_failure_t) {
+        (frostline_pushdown_types_error_code_t) (int32_t) *((uint8_t*) (ptr + sizeof(void*))),
+        (frozen_prefix_string_t) (frozen_prefix_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) },
+      };
+      break;
+    }
+  }
+  if (!result.is_err) {
     return 1;
   } else {
     *err = result.val.err;

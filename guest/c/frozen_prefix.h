@@ -224,6 +224,47 @@ typedef struct frostline_pushdown_types_pixel_spec_t {
   frozen_prefix_tuple3_f32_f32_f32_t   std;
 } frostline_pushdown_types_pixel_spec_t;
 
+// How values between pixels are computed, as Pillow does it: antialiased, but for the nearest. Since 0.1.2.
+typedef uint8_t frostline_pushdown_types_interpolation_t;
+
+#define FROSTLINE_PUSHDOWN_TYPES_INTERPOLATION_NEAREST 0
+#define FROSTLINE_PUSHDOWN_TYPES_INTERPOLATION_BILINEAR 1
+#define FROSTLINE_PUSHDOWN_TYPES_INTERPOLATION_BICUBIC 2
+#define FROSTLINE_PUSHDOWN_TYPES_INTERPOLATION_LANCZOS 3
+
+// What the sizes of a recipe mean. Since 0.1.2.
+typedef uint8_t frostline_pushdown_types_resize_mode_t;
+
+// The short side becomes `resize`, the shape stays.
+#define FROSTLINE_PUSHDOWN_TYPES_RESIZE_MODE_SHORT 0
+// The image becomes as the crop is shaped, with `resize` as its short side, whatever its own shape.
+#define FROSTLINE_PUSHDOWN_TYPES_RESIZE_MODE_SQUASH 1
+// The image fits into what `squash` would make of it, its shape stays, and the rest is filled.
+#define FROSTLINE_PUSHDOWN_TYPES_RESIZE_MODE_PAD 2
+
+// The order of a network's channels. Since 0.1.2.
+typedef uint8_t frostline_pushdown_types_channel_order_t;
+
+#define FROSTLINE_PUSHDOWN_TYPES_CHANNEL_ORDER_RGB 0
+#define FROSTLINE_PUSHDOWN_TYPES_CHANNEL_ORDER_BGR 1
+
+typedef struct {
+  uint8_t f0;
+  uint8_t f1;
+  uint8_t f2;
+} frozen_prefix_tuple3_u8_u8_u8_t;
+
+// A `pixel-spec` that says everything; the spec alone is bilinear, by the short side, in RGB. Since 0.1.2.
+typedef struct frostline_pushdown_types_pixel_recipe_t {
+  // Sizes, and `mean` and `std` in the order of `channels`.
+  frostline_pushdown_types_pixel_spec_t   spec;
+  frostline_pushdown_types_interpolation_t   interpolation;
+  frostline_pushdown_types_resize_mode_t   resize_mode;
+  // What `pad` fills with: red, green, blue.
+  frozen_prefix_tuple3_u8_u8_u8_t   fill;
+  frostline_pushdown_types_channel_order_t   channels;
+} frostline_pushdown_types_pixel_recipe_t;
+
 typedef frostline_pushdown_types_failure_t frostline_pushdown_objects_failure_t;
 
 typedef struct {
@@ -254,6 +295,8 @@ typedef frostline_pushdown_types_failed_sample_t frostline_pushdown_images_faile
 typedef frostline_pushdown_types_failure_t frostline_pushdown_images_failure_t;
 
 typedef frostline_pushdown_types_pixel_spec_t frostline_pushdown_images_pixel_spec_t;
+
+typedef frostline_pushdown_types_pixel_recipe_t frostline_pushdown_images_pixel_recipe_t;
 
 typedef uint8_t frostline_pushdown_images_pixel_format_t;
 
@@ -288,6 +331,13 @@ typedef struct {
     frostline_pushdown_images_failure_t err;
   } val;
 } frostline_pushdown_images_result_loaded_failure_t;
+
+typedef struct {
+  bool is_err;
+  union {
+    frostline_pushdown_images_failure_t err;
+  } val;
+} frostline_pushdown_images_result_void_failure_t;
 
 typedef uint8_t frostline_pushdown_log_level_t;
 
@@ -340,8 +390,8 @@ typedef struct frozen_prefix_pixels_t {
   } val;
 } frozen_prefix_pixels_t;
 
-// `images.load-augmented` (or `load`, and then no job that augments runs on it) with this recipe. The trainer can
-// do the same, so the splits `none` and `input` exist.
+// `images.load-augmented` (or `load`, and then no job that augments runs on it) with this recipe; `load-recipe` where
+// `describe-recipe` was called. The trainer can do the same, so the splits `none` and `input` exist.
 #define FROZEN_PREFIX_PIXELS_SPEC 0
 // The guest makes its own; only it can.
 #define FROZEN_PREFIX_PIXELS_OWN 1
@@ -457,20 +507,24 @@ extern bool wasi_nn_graph_load(wasi_nn_graph_list_graph_builder_t *builder, wasi
 // range from simple to complex (e.g., URLs?) and caching mechanisms of various kinds.
 extern bool wasi_nn_graph_load_by_name(frozen_prefix_string_t *name, wasi_nn_graph_own_graph_t *ret, wasi_nn_graph_own_error_t *err);
 
-// Imported Functions from `frostline:pushdown/objects@0.1.1`
+// Imported Functions from `frostline:pushdown/objects@0.1.2`
 // The object's size in bytes.
 extern bool frostline_pushdown_objects_size(frozen_prefix_string_t *key, uint64_t *ret, frostline_pushdown_objects_failure_t *err);
 // Up to `length` bytes from `offset` on; fewer where the object ends.
 extern bool frostline_pushdown_objects_read(frozen_prefix_string_t *key, uint64_t offset, uint32_t length, frozen_prefix_list_u8_t *ret, frostline_pushdown_objects_failure_t *err);
 
-// Imported Functions from `frostline:pushdown/images@0.1.1`
+// Imported Functions from `frostline:pushdown/images@0.1.2`
 // Loads samples into one batch. A broken sample is reported, it does not fail the batch.
 extern bool frostline_pushdown_images_load(frostline_pushdown_images_list_sample_t *samples, frostline_pushdown_images_pixel_spec_t *spec, frostline_pushdown_images_pixel_format_t format, frostline_pushdown_images_loaded_t *ret, frostline_pushdown_images_failure_t *err);
 // As `load`, varied at random as the extraction asks: a sample's pixels are then the same in every call, on every
 // host and wherever the network is divided. Where it asks for nothing, it is `load`. Since 0.1.1.
 extern bool frostline_pushdown_images_load_augmented(frostline_pushdown_images_list_sample_t *samples, frostline_pushdown_images_pixel_spec_t *spec, frostline_pushdown_images_pixel_format_t format, frostline_pushdown_images_loaded_t *ret, frostline_pushdown_images_failure_t *err);
+// As `load-augmented`, by a recipe. Since 0.1.2.
+extern bool frostline_pushdown_images_load_recipe(frostline_pushdown_images_list_sample_t *samples, frostline_pushdown_images_pixel_recipe_t *recipe, frostline_pushdown_images_pixel_format_t format, frostline_pushdown_images_loaded_t *ret, frostline_pushdown_images_failure_t *err);
+// Within `describe`: the pixels that it returns as a spec are made by this recipe, whose spec it is. Since 0.1.2.
+extern bool frostline_pushdown_images_describe_recipe(frostline_pushdown_images_pixel_recipe_t *recipe, frostline_pushdown_images_failure_t *err);
 
-// Imported Functions from `frostline:pushdown/log@0.1.1`
+// Imported Functions from `frostline:pushdown/log@0.1.2`
 extern void frostline_pushdown_log_write(frostline_pushdown_log_level_t level, frozen_prefix_string_t *message);
 
 // Exported Functions from `frozen-prefix`
@@ -550,6 +604,8 @@ void frostline_pushdown_images_loaded_free(frostline_pushdown_images_loaded_t *p
 void frostline_pushdown_images_list_sample_free(frostline_pushdown_images_list_sample_t *ptr);
 
 void frostline_pushdown_images_result_loaded_failure_free(frostline_pushdown_images_result_loaded_failure_t *ptr);
+
+void frostline_pushdown_images_result_void_failure_free(frostline_pushdown_images_result_void_failure_t *ptr);
 
 void frozen_prefix_sample_free(frozen_prefix_sample_t *ptr);
 

@@ -2,7 +2,8 @@
 //! users never write a guest of their own.
 //!
 //! Parameters: nothing for ImageNet's recipe at the model's input size, or a JSON object with the fields `resize`,
-//! `crop_height`, `crop_width`, `mean` and `std`.
+//! `crop_height`, `crop_width`, `mean` and `std`, and as wanted `interpolation` (`bilinear`, `bicubic`, `lanczos`, `nearest`), `resize_mode`
+//! (`short`, `squash`, `pad`), `fill` (three bytes) and `channels` (`rgb`, `bgr`).
 
 mod recipe;
 
@@ -16,12 +17,13 @@ struct Prefix;
 
 impl FrozenPrefix for Prefix {
     fn describe(model: ModelView, parameters: String) -> Result<Description, Failure> {
-        let spec = recipe::pixel_spec(&model.input_shape, &parameters)?;
+        let recipe = recipe::pixel_recipe(&model.input_shape, &parameters)?;
+        images::describe_recipe(recipe)?;
         let cuts = model.cuts.into_iter();
         Ok(Description {
             name: "prefix".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            pixels: Pixels::Spec(spec),
+            pixels: Pixels::Spec(recipe.spec),
             cuts: cuts
                 .map(|cut| ServedCut {
                     name: cut.name,
@@ -32,8 +34,8 @@ impl FrozenPrefix for Prefix {
     }
 
     fn extract(samples: Vec<Sample>, job: Job) -> Result<Activations, Failure> {
-        let spec = recipe::pixel_spec(&job.input_shape, &job.parameters)?;
-        let loaded = images::load_augmented(&samples, spec, PixelFormat::Normalised)?;
+        let recipe = recipe::pixel_recipe(&job.input_shape, &job.parameters)?;
+        let loaded = images::load_recipe(&samples, recipe, PixelFormat::Normalised)?;
         let tensor = stage::run(&job.stage, &job.input, loaded.pixels)?;
         Ok(Activations {
             tensor,

@@ -29,7 +29,9 @@ pub mod bindings {
     });
 }
 
-pub use bindings::frostline::pushdown::types::{FailedSample, Failure, PixelSpec, Sample};
+pub use bindings::frostline::pushdown::types::{
+    ChannelOrder, FailedSample, Failure, Interpolation, PixelRecipe, PixelSpec, ResizeMode, Sample,
+};
 pub use bindings::frostline::pushdown::{images, log, objects};
 pub use bindings::wasi::nn::errors::ErrorCode;
 pub use bindings::wasi::nn::tensor::{Tensor, TensorType};

@@ -28,6 +28,7 @@ mod loader;
 mod names;
 mod normalise;
 mod orientation;
+mod placement;
 mod png;
 mod pool;
 mod resize;

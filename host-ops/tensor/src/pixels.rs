@@ -1,20 +1,40 @@
+use crate::{ChannelOrder, Interpolation, ResizeMode};
 use serde::{Deserialize, Serialize};
 
-/// How an image becomes a network's input, in torchvision's terms: resize the short side (bilinear, antialiased),
-/// crop the centre, scale to 0..1, subtract `mean` and divide by `std` per channel (RGB).
+/// How an image becomes a network's input, in torchvision's terms: resize (antialiased), crop the centre, scale to 0..1, subtract
+/// `mean` and divide by `std` per channel. What a recipe does not say is bilinear, by the short side, in RGB.
+///
+/// A network for -1..1 has 0.5 as `mean` and `std`; one for 0..255 has 1/255 as `std`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PixelSpec {
-    /// Pixels the short side has after the resize; the other keeps the aspect ratio, rounded down.
+    /// Pixels the short side has after the resize; in [`ResizeMode::Short`] the other keeps the aspect ratio, rounded down.
     pub resize: u32,
-    /// Height of the centre crop, in pixels, at most `resize`.
+    /// Height of the centre crop, in pixels, within the resized image.
     pub crop_height: u32,
-    /// Width of the centre crop, in pixels, at most `resize`.
+    /// Width of the centre crop, in pixels, within the resized image.
     pub crop_width: u32,
-    /// Subtracted per channel after scaling to 0..1.
+    /// Subtracted per channel after scaling to 0..1, in the order of `channels`.
     pub mean: [f32; 3],
     /// Divided by per channel.
     pub std: [f32; 3],
+    /// How values between pixels are computed.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub interpolation: Interpolation,
+    /// What `resize` means.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub resize_mode: ResizeMode,
+    /// What [`ResizeMode::Pad`] fills with, in RGB.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub fill: [u8; 3],
+    /// The order of the network's channels.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub channels: ChannelOrder,
+}
+
+/// Recipes are written as before where they say nothing more.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// A [`PixelSpec`] that no image can satisfy, or that would take absurd memory.
@@ -68,6 +88,40 @@ impl PixelSpec {
             crop_width: width,
             mean: [0.485, 0.456, 0.406],
             std: [0.229, 0.224, 0.225],
+            interpolation: Interpolation::Bilinear,
+            resize_mode: ResizeMode::Short,
+            fill: [0; 3],
+            channels: ChannelOrder::Rgb,
+        }
+    }
+
+    /// What earlier versions of guests and hosts know: nothing but sizes, `mean` and `std`.
+    pub fn is_classic(&self) -> bool {
+        is_default(&self.interpolation)
+            && is_default(&self.resize_mode)
+            && is_default(&self.fill)
+            && is_default(&self.channels)
+    }
+
+    /// Height and width of an image of `height` x `width` after the resize.
+    pub fn resized(&self, (height, width): (u32, u32)) -> (u64, u64) {
+        let side = |side: u32, short: u32| u64::from(self.resize) * u64::from(side) / u64::from(short.max(1));
+        let (short, crop_short) = (height.min(width), self.crop_height.min(self.crop_width));
+        let whole = (
+            side(self.crop_height, crop_short),
+            side(self.crop_width, crop_short),
+        );
+        match self.resize_mode {
+            ResizeMode::Short => (side(height, short), side(width, short)),
+            ResizeMode::Squash => whole,
+            ResizeMode::Pad => {
+                // timm's `ResizeKeepRatio`, rounded as Python does.
+                let (height, width) = (f64::from(height), f64::from(width));
+                let ratio = (height / whole.0 as f64).max(width / whole.1 as f64);
+                let fit =
+                    |side: f64, most: u64| ((side / ratio).round_ties_even() as u64).clamp(1, most.max(1));
+                (fit(height, whole.0), fit(width, whole.1))
+            }
         }
     }
 
@@ -83,7 +137,11 @@ impl PixelSpec {
                 return Err(PixelSpecError::Side { what, value });
             }
         }
-        if self.crop_height > self.resize || self.crop_width > self.resize {
+        let largest = match self.resize_mode {
+            ResizeMode::Short => self.crop_height.max(self.crop_width),
+            ResizeMode::Squash | ResizeMode::Pad => self.crop_height.min(self.crop_width),
+        };
+        if largest > self.resize {
             return Err(PixelSpecError::Crop {
                 height: self.crop_height,
                 width: self.crop_width,

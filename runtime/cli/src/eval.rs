@@ -5,7 +5,7 @@ use crate::figures;
 use crate::host::{Access, Connection, data_url};
 use crate::output::{print_json, stdout};
 use crate::reporter::Reporter;
-use crate::train::{model_name, read_model};
+use crate::train::{model_name, read_model_and_pixels};
 use anyhow::Result;
 use frostline_trainer::{EvaluationJob, Guest, Tables, evaluate};
 use std::io::Write;
@@ -13,8 +13,9 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) async fn run(flags: Eval, json: bool, stop: &CancellationToken) -> Result<()> {
+    let pixels = flags.pixels.settings()?;
     let job = EvaluationJob {
-        model: read_model(&flags.inputs.model)?,
+        model: read_model_and_pixels(&flags.inputs.model, &pixels)?,
         model_name: model_name(&flags.inputs.model),
         guest: flags
             .guest
@@ -29,7 +30,7 @@ pub(crate) async fn run(flags: Eval, json: bool, stop: &CancellationToken) -> Re
         batch: flags.batch,
         on_bad_sample: flags.on_bad_sample,
         predictions: flags.predictions,
-        pixels: flags.pixels.settings()?,
+        pixels,
         device: flags.compute.device.parse()?,
         threads: flags.compute.threads,
     };

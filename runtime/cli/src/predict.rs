@@ -3,7 +3,7 @@
 use crate::arguments::Predict;
 use crate::output::{print_json, stdout};
 use crate::reporter::image_counter;
-use crate::train::read_model;
+use crate::train::read_model_and_pixels;
 use anyhow::{Result, bail};
 use frostline_job::{PixelSource, pixels_line, plain_line};
 use frostline_trainer::{Answer, Prediction, PredictionJob, Predictor};
@@ -27,12 +27,13 @@ struct Failed<'a> {
 }
 
 pub(crate) async fn run(flags: Predict, json: bool, stop: &CancellationToken) -> Result<()> {
+    let pixels = flags.pixels.settings()?;
     let job = PredictionJob {
-        model: read_model(&flags.model)?,
+        model: read_model_and_pixels(&flags.model, &pixels)?,
         paths: flags.paths,
         top: flags.top,
         batch: flags.batch,
-        pixels: flags.pixels.settings()?,
+        pixels,
         device: flags.compute.device.parse()?,
         threads: flags.compute.threads,
     };

@@ -4,7 +4,7 @@ use crate::arguments::Profile as Flags;
 use crate::host::{Connection, data_url};
 use crate::output::{bytes, print_json, print_table};
 use crate::plot;
-use crate::train::{model_name, read_model};
+use crate::train::{model_name, read_model_and_pixels};
 use anyhow::{Context, Result, bail};
 use frostline_trainer::{Guest, HostStudy, StudyJob, last_cut_before_head, study};
 use frostline_wire::{CutProfile, Platform};
@@ -15,7 +15,8 @@ use tokio_util::sync::CancellationToken;
 const BATCH: f64 = 16.0;
 
 pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> Result<()> {
-    let model = read_model(&flags.inputs.model)?;
+    let pixels = flags.pixels.settings()?;
+    let model = read_model_and_pixels(&flags.inputs.model, &pixels)?;
     let freeze = match &flags.freeze {
         Some(cut) => model.network()?.named(cut)?.name.clone(),
         None => last_cut_before_head(&model)?,
@@ -28,7 +29,7 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
         root: data_url(&flags.inputs.data)?,
         layout: flags.inputs.layout,
         guest: Guest::stock(),
-        pixels: flags.pixels.settings()?,
+        pixels,
     };
     let connection = Connection::open(flags.host.access(), &job.root, &flags.device).await?;
     let studied = tokio::select! {

@@ -10,8 +10,8 @@ use crate::{results, runs, sweep};
 use anyhow::{Context, Result, bail};
 use frostline_graph::Model;
 use frostline_job::flags::missing;
-use frostline_job::{JobSpec, NewHead, folder};
-use frostline_trainer::{Job, Recipe, RunFolder, TrainerError, train};
+use frostline_job::{JobSpec, NewHead, PixelFlags, folder};
+use frostline_trainer::{Job, Recipe, RunFolder, TrainerError, read_pixels_beside, train};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -163,6 +163,13 @@ fn show(job: &Job, json: bool) -> Result<()> {
 pub(crate) fn model_name(file: &Path) -> String {
     let stem = file.file_stem().unwrap_or_default();
     stem.to_string_lossy().into_owned()
+}
+
+/// The network in `file`, and what is said beside it of its preprocessing.
+pub(crate) fn read_model_and_pixels(file: &Path, flags: &PixelFlags) -> Result<Model> {
+    let mut model = read_model(file)?;
+    read_pixels_beside(&mut model, file, flags)?;
+    Ok(model)
 }
 
 /// The network in `file`; an error names the file.

@@ -24,7 +24,14 @@ macro_rules! as_word {
         }
     )*};
 }
-as_word!(EncodingChoice, Policy, Unfreezing, CacheLimit, crate::Channels);
+as_word!(
+    EncodingChoice,
+    Policy,
+    Unfreezing,
+    CacheLimit,
+    crate::Channels,
+    crate::Colour
+);
 
 /// How activations travel: as a job says, or as suits the link.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

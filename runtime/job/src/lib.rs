@@ -24,6 +24,7 @@ mod refusal;
 pub mod scores;
 mod setting;
 mod spec;
+mod stated_pixels;
 mod utc;
 
 pub use choice::{
@@ -32,7 +33,7 @@ pub use choice::{
 };
 pub use event::{Event, Events, LeftOut, Logged, Measuring, ProfileState, Received, Shared, Task};
 pub use notice::{HostState, Notice, Notices, UploadKind};
-pub use pixels::{Channels, PixelFlags, PixelSource, pixels_line};
+pub use pixels::{Channels, Colour, PixelFlags, PixelSource, pixels_line};
 pub use plain::{Plain, plain, plain_line};
 pub use quality::Quality;
 pub use rates::{HEAD, LearningRates, REST};
@@ -41,4 +42,5 @@ pub use redact::without_secrets;
 pub use refusal::refusal;
 pub use setting::{Class, Setting, SettingError};
 pub use spec::{Flow, HostList, HostTerms, JobSpec, SpecError};
+pub use stated_pixels::{PREPROCESSOR_CONFIG, StatedPixels};
 pub use utc::utc;

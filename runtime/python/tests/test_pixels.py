@@ -3,12 +3,13 @@
 import json
 import types
 import unittest
+import warnings
 
 import torch
 
 import frostline
 from frostline.torch import pixels_of
-from frostline.torch._pixels import warn_of
+from frostline.torch._pixels import chosen
 from frostline.torch._pushdown import _check_head
 
 TIMM = {"input_size": (3, 224, 224), "crop_pct": 0.875, "interpolation": "bilinear", "mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
@@ -29,28 +30,54 @@ class Recipes(unittest.TestCase):
         for source in (TIMM, types.SimpleNamespace(pretrained_cfg=TIMM), PROCESSOR, weights):
             self.assertEqual(json.loads(pixels_of(source)), json.loads(HALVES))
 
+    def test_interpolation_and_modes_are_said(self):
+        def said(source):
+            return {name: value for name, value in json.loads(pixels_of(source)).items() if name not in ("mean", "std")}
+
+        square = {"crop_height": 224, "crop_width": 224}
+        sides = {"height": 224, "width": 224}
+        for source, expected in (
+            (TIMM | {"interpolation": "bicubic", "crop_pct": 0.9}, {"resize": 248, "interpolation": "bicubic"}),
+            (TIMM | {"crop_mode": "squash", "crop_pct": 1.0}, {"resize": 224, "resize_mode": "squash"}),
+            (TIMM | {"crop_mode": "border", "crop_pct": 1.0}, {"resize": 224, "resize_mode": "pad", "fill": [128, 128, 128]}),
+            (PROCESSOR | {"resample": 3}, {"resize": 256, "interpolation": "bicubic"}),
+            (PROCESSOR | {"size": sides, "do_center_crop": False}, {"resize": 224, "resize_mode": "squash"}),
+            (PROCESSOR | {"size": {"shortest_edge": 224}, "crop_pct": 0.875, "do_center_crop": False}, {"resize": 256}),
+            (PROCESSOR | {"do_flip_channel_order": True}, {"resize": 256, "channels": "bgr"}),
+        ):
+            self.assertEqual(said(source), square | expected)
+        bytes_of = json.loads(pixels_of(PROCESSOR | {"do_rescale": False, "image_std": [1.0] * 3}))
+        self.assertAlmostEqual(bytes_of["std"][0], 1 / 255)
+
     def test_what_hosts_cannot_follow_is_refused_by_name(self):
-        bicubic = TIMM | {"interpolation": "bicubic"}
-        with self.assertRaisesRegex(ValueError, "bicubic"):
-            pixels_of(bicubic)
-        self.assertEqual(pixels_of(bicubic, interpolation="bilinear"), HALVES)
+        box = TIMM | {"interpolation": "box"}
+        with self.assertRaisesRegex(ValueError, "box"):
+            pixels_of(box)
+        self.assertEqual(pixels_of(box, interpolation="bilinear"), HALVES)
         for source, words in (
-            (PROCESSOR | {"size": {"height": 224, "width": 224}}, "without a crop"),
-            (PROCESSOR | {"rescale_factor": 1 / 127.5}, "scaled by 1/255"),
-            (PROCESSOR | {"resample": 3}, "bicubic"),
-            (TIMM | {"crop_mode": "squash"}, "squash"),
+            (PROCESSOR | {"do_center_crop": False}, "without a crop"),
+            (PROCESSOR | {"resample": 5}, "hamming"),
+            (PROCESSOR | {"do_pad": True}, "do_pad"),
+            (TIMM | {"crop_mode": "five"}, "five"),
             (torch.nn.Identity(), "Identity"),
         ):
             with self.assertRaisesRegex(ValueError, words):
                 pixels_of(source)
 
-    def test_a_model_that_states_another_recipe_is_warned_of(self):
+    def test_a_models_own_recipe_is_taken_and_none_is_warned_of(self):
         model = torch.nn.Identity()
-        self.assertIsNone(warn_of(model, 224))
-        model.pretrained_cfg = TIMM
-        self.assertIn("pass pixels=", warn_of(model, 224))
-        model.pretrained_cfg = TIMM | {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
-        self.assertIsNone(warn_of(model, 224))
+        with self.assertWarnsRegex(UserWarning, "states no preprocessing"):
+            self.assertIsNone(chosen(None, model, 224))
+        model.pretrained_cfg = TIMM | {"interpolation": "bicubic"}
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            self.assertIn("bicubic", chosen(None, model, 224))
+            self.assertEqual(json.loads(chosen(None, model, 448))["resize"], 512)
+            self.assertEqual(chosen(HALVES, model, 224), HALVES)
+            self.assertEqual(chosen(PROCESSOR, model, 224), HALVES)
+        model.pretrained_cfg = TIMM | {"interpolation": "random"}
+        with self.assertWarnsRegex(UserWarning, "cannot be followed"):
+            self.assertIsNone(chosen(None, model, 224))
 
 
 class Heads(unittest.TestCase):

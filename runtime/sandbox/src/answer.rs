@@ -6,7 +6,7 @@ use crate::error::SandboxError;
 use crate::imports::pixel_spec;
 use crate::nn::code_from_guest;
 use crate::text::{MESSAGE, one_line};
-use frostline_tensor::{DType, OpError, SampleFailure, Shape, Tensor};
+use frostline_tensor::{DType, OpError, PixelSpec, SampleFailure, Shape, Tensor};
 use frostline_wire::{Activation, Description, Pixels, ServedCut};
 use std::collections::HashSet;
 
@@ -15,15 +15,16 @@ const NAME: usize = 64;
 /// The most dimensions of an activation of the guest's own; ONNX models rarely pass six.
 const RANK: usize = 8;
 
-/// A description that names only cuts of `model`, each once.
+/// A description that names only cuts of `model`, each once. `recipe` is what the guest said of its pixels beside it.
 pub(crate) fn description(
     answer: bindings::Description,
+    recipe: Option<PixelSpec>,
     model: &ModelView,
 ) -> Result<Description, SandboxError> {
     let pixels = match answer.pixels {
         bindings::Pixels::Own => Pixels::Own,
         bindings::Pixels::Spec(spec) => {
-            let spec = pixel_spec(&spec);
+            let spec = recipe.unwrap_or_else(|| pixel_spec(&spec));
             spec.check().map_err(SandboxError::bad_answer)?;
             Pixels::Spec(spec)
         }

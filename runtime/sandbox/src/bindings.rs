@@ -10,6 +10,7 @@ wasmtime::component::bindgen!({
         "frostline:pushdown/objects.read": async | trappable,
         "frostline:pushdown/images.load": async | trappable,
         "frostline:pushdown/images.load-augmented": async | trappable,
+        "frostline:pushdown/images.load-recipe": async | trappable,
         default: trappable,
     },
     exports: { default: async },

@@ -43,7 +43,7 @@ pub enum SandboxError {
         allowed: u64,
     },
     /// A component with other imports or exports than the world `frozen-prefix`.
-    #[error("the component does not implement the world frostline:pushdown/frozen-prefix@0.1.1: {}", other_world(.imports, .exports, .detail))]
+    #[error("the component does not implement the world frostline:pushdown/frozen-prefix@0.1.2: {}", other_world(.imports, .exports, .detail))]
     OtherWorld {
         /// Imports that are not available to guests.
         imports: Vec<String>,

@@ -95,8 +95,9 @@ impl Guest {
                 guest.call_describe(store, &view, &parameters).await
             };
             let Shared { runner, pre, .. } = &*shared;
-            let (_, answered) = runner.call(pre, permit, state, deadline, call).await?;
-            answer::description(answered.map_err(answer::failure)?, &model)
+            let (mut instance, answered) = runner.call(pre, permit, state, deadline, call).await?;
+            let recipe = instance.take_recipe();
+            answer::description(answered.map_err(answer::failure)?, recipe, &model)
         });
         let mut description = described.await??;
         let component = self.shared.pre.instance_pre().component();

@@ -6,7 +6,8 @@ use crate::nn::code_for_guest;
 use crate::state::CallState;
 use crate::text::{MESSAGE, check_name, one_line};
 use frostline_tensor::{
-    Normalisation, OpError, PixelFormat, PixelSpec, SampleFailure, SampleLoader, SampleRef, Shape,
+    ChannelOrder, Interpolation, Normalisation, OpError, PixelFormat, PixelSpec, ResizeMode, SampleFailure,
+    SampleLoader, SampleRef, Shape,
 };
 use std::sync::Arc;
 
@@ -66,7 +67,7 @@ impl images::Host for CallState {
         format: images::PixelFormat,
     ) -> Result<images::Loaded, ImportError> {
         let loader = Arc::clone(&self.extraction()?.context.loader);
-        self.load_with(loader, samples, spec, format).await
+        self.load_with(loader, samples, pixel_spec(&spec), format).await
     }
 
     async fn load_augmented(
@@ -75,23 +76,46 @@ impl images::Host for CallState {
         spec: types::PixelSpec,
         format: images::PixelFormat,
     ) -> Result<images::Loaded, ImportError> {
-        let context = &self.extraction()?.context;
-        let loader = Arc::clone(context.augmented.as_ref().unwrap_or(&context.loader));
-        self.load_with(loader, samples, spec, format).await
+        self.load_view(samples, pixel_spec(&spec), format).await
+    }
+
+    async fn load_recipe(
+        &mut self,
+        samples: Vec<types::Sample>,
+        recipe: types::PixelRecipe,
+        format: images::PixelFormat,
+    ) -> Result<images::Loaded, ImportError> {
+        self.load_view(samples, pixel_recipe(&recipe), format).await
+    }
+
+    fn describe_recipe(&mut self, recipe: types::PixelRecipe) -> Result<(), ImportError> {
+        // Checked with the answer.
+        Ok(CallState::describe_recipe(self, pixel_recipe(&recipe))?)
     }
 }
 
 impl CallState {
+    /// Varied as the extraction asks, if it does.
+    async fn load_view(
+        &mut self,
+        samples: Vec<types::Sample>,
+        spec: PixelSpec,
+        format: images::PixelFormat,
+    ) -> Result<images::Loaded, ImportError> {
+        let context = &self.extraction()?.context;
+        let loader = Arc::clone(context.augmented.as_ref().unwrap_or(&context.loader));
+        self.load_with(loader, samples, spec, format).await
+    }
+
     async fn load_with(
         &mut self,
         loader: Arc<dyn SampleLoader>,
         samples: Vec<types::Sample>,
-        spec: types::PixelSpec,
+        spec: PixelSpec,
         format: images::PixelFormat,
     ) -> Result<images::Loaded, ImportError> {
         let extraction = self.extraction()?.clone();
         let allowance = &extraction.context.allowance;
-        let spec = pixel_spec(&spec);
         spec.check().map_err(OpError::from)?;
         for sample in &samples {
             check_name(&sample.key)?;
@@ -129,10 +153,31 @@ impl CallState {
 pub(crate) fn pixel_spec(spec: &types::PixelSpec) -> PixelSpec {
     PixelSpec {
         resize: spec.resize,
-        crop_height: spec.crop_height,
-        crop_width: spec.crop_width,
         mean: spec.mean.into(),
         std: spec.std.into(),
+        ..PixelSpec::imagenet(spec.crop_height, spec.crop_width)
+    }
+}
+
+fn pixel_recipe(recipe: &types::PixelRecipe) -> PixelSpec {
+    PixelSpec {
+        interpolation: match recipe.interpolation {
+            types::Interpolation::Nearest => Interpolation::Nearest,
+            types::Interpolation::Bilinear => Interpolation::Bilinear,
+            types::Interpolation::Bicubic => Interpolation::Bicubic,
+            types::Interpolation::Lanczos => Interpolation::Lanczos,
+        },
+        resize_mode: match recipe.resize_mode {
+            types::ResizeMode::Short => ResizeMode::Short,
+            types::ResizeMode::Squash => ResizeMode::Squash,
+            types::ResizeMode::Pad => ResizeMode::Pad,
+        },
+        fill: recipe.fill.into(),
+        channels: match recipe.channels {
+            types::ChannelOrder::Rgb => ChannelOrder::Rgb,
+            types::ChannelOrder::Bgr => ChannelOrder::Bgr,
+        },
+        ..pixel_spec(&recipe.spec)
     }
 }
 

@@ -8,7 +8,7 @@ use crate::meter::metered;
 use crate::state::{CallState, GuestTensor};
 use crate::threads::GuestThreads;
 use frostline_batching::{Permit, Share, TurnGate};
-use frostline_tensor::{Cause, OpError, Tensor};
+use frostline_tensor::{Cause, OpError, PixelSpec, Tensor};
 use std::sync::Arc;
 use std::time::Duration;
 use wasmtime::component::Resource;
@@ -96,6 +96,11 @@ impl Instance {
     /// The first host-caused error of the call.
     pub(crate) fn take_host_error(&mut self) -> Option<OpError> {
         self.store.data_mut().take_host_error()
+    }
+
+    /// The recipe that a description named beside its answer.
+    pub(crate) fn take_recipe(&mut self) -> Option<PixelSpec> {
+        self.store.data_mut().take_recipe()
     }
 
     /// Takes the tensor a guest returned and drops the store with everything else.

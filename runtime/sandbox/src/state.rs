@@ -5,7 +5,7 @@ use crate::config::SandboxConfig;
 use crate::error::SandboxError;
 use crate::memory::MemoryReservation;
 use crate::meter::Meter;
-use frostline_tensor::{BoxFuture, DType, Normalisation, OpError, OpErrorCode, Stage, Tensor};
+use frostline_tensor::{BoxFuture, DType, Normalisation, OpError, OpErrorCode, PixelSpec, Stage, Tensor};
 use futures::FutureExt;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -37,6 +37,8 @@ pub(crate) struct CallState {
     pub(crate) extraction: Option<Extraction>,
     /// Its CPU time is charged here.
     pub(crate) allowance: Arc<Allowance>,
+    /// What its pixels are made by, as a description says.
+    recipe: Option<PixelSpec>,
     /// The last line logged as an error.
     pub(crate) last_words: Option<String>,
     /// The first host-caused error: the call then fails by the host, however the guest handled it.
@@ -73,6 +75,7 @@ impl CallState {
             memory: allowance.reservation(),
             extraction,
             allowance,
+            recipe: None,
             last_words: None,
             host_error: None,
             pending_operation: None,
@@ -89,6 +92,22 @@ impl CallState {
         self.extraction
             .as_ref()
             .ok_or_else(|| OpError::new(OpErrorCode::UnsupportedOperation, why))
+    }
+
+    /// Notes what the guest says in `describe` that its pixels are made by.
+    pub(crate) fn describe_recipe(&mut self, recipe: PixelSpec) -> Result<(), OpError> {
+        self.meter.host_call();
+        if self.extraction.is_some() {
+            let why = "describe-recipe is only available in `describe`, not in `extract`";
+            return Err(OpError::new(OpErrorCode::UnsupportedOperation, why));
+        }
+        self.recipe = Some(recipe);
+        Ok(())
+    }
+
+    /// The last recipe that it named.
+    pub(crate) fn take_recipe(&mut self) -> Option<PixelSpec> {
+        self.recipe.take()
     }
 
     /// Records an error returned to the guest, if the host caused it.

@@ -11,10 +11,10 @@ use wasmtime::component::{Component, Linker};
 
 const OWN_NAMESPACES: [&str; 2] = ["frostline:pushdown/", "wasi:nn/"];
 const IMPORTS: [&str; 8] = [
-    "frostline:pushdown/types@0.1.1",
-    "frostline:pushdown/objects@0.1.1",
-    "frostline:pushdown/images@0.1.1",
-    "frostline:pushdown/log@0.1.1",
+    "frostline:pushdown/types@0.1.2",
+    "frostline:pushdown/objects@0.1.2",
+    "frostline:pushdown/images@0.1.2",
+    "frostline:pushdown/log@0.1.2",
     "wasi:nn/tensor@0.2.0-rc-2024-10-28",
     "wasi:nn/graph@0.2.0-rc-2024-10-28",
     "wasi:nn/inference@0.2.0-rc-2024-10-28",
@@ -22,8 +22,8 @@ const IMPORTS: [&str; 8] = [
 ];
 
 /// The current version of our interfaces, and earlier ones, which are subsets of it: guests of them run unchanged.
-const VERSION: &str = "@0.1.1";
-const EARLIER: [&str; 1] = ["@0.1.0"];
+const VERSION: &str = "@0.1.2";
+const EARLIER: [&str; 2] = ["@0.1.0", "@0.1.1"];
 
 const EXPORTS: [&str; 2] = ["describe", "extract"];
 
@@ -78,7 +78,8 @@ pub(crate) fn imports_load(component: &Component) -> bool {
 /// Whether a component can load augmented pixels.
 pub(crate) fn augments(component: &Component) -> bool {
     imports_function(component, |interface, function| {
-        interface.starts_with("frostline:pushdown/images@") && function == "load-augmented"
+        interface.starts_with("frostline:pushdown/images@")
+            && matches!(function, "load-augmented" | "load-recipe")
     })
 }
 

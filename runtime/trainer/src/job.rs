@@ -1,5 +1,5 @@
 use crate::{
-    Guest, JobSpec, OnBadSample, ProfileCache, RunFolder, SettingError, Team, TrainerError, whole_file,
+    Guest, JobSpec, OnBadSample, ProfileCache, RunFolder, SettingError, Team, TrainerError, notes, whole_file,
 };
 use frostline_client::Part;
 use frostline_engine::Device;
@@ -71,7 +71,8 @@ impl Job {
             NewHead::Replace | NewHead::Keep => Ok(model),
             NewHead::Linear => model.with_linear_head(),
         });
-        let model = model.map_err(|error| TrainerError::file("model", &file, &error))?;
+        let mut model = model.map_err(|error| TrainerError::file("model", &file, &error))?;
+        notes::read_pixels_beside(&mut model, file.as_ref(), &spec.pixels)?;
         let freeze = match spec.freeze.as_deref() {
             Some("none") => model.input_name()?.to_owned(),
             Some(cut) => cut.to_owned(),

@@ -54,7 +54,7 @@ pub use frostline_job::{
 pub use guest::Guest;
 pub use job::{EvaluationJob, Job, last_cut_before_head};
 pub use measure::ProfileCache;
-pub use notes::input_pixels;
+pub use notes::{input_pixels, read_pixels_beside};
 pub use plan::{
     Bottleneck, Explanation, LinkPoint, Modules, Reuse, Rival, Simulation, SimulationError, Stages, Summary,
     SummaryRow,

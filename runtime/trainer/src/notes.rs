@@ -4,14 +4,17 @@ use crate::TrainerError;
 use crate::evaluation::Division;
 use frostline_client::Task;
 use frostline_graph::{Model, Network};
-use frostline_job::{PixelFlags, PixelSource};
+use frostline_job::{PREPROCESSOR_CONFIG, PixelFlags, PixelSource, StatedPixels};
 use frostline_tensor::{DType, PixelSpec};
 use frostline_wire::Split;
 use serde::{Deserialize, Serialize};
+use std::path::Path;
 
 /// The metadata entry with how the input was made that a model was trained with: a JSON `PixelSpec`; where only a guest can make it,
 /// the guest's name, SHA-256 and parameters with where the network was frozen and divided.
 pub(crate) const PIXELS_KEY: &str = "frostline.pixels";
+/// Set where another file said it when the model was read.
+const BESIDE_KEY: &str = "frostline.pixels.beside";
 /// The metadata entry with the class names in the order of the model's outputs: a JSON list.
 pub(crate) const CLASSES_KEY: &str = "frostline.classes";
 /// The same of labels, of which a sample may have several.
@@ -97,6 +100,7 @@ pub(crate) fn pixels(
         PixelSpec::imagenet(side(height), side(width))
     };
     let (usual, source) = match self::input(model)? {
+        Some(Input::Pixels(spec)) if model.metadata(BESIDE_KEY).is_some() => (spec, PixelSource::Beside),
         Some(Input::Pixels(spec)) => (spec, PixelSource::Model),
         Some(Input::Guest(trained)) if !guest => {
             return Err(TrainerError::GuestNeeded {
@@ -109,10 +113,32 @@ pub(crate) fn pixels(
     let (spec, source) = if flags.is_empty() {
         (usual, source)
     } else {
-        (flags.over(usual), PixelSource::Flags)
+        (flags.over(usual), flags.source())
     };
     check(&spec, network)?;
     Ok((spec, source))
+}
+
+/// Lets a model that does not say how its input is made say what `preprocessor_config.json` beside its `file` says.
+///
+/// # Errors
+/// [`TrainerError::Pixels`] for one that cannot be followed, unless `flags` say it.
+pub fn read_pixels_beside(model: &mut Model, file: &Path, flags: &PixelFlags) -> Result<(), TrainerError> {
+    let beside = file.with_file_name(PREPROCESSOR_CONFIG);
+    if model.metadata(PIXELS_KEY).is_some() || flags.pixels.is_some() || !beside.exists() {
+        return Ok(());
+    }
+    match StatedPixels::from_file(&beside) {
+        Ok(StatedPixels(spec)) => {
+            model.set_metadata(PIXELS_KEY, &recipe(&spec)?);
+            model.set_metadata(BESIDE_KEY, PREPROCESSOR_CONFIG);
+            Ok(())
+        }
+        Err(_) if !flags.is_empty() => Ok(()),
+        Err(reason) => Err(TrainerError::Pixels {
+            reason: format!("cannot use {}: {reason}", beside.display()),
+        }),
+    }
 }
 
 /// The recipe for a model's input where hosts make it, and what says it: `flags`, else the model, else it is ImageNet's.
@@ -190,7 +216,7 @@ pub(crate) fn write(
     names: &[String],
     division: Option<&Division>,
 ) {
-    for stale in [CLASSES_KEY, LABELS_KEY, TARGETS_KEY, DIVISION_KEY] {
+    for stale in [CLASSES_KEY, LABELS_KEY, TARGETS_KEY, DIVISION_KEY, BESIDE_KEY] {
         model.remove_metadata(stale);
     }
     let input = match input {

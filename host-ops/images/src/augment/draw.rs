@@ -4,7 +4,7 @@ use super::{Canvas, Operation, Rgb};
 use crate::resize::{centre, resized, to_planes};
 use crate::{ImageError, RgbImage};
 use frostline_tensor::{
-    Augmentation, ColorJitter, PixelSpec, RandAugment, RandomErasing, RandomResizedCrop, View,
+    Augmentation, ChannelOrder, ColorJitter, PixelSpec, RandAugment, RandomErasing, RandomResizedCrop, View,
 };
 
 /// What chance said about one sample.
@@ -69,7 +69,7 @@ impl Draw {
         if let Some((area, colour)) = self.erase {
             geometry::fill(&mut canvas, area, colour);
         }
-        Ok(to_planes(&canvas.pixels))
+        Ok(to_planes(&canvas.pixels, spec.channels))
     }
 }
 
@@ -190,6 +190,9 @@ fn colour(value: f64, spec: &PixelSpec) -> Rgb {
     for ((colour, mean), std) in colour.iter_mut().zip(spec.mean).zip(spec.std) {
         // What is out of range is the nearest end.
         *colour = ((value * f64::from(std) + f64::from(mean)) * 255.0).round() as u8;
+    }
+    if spec.channels == ChannelOrder::Bgr {
+        colour.reverse();
     }
     colour
 }

@@ -8,6 +8,7 @@ mod batches;
 mod broken;
 mod kinds;
 mod photos;
+mod recipes;
 mod torchvision;
 
 use std::path::{Path, PathBuf};

@@ -72,7 +72,7 @@ fn differences(photos: &[PathBuf], expected: &[u8]) -> Vec<u64> {
 }
 
 /// A PNG of waves with noise on them, so that rounding has no pattern.
-fn write_png(path: &Path, width: u32, height: u32) {
+pub(crate) fn write_png(path: &Path, width: u32, height: u32) {
     let mut noise = 12345_u32;
     let pixels: Vec<u8> = (0..width * height)
         .flat_map(|pixel| {

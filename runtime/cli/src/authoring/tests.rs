@@ -7,7 +7,7 @@ use frostline_engine::{Session, SessionOptions};
 use frostline_graph::Model;
 use frostline_images::{DecodeLimits, load, normalise};
 use frostline_needs::{built_guest, stock_guest};
-use frostline_tensor::{Data, PixelSpec, Tensor};
+use frostline_tensor::{ChannelOrder, Data, Interpolation, PixelSpec, ResizeMode, Tensor};
 use std::path::{Path, PathBuf};
 
 const PHOTOS: [&str; 3] = ["train/cat/00.jpg", "train/coffee/01.jpg", "train/stars/02.jpg"];
@@ -21,6 +21,10 @@ const HALVES: PixelSpec = PixelSpec {
     crop_width: SIDE,
     mean: [0.5; 3],
     std: [0.5; 3],
+    interpolation: Interpolation::Bilinear,
+    resize_mode: ResizeMode::Short,
+    fill: [0; 3],
+    channels: ChannelOrder::Rgb,
 };
 
 fn repository(path: &str) -> PathBuf {

@@ -8,7 +8,7 @@ use crate::arguments::Extract as Flags;
 use crate::host::{Access, Connection, data_url};
 use crate::output::{bytes, print_json};
 use crate::reporter::{Reporter, warn};
-use crate::train::{model_name, read_model};
+use crate::train::{model_name, read_model_and_pixels};
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use cached::{Batches, CachedRows};
@@ -20,7 +20,7 @@ use frostline_engine::library_version;
 use frostline_features::{Provenance, Rounding};
 use frostline_graph::Model;
 use frostline_images::DecodePool;
-use frostline_job::Event;
+use frostline_job::{Event, PixelFlags};
 use frostline_trainer::{Guest, OnBadSample, input_pixels, last_cut_before_head};
 use frostline_wire::{ObjectInfo, Pin, Split};
 use rows::{Place, Rows};
@@ -104,9 +104,9 @@ impl Asked {
     fn read(flags: &Flags, json: bool) -> Result<Self> {
         let format = Format::from_extension(&flags.out)?;
         file::check(&flags.out)?;
-        let (model, cut) = model_and_cut(flags)?;
-        let mut guest = Guest::read(flags.guest.as_deref(), flags.parameters.as_deref())?;
         let pixels = flags.pixels.settings()?;
+        let (model, cut) = model_and_cut(flags, &pixels)?;
+        let mut guest = Guest::read(flags.guest.as_deref(), flags.parameters.as_deref())?;
         pixels.check_beside(flags.parameters.as_deref())?;
         // A guest of one's own without parameters is told nothing, unless flags say something.
         if guest.is_stock() || !pixels.is_empty() {
@@ -173,8 +173,8 @@ impl Asked {
 }
 
 /// The network, and where its activations are taken. The features that a backbone ends in are those that a linear head would read.
-fn model_and_cut(flags: &Flags) -> Result<(Model, String)> {
-    let model = read_model(&flags.inputs.model)?;
+fn model_and_cut(flags: &Flags, pixels: &PixelFlags) -> Result<(Model, String)> {
+    let model = read_model_and_pixels(&flags.inputs.model, pixels)?;
     let network = model.network()?;
     match flags.cut.as_deref() {
         Some("output") if network.named("output").is_err() => {}

@@ -130,6 +130,7 @@ mod tests {
             crop_width: 1,
             mean: [0.5; 3],
             std: [0.5; 3],
+            ..PixelSpec::imagenet(1, 1)
         };
         let buffer = BatchBuffer::new(1, &[3, 1, 1], Some(spec)).unwrap();
         assert!(buffer.set(0, RowValue::U8(&[0, 255, 0])));

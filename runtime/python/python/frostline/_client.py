@@ -267,12 +267,23 @@ def pixels(
     crop: int | tuple[int, int] = 224,
     mean: tuple[float, float, float] = (0.485, 0.456, 0.406),
     std: tuple[float, float, float] = (0.229, 0.224, 0.225),
+    *,
+    interpolation: str = "bilinear",
+    resize_mode: str = "short",
+    fill: tuple[int, int, int] = (0, 0, 0),
+    channels: str = "rgb",
 ) -> str:
     """How an image becomes a network's input, in torchvision's terms, as the stock guest is told (``parameters``): the short side is
-    resized to ``resize`` pixels (bilinear, antialiased), the centre cropped to ``crop`` (height, width), each channel scaled to
-    0..1, less ``mean``, divided by ``std``."""
+    resized to ``resize`` pixels, the centre cropped to ``crop`` (height, width), each channel scaled to 0..1, less ``mean``, divided by ``std``.
+
+    ``interpolation``: ``nearest``, ``bilinear``, ``bicubic`` or ``lanczos``, all but the first antialiased. ``resize_mode``: ``short``; ``squash``
+    to the crop's shape, with ``resize`` as its short side; ``pad`` into that shape, with ``fill`` around. ``channels``: ``rgb`` or ``bgr``, the
+    order of ``mean`` and ``std``. A network for -1..1 has 0.5 as ``mean`` and ``std``, one for 0..255 has 1/255 as ``std``."""
     height, width = (crop, crop) if isinstance(crop, int) else crop
-    return json.dumps({"resize": resize, "crop_height": height, "crop_width": width, "mean": list(mean), "std": list(std)})
+    recipe = {"resize": resize, "crop_height": height, "crop_width": width, "mean": list(mean), "std": list(std)}
+    said = {"interpolation": interpolation, "resize_mode": resize_mode, "fill": list(fill), "channels": channels}
+    usual = {"interpolation": "bilinear", "resize_mode": "short", "fill": [0, 0, 0], "channels": "rgb"}
+    return json.dumps(recipe | {name: value for name, value in said.items() if value != usual[name]})
 
 
 def _url(data: str | os.PathLike[str]) -> str:

@@ -36,6 +36,7 @@ async fn the_stock_guest_takes_a_recipe_and_says_what_is_wrong_with_one() {
         crop_width: 2,
         mean: [0.1, 0.2, 0.3],
         std: [1.0, 1.0, 2.0],
+        ..PixelSpec::imagenet(1, 1)
     };
     assert_eq!(described.pixels, Pixels::Spec(spec));
 

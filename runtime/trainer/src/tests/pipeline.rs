@@ -282,6 +282,7 @@ async fn raw_objects_are_decoded_here_and_broken_ones_are_bad() {
         crop_width: 1,
         mean: [0.0; 3],
         std: [1.0; 3],
+        ..PixelSpec::imagenet(1, 1)
     };
     let host = FakeHost::start(|_, _, body| {
         let request = extraction(body);

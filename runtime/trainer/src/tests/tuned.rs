@@ -2,11 +2,13 @@
 
 use super::evaluation::measure;
 use super::whole_job::{job, network, photos, run};
-use crate::Event;
+use crate::notes::Input;
+use crate::{Event, input_pixels, read_pixels_beside};
+use frostline_client::Task;
 use frostline_graph::Model;
 use frostline_graph::build::{batched, model, node};
-use frostline_job::PixelSource;
-use frostline_tensor::PixelSpec;
+use frostline_job::{PixelFlags, PixelSource};
+use frostline_tensor::{Interpolation, PixelSpec, ResizeMode};
 use tempfile::TempDir;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -92,4 +94,43 @@ async fn where_preprocessing_comes_from_is_said() {
     let (evaluated, events) = measure(&host, tuned, None).await;
     assert_eq!(evaluated.unwrap().quality, outcome.validation);
     assert_eq!(said(&events), (expected, PixelSource::Model));
+}
+
+#[test]
+fn what_stands_beside_a_model_is_taken_unless_it_says_its_own() {
+    let folder = TempDir::new().unwrap();
+    let network = job("features", folder.path()).model;
+    let (file, flags) = (folder.path().join("model.onnx"), PixelFlags::default());
+    let read = |flags: &PixelFlags| {
+        let mut model = network.clone();
+        read_pixels_beside(&mut model, &file, flags).map(|()| model)
+    };
+    let source = |model: &Model| input_pixels(model, &flags).unwrap().1;
+    assert_eq!(source(&read(&flags).unwrap()), PixelSource::Assumed);
+    let beside = folder.path().join("preprocessor_config.json");
+    let config = r#"{"size":{"height":8,"width":8},"resample":3,"image_mean":[0.5,0.5,0.5],"image_std":[0.5,0.5,0.5]}"#;
+    std::fs::write(&beside, config).unwrap();
+    let mut model = read(&flags).unwrap();
+    let (recipe, said) = input_pixels(&model, &flags).unwrap();
+    assert_eq!(said, PixelSource::Beside);
+    assert_eq!(
+        (recipe.interpolation, recipe.resize_mode, recipe.resize),
+        (Interpolation::Bicubic, ResizeMode::Squash, 8)
+    );
+    // A tuned model carries it as its own.
+    crate::notes::write(&mut model, &Input::Pixels(recipe), Task::Classes, &[], None);
+    assert_eq!(source(&model), PixelSource::Model);
+    std::fs::write(&beside, config.replace("8,", "9,")).unwrap();
+    read_pixels_beside(&mut model, &file, &flags).unwrap();
+    assert_eq!(
+        input_pixels(&model, &flags).unwrap(),
+        (recipe, PixelSource::Model)
+    );
+    std::fs::write(&beside, config.replace("{\"size", "{\"do_pad\":true,\"size")).unwrap();
+    assert!(read(&flags).unwrap_err().to_string().contains("do_pad"));
+    let stated = PixelFlags {
+        resize: Some(10),
+        ..PixelFlags::default()
+    };
+    assert!(read(&stated).is_ok());
 }

@@ -96,6 +96,7 @@ impl Results {
             crop_width: SIDE,
             mean: [0.0; 3],
             std: [1.0; 3],
+            ..PixelSpec::imagenet(1, 1)
         };
         let source = Source {
             root: self.root.clone(),

@@ -74,7 +74,7 @@ fn use_it(scratch: &Scratch, built: &Value) {
             .as_array()
             .unwrap()
             .iter()
-            .any(|import| import == "frostline:pushdown/images@0.1.1")
+            .any(|import| import == "frostline:pushdown/images@0.1.2")
     );
     let cuts = checked["description"]["cuts"].as_array().unwrap();
     assert!(cuts.iter().any(|cut| cut["name"] == "features"), "{checked}");

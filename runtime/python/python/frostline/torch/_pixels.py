@@ -2,6 +2,7 @@
 
 import json
 import math
+import warnings
 
 import frostline
 
@@ -9,6 +10,11 @@ RECIPES = "frostline.pixels states them by hand"
 BILINEAR = 2
 """Pillow's number of the interpolation."""
 NAMES = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
+FOLLOWED = ("nearest", "bilinear", "bicubic", "lanczos")
+MODES = {"center": "short", "squash": "squash", "border": "pad"}
+"""Of timm's crop modes, what hosts call them."""
+SQUASHED_FROM = 384
+"""ConvNextImageProcessor crops below it."""
 
 
 def pixels_of(source, interpolation=None):
@@ -19,7 +25,7 @@ def pixels_of(source, interpolation=None):
     """
     config = getattr(source, "pretrained_cfg", source)
     config = config.to_dict() if hasattr(config, "to_dict") and not isinstance(config, dict) else config
-    if isinstance(config, dict) and "crop_pct" in config:
+    if isinstance(config, dict) and "crop_pct" in config and "input_size" in config:
         stated, recipe = _timm(config)
     elif isinstance(config, dict) and "image_mean" in config:
         stated, recipe = _transformers(config)
@@ -27,48 +33,82 @@ def pixels_of(source, interpolation=None):
         stated, recipe = str(getattr(source.interpolation, "value", source.interpolation)), _torchvision(source)
     else:
         raise ValueError(f"no recipe is known of a {type(source).__name__}; {RECIPES}")
-    if (interpolation or stated) != "bilinear":
-        raise ValueError(f"images are resized bilinearly, the recipe states {stated}; pass interpolation='bilinear' to accept the difference")
-    return recipe
+    chosen = interpolation or stated
+    if chosen not in FOLLOWED:
+        raise ValueError(f"images are resized {', '.join(FOLLOWED)}, the recipe states {stated}; pass interpolation= to accept a difference")
+    return frostline.pixels(**recipe, interpolation=chosen)
 
 
-def warn_of(model, size):
-    """A warning if a timm model states another recipe than the default of `size`; `None` if it does not, or states none."""
-    if not isinstance(getattr(model, "pretrained_cfg", None), dict):
-        return None
+def chosen(pixels, model, size, stacklevel=3):
+    """The recipe for `model`: `pixels`, a recipe or what states one; else the model's own; else ImageNet's of `size`, which is warned of (`None`)."""
+    if pixels is not None:
+        return pixels if isinstance(pixels, str) else pixels_of(pixels)
     ours = frostline.pixels(round(size / 0.875), size)
-    try:
-        stated = pixels_of(model)
-    except ValueError as error:
-        stated = str(error)
-    if stated == ours:
-        return None
-    return f"images are resized and normalised as ImageNet's ({ours}), but the model states otherwise ({stated}); pass pixels="
+    why = "the model states no preprocessing"
+    if isinstance(getattr(model, "pretrained_cfg", None), dict):
+        try:
+            return _sized(pixels_of(model), size)
+        except (ValueError, KeyError) as error:
+            why = f"the model's own cannot be followed ({error})"
+    warnings.warn(f"images are resized and normalised as ImageNet's ({ours}): {why}; pass pixels=", stacklevel=stacklevel)
+    return None
+
+
+def _sized(recipe, size):
+    """A recipe for another `size` than the network was trained with, where one is asked for that is not the default."""
+    stated = json.loads(recipe)
+    crop = stated["crop_height"]
+    if size in (224, crop):
+        return recipe
+    return json.dumps(stated | {"resize": round(stated["resize"] * size / crop), "crop_height": size, "crop_width": size})
 
 
 def _timm(config):
     _, height, width = config["input_size"]
-    if config.get("crop_mode", "center") != "center":
-        raise ValueError(f"images are resized by their short side, the recipe states crop_mode {config['crop_mode']!r}; {RECIPES}")
-    if height != width:
-        raise ValueError(f"the recipe states an input of {height} x {width}; {RECIPES}")
-    resize = math.floor(height / config["crop_pct"])
-    return config["interpolation"], frostline.pixels(resize, height, tuple(config["mean"]), tuple(config["std"]))
+    mode = config.get("crop_mode") or "center"
+    if mode not in MODES:
+        raise ValueError(f"the recipe states crop_mode {mode!r}; {RECIPES}")
+    recipe = {"resize": math.floor(min(height, width) / config["crop_pct"]), "crop": (height, width), "resize_mode": MODES[mode]}
+    recipe |= {"mean": tuple(config["mean"]), "std": tuple(config["std"])}
+    if mode == "border":
+        recipe["fill"] = tuple(round(255 * value) for value in config["mean"])
+    return config["interpolation"], recipe
+
+
+def _sides(size):
+    return (size, size) if isinstance(size, int) else (size["height"], size["width"])
 
 
 def _transformers(config):
-    size, crop = config.get("size") or {}, config.get("crop_size") or {}
-    if "shortest_edge" not in size or not config.get("do_center_crop"):
-        raise ValueError(f"images are resized by their short side and cropped, the processor states size {json.dumps(size)} without a crop; {RECIPES}")
-    if not math.isclose(config.get("rescale_factor", 1 / 255), 1 / 255):
-        raise ValueError(f"pixels are scaled by 1/255, the processor states {config['rescale_factor']}; {RECIPES}")
-    mean, std = config["image_mean"], config["image_std"]
-    if not config.get("do_normalize", True):
-        mean, std = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
+    for setting, followed in (("do_resize", True), ("do_pad", False), ("rescale_offset", False)):
+        if bool(config.get(setting) if config.get(setting) is not None else followed) != followed:
+            raise ValueError(f"the processor states {setting}={config[setting]}; {RECIPES}")
+    size, crop = config.get("size") or {}, config.get("crop_size")
+    crop = _sides(crop) if crop and config.get("do_center_crop") else None
+    short = size if isinstance(size, int) else size.get("shortest_edge")
+    if config.get("crop_pct") and short:
+        resize, mode, crop = (short, "squash", (short, short)) if short >= SQUASHED_FROM else (int(short / config["crop_pct"]), "short", (short, short))
+    elif isinstance(size, dict) and short and crop:
+        resize, mode = short, "short"
+    elif isinstance(size, int) or {"height", "width"} <= size.keys():
+        height, width = _sides(size)
+        resize, mode, crop = min(height, width), "squash", crop or (height, width)
+        if (height == width) != (crop[0] == crop[1]):
+            raise ValueError(f"the processor states size {json.dumps(size)} and a crop of {crop}; {RECIPES}")
+    else:
+        raise ValueError(f"images become of one size, the processor states size {json.dumps(size)} without a crop; {RECIPES}")
+    mean, std = ((0.0,) * 3, (1.0,) * 3) if not config.get("do_normalize", True) else (config["image_mean"], config["image_std"])
+    factor = config.get("rescale_factor", 1 / 255) if config.get("do_rescale", True) else 1.0
+    # From what a byte is multiplied by to 0..1.
+    if not math.isclose(factor, 1 / 255):
+        mean, std = ([value / (factor * 255) for value in values] for values in (mean, std))
+    recipe = {"resize": resize, "crop": crop, "mean": tuple(mean), "std": tuple(std), "resize_mode": mode}
+    if config.get("do_flip_channel_order"):
+        recipe["channels"] = "bgr"
     stated = config.get("resample", BILINEAR)
-    return NAMES.get(stated, str(stated)), frostline.pixels(size["shortest_edge"], (crop["height"], crop["width"]), tuple(mean), tuple(std))
+    return NAMES.get(stated, str(stated)), recipe
 
 
 def _torchvision(transforms):
     (resize,), (crop,) = transforms.resize_size, transforms.crop_size
-    return frostline.pixels(resize, crop, tuple(transforms.mean), tuple(transforms.std))
+    return {"resize": resize, "crop": crop, "mean": tuple(transforms.mean), "std": tuple(transforms.std)}

@@ -20,9 +20,9 @@ import frostline
 from frostline._samples import listed
 from frostline._source import Source, kept
 from frostline.torch import _network as network
+from frostline.torch import _pixels
 from frostline.torch._activations import Activations
 from frostline.torch._divide import Evaluating, path_of, suffix_of
-from frostline.torch._pixels import warn_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -83,7 +83,8 @@ def pushdown(
       Where a `guest` is given, `auto` has it run all of them.
     * `encoding`: how activations travel: `f32`, `f16`, `int8`, each with `+lz4` or `+zstd`; `auto` as it was planned.
     * `suffix`: the module after the freeze cut, where `model` cannot be divided by itself.
-    * `pixels`: a recipe by `frostline.pixels`; ImageNet's for the `size` without one. `augment`: how training images are varied.
+    * `pixels`: a recipe by `frostline.pixels`, or what states one to `pixels_of`, such as an image processor of transformers. Without one it is
+      timm's own of the model, else ImageNet's for the `size`, with a warning. `augment`: how training images are varied.
     * `columns`: of `key`, `version` and `size`; with any, batches are `(x, y, columns)`, a dictionary with a list for each.
     * `task`: `classes`, or, of a table of labels, `labels` (columns of 0 and 1) or `numbers`.
     * `feature_cache`: disk that activations may take on this machine, in bytes or as `"4GiB"`, so that frozen layers run once for each image, in later
@@ -107,8 +108,8 @@ def pushdown(
     # One object added between two listings, and processes would train on other samples or wait for each other for ever.
     train, held_out, test, classes = _once(lambda: listed(config, **listing, any_files=guest is not None))
     count = len(train) + len(held_out) + len(test)
-    if pixels is None and parameters is None and (warning := warn_of(model, size)):
-        warnings.warn(warning, stacklevel=2)
+    if pixels is not None or parameters is None and guest is None:
+        pixels = _pixels.chosen(pixels, model, size)
     settings = {**config, "parameters": parameters if parameters is not None else pixels or ""}
     middle = row = None
     frozen_here = []
@@ -171,8 +172,7 @@ def extract(
     """
     if unknown := {"parameters", "model", "guest"} & set(options):
         raise TypeError(f"extract() got an unexpected keyword argument {sorted(unknown)[0]!r}")
-    if pixels is None and (warning := warn_of(model, size)):
-        warnings.warn(warning, stacklevel=2)
+    pixels = _pixels.chosen(pixels, model, size)
     example = _example(pixels, size, next(model.parameters(), torch.empty(0)).device)
     cut = path_of(model, cut)
     frozen = _Frozen(model, cut, suffix_of(model, cut, example), example, pixels)
