@@ -109,7 +109,7 @@ impl PixelFlags {
             self.is_empty() || parameters.is_none(),
             "--parameters",
             &parameters.unwrap_or_default(),
-            "it says the whole preprocessing: leave out --pixels, --resize, --crop, --mean, --std and what else says it, or write them into it",
+            "it says the whole preprocessing: leave out --pixels, --resize and other flags of preprocessing, or write them into it",
         )
     }
 

@@ -177,7 +177,7 @@ fn what_makes_pixels_says_how_and_by_what() {
     let both = frostline(&[&extract, &["--mean", "0,0,0", "--parameters", "{}"][..]].concat());
     let text = String::from_utf8_lossy(&both.stderr);
     assert!(
-        !both.status.success() && text.contains("leave out --resize"),
+        !both.status.success() && text.contains("leave out --pixels"),
         "{text}"
     );
 }
