@@ -11,7 +11,7 @@ use crate::reporter::{Reporter, warn};
 use crate::train::{model_name, read_model_and_pixels};
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
-use cached::{Batches, CachedRows};
+use cached::{BatchRows, Batches, CachedRows};
 use file::{Format, RowFile};
 use frostline_client::{
     Ahead, Fetcher, Hosts, Inquiry, LabelTable, Listing, SampleFiles, Source, Task, UploadKind, content_name,
@@ -201,23 +201,7 @@ async fn send(hosts: &Hosts, kind: UploadKind, name: &str, bytes: Bytes) -> Resu
 
 async fn extract(flags: &Flags, asked: Asked, hosts: Hosts, reporter: &Arc<Reporter>) -> Result<Done> {
     let since = Instant::now();
-    let listing = hosts.listing(&asked.root, flags.inputs.layout).await?;
-    // Other guests than the stock one may read any file.
-    let files = match flags.guest {
-        Some(_) => SampleFiles::All,
-        None => SampleFiles::Images,
-    };
-    let (samples, mut places) = samples(&listing, files);
-    if samples.is_empty() {
-        bail!("there is no image under {}", asked.root);
-    }
-    if let Some(file) = &flags.labels {
-        relabel(&mut places, file, &asked.root)?;
-    }
-    let left_out = listing.left_out(files);
-    if left_out.objects > 0 {
-        reporter.show(&Event::LeftOut(left_out));
-    }
+    let (samples, places) = listed(flags, &asked, &hosts, reporter).await?;
     let inquiry = asked.send(&hosts, flags).await?;
     let source = inquiry.source(&hosts, Split::from(asked.cut.as_str())).await?;
     let shape = source.shape.clone();
@@ -230,27 +214,16 @@ async fn extract(flags: &Flags, asked: Asked, hosts: Hosts, reporter: &Arc<Repor
     let rows = Rows::new(&shape)?;
     let mut file = RowFile::create(&flags.out, asked.format, rows.schema())?;
     let (mut written, mut left_out) = (0, 0);
-    let total = samples.len() as u64;
     while let Some(batch) = batches.next().await {
         let batch = batch?;
-        for (index, why) in &batch.bad {
-            let sample = batch.samples.get(*index);
-            let key = sample.map_or("", |sample| sample.sample.key.as_str());
-            if matches!(flags.on_bad_sample, OnBadSample::Fail) {
-                bail!("the image '{key}' cannot be used: {why}; leave it out, or with --on-bad-sample skip");
-            }
-            reporter.show(&Event::BadSample {
-                key: key.to_owned(),
-                message: why.to_string(),
-            });
-        }
+        check_bad(&batch, flags.on_bad_sample, reporter)?;
         left_out += batch.bad.len() as u64;
         written += (batch.samples.len() - batch.bad.len()) as u64;
         let batch = rows.batch(&batch, &places)?;
         tokio::task::block_in_place(|| file.write(&batch))?;
         reporter.show(&Event::Progress {
             images: written + left_out,
-            total,
+            total: samples.len() as u64,
         });
     }
     for message in batches.news() {
@@ -268,6 +241,49 @@ async fn extract(flags: &Flags, asked: Asked, hosts: Hosts, reporter: &Arc<Repor
         bytes_received: hosts.bytes_received(),
         seconds: since.elapsed().as_secs_f64(),
     })
+}
+
+/// The samples, and what the place of each or a table says of it by its key.
+async fn listed(
+    flags: &Flags,
+    asked: &Asked,
+    hosts: &Hosts,
+    reporter: &Reporter,
+) -> Result<(Vec<ObjectInfo>, HashMap<String, Place>)> {
+    let listing = hosts.listing(&asked.root, flags.inputs.layout).await?;
+    // Other guests than the stock one may read any file.
+    let files = match flags.guest {
+        Some(_) => SampleFiles::All,
+        None => SampleFiles::Images,
+    };
+    let (samples, mut places) = samples(&listing, files);
+    if samples.is_empty() {
+        bail!("there is no image under {}", asked.root);
+    }
+    if let Some(file) = &flags.labels {
+        relabel(&mut places, file, &asked.root)?;
+    }
+    let left_out = listing.left_out(files);
+    if left_out.objects > 0 {
+        reporter.show(&Event::LeftOut(left_out));
+    }
+    Ok((samples, places))
+}
+
+/// Reports the images of a batch that cannot be used; the first ends the extraction unless they are to be left out.
+fn check_bad(batch: &BatchRows, on_bad_sample: OnBadSample, reporter: &Reporter) -> Result<()> {
+    for (index, why) in &batch.bad {
+        let sample = batch.samples.get(*index);
+        let key = sample.map_or("", |sample| sample.sample.key.as_str());
+        if matches!(on_bad_sample, OnBadSample::Fail) {
+            bail!("the image '{key}' cannot be used: {why}; leave it out, or with --on-bad-sample skip");
+        }
+        reporter.show(&Event::BadSample {
+            key: key.to_owned(),
+            message: why.to_string(),
+        });
+    }
+    Ok(())
 }
 
 /// All samples, and what the place of each says by its key.
