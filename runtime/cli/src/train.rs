@@ -142,7 +142,12 @@ fn failed(error: TrainerError, run: &Path) -> anyhow::Error {
     if settled || !frostline_trainer::can_resume(run) {
         return error.into();
     }
-    let hint = format!("resume with: frostline train --resume {}", run.display());
+    // The same image would end it again.
+    let skip = match error {
+        TrainerError::BadSample { .. } => " --on-bad-sample skip",
+        _ => "",
+    };
+    let hint = format!("resume with: frostline train --resume {}{skip}", run.display());
     anyhow::Error::new(Hinted { error, hint })
 }
 

@@ -310,3 +310,63 @@ fn a_job_starts_from_the_classes_that_another_one_tuned() {
         "{said}"
     );
 }
+
+#[test]
+fn what_a_model_was_trained_on_before_validates_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let [first, next, more] = ["first", "next", "more"].map(|name| folder.path().join(name));
+    let photos = repository("models/zoo/demo/photos/train");
+    let run = |runs: &Path, data: &Path, flags: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_frostline"));
+        command.args([
+            "train",
+            "--json",
+            "--freeze",
+            "features",
+            "--epochs",
+            "1",
+            "--validation",
+            "0.25",
+        ]);
+        command.arg("--data").arg(data).arg("--runs").arg(runs);
+        command.args(flags).output().unwrap()
+    };
+    let finished = run(&first, &photos, &["--model", &backbone()]);
+    assert!(finished.status.success(), "{finished:?}");
+    let tuned = listed(&first).remove(0);
+    let init = ["--init-from", tuned["path"].as_str().unwrap()];
+    let said = failure(&run(
+        &next,
+        &photos,
+        &[&init[..], &["--validation-seed", "7"]].concat(),
+    ));
+    let said = said["error"].as_str().unwrap();
+    assert!(
+        said.contains("images that this would validate with") && said.contains("--validation-seed 0 divides"),
+        "{said}"
+    );
+    let same = run(&next, &photos, &init);
+    assert!(same.status.success(), "{same:?}");
+    assert!(
+        !String::from_utf8(same.stdout)
+            .unwrap()
+            .contains("data have changed")
+    );
+    // An image more of a class divides that class anew.
+    let brick = more.join("brick");
+    std::fs::create_dir_all(&brick).unwrap();
+    for class in std::fs::read_dir(&photos).unwrap().map(Result::unwrap) {
+        let to = more.join(class.file_name());
+        std::fs::create_dir_all(&to).unwrap();
+        for photo in std::fs::read_dir(class.path()).unwrap().map(Result::unwrap) {
+            std::fs::copy(photo.path(), to.join(photo.file_name())).unwrap();
+        }
+    }
+    std::fs::copy(photos.join("cat/00.jpg"), brick.join("one-more.jpg")).unwrap();
+    let changed = run(&next, &more, &init);
+    assert!(
+        String::from_utf8(changed.stdout)
+            .unwrap()
+            .contains("data have changed")
+    );
+}

@@ -164,7 +164,7 @@ fn check_columns(name: &str, columns: &[String], task: Task) -> Result<(), Label
     }
     if task == Task::Classes && names > 1 {
         return refused(format!(
-            "its columns are {}; it needs two, keys and classes, and may have one called split. Leave out the others, or say --loss bce for a column a label, --loss mse for numbers",
+            "its columns are {}; it needs two, keys and classes, and may have one called split. Leave out the others; a job takes a column a label with --loss bce, numbers with --loss mse",
             few(columns)
         ));
     }

@@ -31,6 +31,7 @@ pub(crate) enum Divided {
 }
 
 /// Data as they are listed.
+#[derive(Clone)]
 pub(crate) struct ListedSamples<'a> {
     pub(crate) root: &'a str,
     pub(crate) listing: Listing,
@@ -68,32 +69,57 @@ impl Division {
         Some(Self {
             share: share?,
             seed,
-            samples: digest(dataset),
+            samples: digest(&[&dataset.train, &dataset.validation].map(|part| keys(part, &[], None))),
         })
+    }
+
+    /// The division of a model that may have been trained on samples of any part before: of no data it is known what was held out.
+    pub(crate) fn with_unknown_past(self) -> Self {
+        Self {
+            samples: String::new(),
+            ..self
+        }
+    }
+
+    /// The flags that divide alike.
+    pub(crate) fn flags(&self) -> String {
+        format!("--validation {} --validation-seed {}", self.share, self.seed)
     }
 
     /// How `data` were divided.
     pub(crate) fn reproduce(&self, data: ListedSamples<'_>) -> Divided {
-        match data.divide(Some(self.share), self.seed) {
-            Err(_) => Divided::Already,
-            Ok(dataset) if digest(&dataset) == self.samples => Divided::Same {
-                trained: keys(&dataset.train).collect(),
-                held_out: keys(&dataset.validation).collect(),
-            },
-            Ok(_) => Divided::Others,
+        self.reproduce_classes(data, None)
+    }
+
+    /// How samples of the classes `only` were divided; of all classes without them. Others may have come since.
+    pub(crate) fn reproduce_classes(&self, data: ListedSamples<'_>, only: Option<&[String]>) -> Divided {
+        let Ok(dataset) = data.divide(Some(self.share), self.seed) else {
+            return Divided::Already;
+        };
+        let parts = [&dataset.train, &dataset.validation].map(|part| keys(part, &dataset.classes, only));
+        if digest(&parts) != self.samples {
+            return Divided::Others;
         }
+        let [trained, held_out] = parts.map(|keys| keys.into_iter().collect());
+        Divided::Same { trained, held_out }
     }
 }
 
-fn keys(samples: &Samples) -> impl Iterator<Item = String> {
-    samples.iter().map(|(sample, _)| sample.sample.key)
+/// The keys of samples, of the classes `only` where these are given.
+fn keys(samples: &Samples, classes: &[String], only: Option<&[String]>) -> Vec<String> {
+    let is_meant = |label: u32| {
+        let class = classes.get(label as usize);
+        only.is_none_or(|only| class.is_some_and(|class| only.contains(class)))
+    };
+    let meant = samples.iter().filter(|(_, label)| is_meant(*label));
+    meant.map(|(sample, _)| sample.sample.key).collect()
 }
 
-fn digest(dataset: &Dataset) -> String {
+fn digest(parts: &[Vec<String>; 2]) -> String {
     let mut hash = Sha256::new();
-    for part in [&dataset.train, &dataset.validation] {
+    for part in parts {
         hash.update((part.len() as u64).to_le_bytes());
-        for key in keys(part) {
+        for key in part {
             hash.update(key);
             hash.update([0]);
         }

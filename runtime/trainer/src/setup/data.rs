@@ -1,6 +1,6 @@
 use crate::compute::blocking;
 use crate::evaluation::labels;
-use crate::evaluation::{Division, ListedSamples};
+use crate::evaluation::{Divided, Division, ListedSamples};
 use crate::measure::mean_size;
 use crate::pipeline::{FeedPlan, Part};
 use crate::recipe::views;
@@ -55,7 +55,19 @@ impl Data {
         )
         .await?;
         let for_dataset = job.clone();
-        let (dataset, feed, object_bytes) = blocking(move || divide(&for_dataset, listing, table)).await?;
+        let divided = blocking(move || divide(&for_dataset, listing, table)).await?;
+        let DividedData {
+            dataset,
+            feed,
+            object_bytes,
+            past,
+        } = divided;
+        if past == Past::Unknown {
+            let message = "the data have changed since the model was trained on a part of them: validation may include images of that part; name the parts train/ and validation/ yourself";
+            events(Event::Warning {
+                message: message.to_owned(),
+            });
+        }
         let kept = known_outputs(job, dataset.task, &dataset.classes, events)?;
         if dataset.left_out.objects > 0 {
             events(Event::LeftOut(dataset.left_out.clone()));
@@ -81,7 +93,12 @@ impl Data {
         }
         Ok(Self {
             outputs: outputs(&dataset, kept),
-            division: Division::from_dataset(&dataset, job.spec.validation, job.spec.division_seed()),
+            division: Division::from_dataset(&dataset, job.spec.validation, job.spec.division_seed()).map(
+                |division| match past {
+                    Past::Known => division,
+                    Past::Unknown => division.with_unknown_past(),
+                },
+            ),
             classes: dataset.classes,
             test: if job.spec.test {
                 dataset.test
@@ -201,18 +218,69 @@ fn numbers(dataset: &Dataset) -> Option<Standard> {
     (dataset.task == Task::Numbers).then(|| moments.standard())
 }
 
-fn divide(
-    job: &Job,
-    listing: Listing,
-    table: Option<LabelTable>,
-) -> Result<(Dataset, FeedPlan, u64), TrainerError> {
+/// Data in parts.
+struct DividedData {
+    dataset: Dataset,
+    feed: FeedPlan,
+    object_bytes: u64,
+    past: Past,
+}
+
+/// What is known of the images that a model was trained on before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Past {
+    /// None of them is validated with.
+    Known,
+    /// Some of them may be.
+    Unknown,
+}
+
+/// What the model, where its classifier is kept, was trained on before of `data`, which are a `dataset` now.
+///
+/// # Errors
+/// [`TrainerError::Setting`] where it was trained on images that the job would validate with: its accuracy would be none.
+fn past(job: &Job, data: ListedSamples<'_>, dataset: &Dataset) -> Result<Past, TrainerError> {
+    let keeps = job.spec.head == NewHead::Keep && job.spec.validation.is_some();
+    let Some(before) = notes::division(&job.model).filter(|_| keeps) else {
+        return Ok(Past::Known);
+    };
+    let known = notes::outputs(&job.model).map(|(_, names)| names);
+    let only = known.filter(|_| dataset.task == Task::Classes);
+    let trained = match before.reproduce_classes(data, only.as_deref()) {
+        Divided::Same { trained, .. } => trained,
+        Divided::Others => return Ok(Past::Unknown),
+        Divided::Already => return Ok(Past::Known),
+    };
+    let validated = dataset.validation.iter();
+    let leaked = validated
+        .filter(|(sample, _)| trained.contains(&sample.sample.key))
+        .count();
+    if leaked == 0 {
+        return Ok(Past::Known);
+    }
+    let count = dataset.validation.len();
+    let must = format!(
+        "the model was trained on {leaked} of the {count} images that this would validate with; {} divides as its training did",
+        before.flags()
+    );
+    let value = job.spec.validation.map(|share| share.to_string());
+    Err(TrainerError::from(SettingError {
+        what: "--validation",
+        value: value.unwrap_or_default(),
+        must,
+    }))
+}
+
+fn divide(job: &Job, listing: Listing, table: Option<LabelTable>) -> Result<DividedData, TrainerError> {
     let data = ListedSamples {
         root: &job.spec.data,
         listing,
         table,
         files: job.guest.takes(),
     };
+    let listed = data.clone();
     let dataset = data.divide(job.spec.validation, job.spec.division_seed())?;
+    let past = past(job, listed, &dataset)?;
     if dataset.task != Task::Classes && job.spec.recipe.sampling == Sampling::Balanced {
         return Err(TrainerError::from(SettingError {
             what: "sampling",
@@ -241,5 +309,10 @@ fn divide(
     };
     let sizes = dataset.train.sizes().chain(dataset.validation.sizes());
     let object_bytes = mean_size(sizes);
-    Ok((dataset, feed, object_bytes))
+    Ok(DividedData {
+        dataset,
+        feed,
+        object_bytes,
+        past,
+    })
 }

@@ -260,8 +260,9 @@ class _Frozen:
         self.row = network.check(model, self.layers, suffix, example)
 
     def plan(self, client, data, split, encoding, guest, settings):
-        """(split, settings of a stream) as planned, or as they are given. Whoever brings a guest has it run all frozen layers."""
-        if split != "auto" or guest:
+        """(split, settings of a stream) as planned, or as they are given. Whoever brings a guest has it run all frozen layers; so does a host
+        inside this process, which shares its cores: measuring would take longer than a split saves."""
+        if split != "auto" or guest or not client._hosts:
             where = split if split in ("none", "input") else self.cut if split == "auto" else network.cut(self.exported, split)
             usual = "u8" if where == "input" else "f32"
             return where, {"encoding": usual if encoding == "auto" else encoding}
