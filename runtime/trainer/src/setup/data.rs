@@ -62,12 +62,7 @@ impl Data {
             object_bytes,
             past,
         } = divided;
-        if past == Past::Unknown {
-            let message = "the data have changed since the model was trained on a part of them: validation may include images of that part; name the parts train/ and validation/ yourself";
-            events(Event::Warning {
-                message: message.to_owned(),
-            });
-        }
+        past.report(events);
         let kept = known_outputs(job, dataset.task, &dataset.classes, events)?;
         if dataset.left_out.objects > 0 {
             events(Event::LeftOut(dataset.left_out.clone()));
@@ -93,12 +88,8 @@ impl Data {
         }
         Ok(Self {
             outputs: outputs(&dataset, kept),
-            division: Division::from_dataset(&dataset, job.spec.validation, job.spec.division_seed()).map(
-                |division| match past {
-                    Past::Known => division,
-                    Past::Unknown => division.with_unknown_past(),
-                },
-            ),
+            division: Division::from_dataset(&dataset, job.spec.validation, job.spec.division_seed())
+                .map(|division| past.noted(division)),
             classes: dataset.classes,
             test: if job.spec.test {
                 dataset.test
@@ -233,6 +224,26 @@ enum Past {
     Known,
     /// Some of them may be.
     Unknown,
+}
+
+impl Past {
+    fn report(self, events: &Events) {
+        if self == Self::Unknown {
+            let message = "the data have changed since the model was trained on a part of them: validation may include images of that part; \
+                           name the parts train/ and validation/ yourself";
+            events(Event::Warning {
+                message: message.to_owned(),
+            });
+        }
+    }
+
+    /// What a tuned model carries of the `division` it was made with.
+    fn noted(self, division: Division) -> Division {
+        match self {
+            Self::Known => division,
+            Self::Unknown => division.with_unknown_past(),
+        }
+    }
 }
 
 /// What the model, where its classifier is kept, was trained on before of `data`, which are a `dataset` now.
