@@ -42,7 +42,7 @@ pub use decode::{Undecoded, decode};
 pub use error::{ImageError, ImageFormat};
 pub use limits::{BatchLimits, DecodeLimits};
 pub use loader::{BatchLoader, ByteSource, LoaderOptions};
-pub use names::{EXTENSIONS, extension, is_image_name};
+pub use names::{EXTENSIONS, extension, is_image_name, is_unsupported_image_name};
 pub use normalise::normalise;
 pub use pool::DecodePool;
 pub use resize::{load, load_augmented, resize_and_crop};

@@ -1,6 +1,19 @@
 /// How names of images end that [`decode`](crate::decode) takes, without the dot and in lower case.
 pub const EXTENSIONS: [&str; 7] = ["jpg", "jpeg", "jpe", "png", "webp", "gif", "bmp"];
 
+/// How names of images end that [`decode`](crate::decode) refuses by their format.
+const UNSUPPORTED: [&str; 9] = ["heic", "heif", "avif", "tif", "tiff", "jxl", "jp2", "dcm", "psd"];
+
+/// Whether a file is an image by its name, though of a format that is refused: who reads it learns which.
+pub fn is_unsupported_image_name(key: &str) -> bool {
+    let known = |extension: &str| {
+        UNSUPPORTED
+            .iter()
+            .any(|known| known.eq_ignore_ascii_case(extension))
+    };
+    extension(key).is_some_and(known)
+}
+
 /// Whether an object of this key is an image by its name, however its ending is spelled. What it really is shows when it is read.
 pub fn is_image_name(key: &str) -> bool {
     let known = |extension: &str| {

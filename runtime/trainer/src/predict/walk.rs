@@ -1,4 +1,4 @@
-use frostline_images::is_image_name;
+use frostline_images::{is_image_name, is_unsupported_image_name};
 use std::ffi::OsString;
 use std::fs;
 use std::io;
@@ -8,7 +8,7 @@ use std::vec::IntoIter;
 /// The images that paths lead to, in the order of the paths, below a folder in that of their keys. Holds the names in the folders that it is
 /// in, and no more.
 ///
-/// A file is taken for an image whatever it is called. Of a folder those are taken that are called like one, as of a data root; hidden files
+/// A file is taken for an image whatever it is called. Of a folder those are taken that are called like one, also of formats that are refused; hidden files
 /// and folders are passed over, links are followed.
 pub(super) struct Walk {
     paths: IntoIter<PathBuf>,
@@ -127,7 +127,9 @@ fn entries(folder: &Path) -> io::Result<Vec<WalkEntry>> {
         }
         let name = entry.file_name();
         let text = name.to_string_lossy();
-        if !text.starts_with('.') && (is_folder || is_image_name(&text)) {
+        // An image of another format is refused by name where it is read.
+        let is_image = is_image_name(&text) || is_unsupported_image_name(&text);
+        if !text.starts_with('.') && (is_folder || is_image) {
             drop(text);
             entries.push(WalkEntry {
                 name,
@@ -190,13 +192,21 @@ mod tests {
             "a-b/1.webp",
             "a.gif",
             "a/deep/er/x.jpeg",
+            "a/IMG_1.HEIC",
             "a/notes.txt",
             ".hidden/1.jpg",
             "a/.1.jpg",
         ]);
         assert_eq!(
             walk(&root, &[""]),
-            ["a-b/1.webp", "a.gif", "a/10.jpg", "a/2.PNG", "a/deep/er/x.jpeg"]
+            [
+                "a-b/1.webp",
+                "a.gif",
+                "a/10.jpg",
+                "a/2.PNG",
+                "a/IMG_1.HEIC",
+                "a/deep/er/x.jpeg"
+            ]
         );
         // What is named is taken as it is.
         assert_eq!(
