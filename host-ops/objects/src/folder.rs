@@ -23,36 +23,36 @@ pub(crate) struct Keys {
     /// Whether there are more after them.
     pub(crate) more: bool,
     /// What was left out before the last of them, or before the end; ascending.
-    pub(crate) odd: Vec<Odd>,
+    pub(crate) odd: Vec<SkippedEntry>,
 }
 
 /// What a listing leaves out.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Odd {
+pub(crate) struct SkippedEntry {
     pub(crate) name: String,
-    pub(crate) why: Why,
+    pub(crate) why: SkipReason,
 }
 
-/// Why it does.
+/// Why a listing leaves an entry out.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Why {
+pub(crate) enum SkipReason {
     /// The name is no key, or a link that leads nowhere.
-    Name,
+    InvalidName,
     /// A link out of the root, and what it says; of a page only the first says it.
-    Outward(String),
+    OutwardLink(String),
 }
 
-impl Odd {
+impl SkippedEntry {
     /// A name that is no key.
     pub(crate) fn name(name: String) -> Self {
-        let why = Why::Name;
+        let why = SkipReason::InvalidName;
         Self { name, why }
     }
 
     pub(crate) fn count_into(&self, left_out: &mut LeftOut) {
         match &self.why {
-            Why::Name => left_out.add(&self.name),
-            Why::Outward(target) => left_out.links.add(&self.name, target),
+            SkipReason::InvalidName => left_out.add(&self.name),
+            SkipReason::OutwardLink(target) => left_out.links.add(&self.name, target),
         }
     }
 }
@@ -102,7 +102,7 @@ pub(crate) fn page(
                 let entered = walk.enter(&entry.key, &way)?;
                 way.extend(entered);
             }
-            Kind::Odd => after_last.push(Odd::name(entry.key)),
+            Kind::Odd => after_last.push(SkippedEntry::name(entry.key)),
             Kind::Outward => {
                 // Targets of a million links would take much memory.
                 let target = if told {
@@ -111,9 +111,9 @@ pub(crate) fn page(
                     walk.outward_target(&entry.key)
                 };
                 told = true;
-                after_last.push(Odd {
+                after_last.push(SkippedEntry {
                     name: entry.key,
-                    why: Why::Outward(target.unwrap_or_default()),
+                    why: SkipReason::OutwardLink(target.unwrap_or_default()),
                 });
             }
             Kind::File if keys.len() == limit => {
@@ -295,9 +295,9 @@ mod tests {
         symlink(root.join("other"), root.join("real/across")).unwrap();
         symlink(root.join("real"), root.join("other/back")).unwrap();
         let found = page(&local(&root), &Path::default(), None, 100).unwrap();
-        let outward = |name: &str, target: &str| Odd {
+        let outward = |name: &str, target: &str| SkippedEntry {
             name: name.to_owned(),
-            why: Why::Outward(target.to_owned()),
+            why: SkipReason::OutwardLink(target.to_owned()),
         };
         // The first alone says where it leads.
         assert_eq!(
@@ -321,7 +321,7 @@ mod tests {
         let (_folder, root) = tree(&["a.jpg", "b#x.jpg", "c#1/d.jpg", "line\nbreak.jpg", "photo#12"]);
         let found = page(&local(&root), &Path::default(), None, 100).unwrap();
         assert_eq!(found.keys, ["a.jpg", "b#x.jpg", "c#1/d.jpg"]);
-        let odd = ["line\nbreak.jpg", "photo#12"].map(|name| Odd::name(name.to_owned()));
+        let odd = ["line\nbreak.jpg", "photo#12"].map(|name| SkippedEntry::name(name.to_owned()));
         assert_eq!(found.odd, odd);
     }
 
@@ -342,11 +342,11 @@ mod tests {
         }
         let found = page(&local(&root), &Path::default(), None, 100).unwrap();
         assert_eq!(found.keys, ["a.jpg", "h"]);
-        let (outward, nowhere): (Vec<Odd>, Vec<Odd>) = found
+        let (outward, nowhere): (Vec<SkippedEntry>, Vec<SkippedEntry>) = found
             .odd
             .into_iter()
-            .partition(|odd| matches!(odd.why, Why::Outward(_)));
-        let names = |odd: Vec<Odd>| odd.into_iter().map(|odd| odd.name).collect::<Vec<_>>();
+            .partition(|odd| matches!(odd.why, SkipReason::OutwardLink(_)));
+        let names = |odd: Vec<SkippedEntry>| odd.into_iter().map(|odd| odd.name).collect::<Vec<_>>();
         assert_eq!(names(outward), ["b", "c", "d", "e"]);
         assert_eq!(names(nowhere), ["f", "g"]);
     }

@@ -1,6 +1,6 @@
 //! Listing a root in pages.
 
-use crate::folder::{self, Odd, WalkError};
+use crate::folder::{self, SkippedEntry, WalkError};
 use crate::local::LocalFolder;
 use crate::names::listed;
 use crate::open::Listing;
@@ -34,7 +34,7 @@ pub(crate) struct Names {
     pub(crate) objects: Vec<ObjectInfo>,
     pub(crate) next: Option<String>,
     /// What is left out up to `next`, ascending.
-    pub(crate) odd: Vec<Odd>,
+    pub(crate) odd: Vec<SkippedEntry>,
     /// Others, before all objects.
     pub(crate) before: LeftOut,
 }
@@ -281,7 +281,7 @@ impl Lister {
         Names {
             objects,
             next,
-            odd: odd.into_iter().map(Odd::name).collect(),
+            odd: odd.into_iter().map(SkippedEntry::name).collect(),
             before: LeftOut::default(),
         }
     }

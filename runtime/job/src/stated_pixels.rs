@@ -169,9 +169,9 @@ struct Processor {
     #[serde(default)]
     do_pad: bool,
     #[serde(default)]
-    image_mean: [f32; 3],
-    #[serde(default = "ones")]
-    image_std: [f32; 3],
+    image_mean: Option<[f32; 3]>,
+    #[serde(default)]
+    image_std: Option<[f32; 3]>,
 }
 
 #[derive(Deserialize, Clone, Copy)]
@@ -188,10 +188,6 @@ fn bilinear() -> u32 {
 
 fn yes() -> bool {
     true
-}
-
-fn ones() -> [f32; 3] {
-    [1.0; 3]
 }
 
 /// Sizes of a recipe.
@@ -225,6 +221,8 @@ impl Processor {
             1 => Interpolation::Lanczos,
             2 => Interpolation::Bilinear,
             3 => Interpolation::Bicubic,
+            4 => return Err("resample 4 (box) cannot be followed".to_owned()),
+            5 => return Err("resample 5 (hamming) cannot be followed".to_owned()),
             other => return Err(format!("resample {other} is unknown")),
         };
         // From what a byte is multiplied by to 0..1.
@@ -234,10 +232,10 @@ impl Processor {
             1.0
         };
         let scaled = |value: f32| (f64::from(value) / (factor * 255.0)) as f32;
-        let (mean, std) = if self.do_normalize {
-            (self.image_mean, self.image_std)
-        } else {
-            ([0.0; 3], [1.0; 3])
+        let (mean, std) = match (self.do_normalize, self.image_mean, self.image_std) {
+            (false, ..) => ([0.0; 3], [1.0; 3]),
+            (true, Some(mean), Some(std)) => (mean, std),
+            (true, ..) => return Err("do_normalize is true without image_mean and image_std".to_owned()),
         };
         Ok(PixelSpec {
             resize,

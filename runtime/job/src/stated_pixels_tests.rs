@@ -137,6 +137,8 @@ fn what_cannot_be_followed_is_refused_by_name() {
         (json!({"do_pad": true}), "do_pad"),
         (json!({"resample": 5}), "resample 5"),
         (json!({"image_std": [0.0, 1.0, 1.0]}), "std"),
+        (json!({"image_mean": null}), "without image_mean"),
+        (json!({"resample": 5}), "hamming"),
     ] {
         let error = stated(&processor(config)).unwrap_err();
         assert!(error.contains(words), "{error}");

@@ -6,7 +6,7 @@ use crate::settings::{Made, StreamSettings, read};
 use crate::stream::sample;
 use frostline_features::{Cache, Provenance, RowKey, RowKeys, Store};
 use frostline_graph::{GraphError, Model};
-use frostline_job::CacheLimit;
+use frostline_job::{CacheLimit, StatedPixels};
 use frostline_tensor::{Data, PixelSpec, Tensor};
 use frostline_wire::Split;
 use numpy::{PyArray1, PyArrayMethods, PyReadonlyArrayDyn};
@@ -157,6 +157,14 @@ pub(crate) fn feature_limit(py: Python<'_>, word: &str) -> PyResult<Option<u64>>
         Ok(CacheLimit::Bytes(bytes)) => Ok(Some(bytes)),
         Err(why) => Err(errors::settings(py, &format!("feature_cache: {why}"))),
     }
+}
+
+/// The recipe that a configuration of timm or transformers states, as JSON.
+#[pyfunction]
+pub(crate) fn stated_pixels(py: Python<'_>, config: &str) -> PyResult<String> {
+    let stated =
+        StatedPixels::from_json(config).map_err(|why| errors::settings(py, &format!("pixels: {why}")))?;
+    Ok(stated.to_string())
 }
 
 /// A network's file, or its bytes.

@@ -29,5 +29,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(dataset::dataset, module)?)?;
     module.add_function(wrap_pyfunction!(kept::feature_limit, module)?)?;
     module.add_function(wrap_pyfunction!(kept::layers, module)?)?;
+    module.add_function(wrap_pyfunction!(kept::stated_pixels, module)?)?;
     module.add_function(wrap_pyfunction!(dataset::shuffled, module)?)
 }

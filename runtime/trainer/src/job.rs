@@ -86,7 +86,7 @@ impl Job {
         })?;
         Ok(Self {
             guest: Guest::read(spec.guest.as_deref(), spec.parameters.as_deref())?,
-            features: cache(&spec),
+            features: feature_cache(spec.feature_cache, spec.feature_folder.as_deref()),
             model,
             freeze,
             device,
@@ -160,14 +160,14 @@ fn why_no_cut(model: &Model, network: &Network) -> &'static str {
     }
 }
 
-/// Where rows are kept; `None` where they are not.
-fn cache(spec: &JobSpec) -> Option<Cache> {
-    let limit = match spec.feature_cache {
+/// The cache of features that settings name; `None` where it is off, or where nobody says where it is.
+pub fn feature_cache(limit: Option<CacheLimit>, folder: Option<&Path>) -> Option<Cache> {
+    let limit = match limit {
         Some(CacheLimit::Off) => return None,
         Some(CacheLimit::Bytes(bytes)) => Some(bytes),
         None => None,
     };
-    Cache::within(spec.feature_folder.clone(), limit)
+    Cache::within(folder.map(Path::to_owned), limit)
 }
 
 /// Evaluates a whole model on data: the input of `frostline eval`.

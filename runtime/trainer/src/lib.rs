@@ -52,7 +52,7 @@ pub use frostline_job::{
     Scheduler, SettingError, Shared, Unfreezing,
 };
 pub use guest::Guest;
-pub use job::{EvaluationJob, Job, last_cut_before_head};
+pub use job::{EvaluationJob, Job, feature_cache, last_cut_before_head};
 pub use measure::ProfileCache;
 pub use notes::{input_pixels, read_pixels_beside};
 pub use plan::{

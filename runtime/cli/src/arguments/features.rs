@@ -3,6 +3,7 @@
 use clap::{Args, Subcommand};
 use frostline_features::Cache;
 use frostline_job::CacheLimit;
+use frostline_trainer::feature_cache;
 use std::path::PathBuf;
 
 /// Where a command that needs rows caches them, and how many.
@@ -24,12 +25,7 @@ pub(crate) struct FeatureCache {
 impl FeatureCache {
     /// The cache; `None` where it is off, or where nobody says where it is.
     pub(crate) fn open(&self) -> Option<Cache> {
-        let limit = match self.feature_cache {
-            Some(CacheLimit::Off) => return None,
-            Some(CacheLimit::Bytes(bytes)) => Some(bytes),
-            None => None,
-        };
-        Cache::within(self.place.feature_folder.clone(), limit)
+        feature_cache(self.feature_cache, self.place.feature_folder.as_deref())
     }
 }
 

@@ -103,6 +103,9 @@ def feature_limit(word: str) -> int | None:
 def layers(network: str | bytes | os.PathLike[str], cut: str) -> tuple[str, str]:
     """(a hash of the layers before ``cut``, ``""`` where that is ``none`` or ``input``; the recipe for the network's input where nobody says one: its own, else ImageNet's)."""
 
+def stated_pixels(config: str) -> str:
+    """The recipe, as JSON, that a configuration of timm or transformers states; `SettingsError` for one that hosts cannot follow."""
+
 class Part(TypedDict):
     keys: list[str]
     etags: list[str | None]

@@ -60,9 +60,9 @@ impl Data {
             dataset,
             feed,
             object_bytes,
-            past,
+            earlier,
         } = divided;
-        past.report(events);
+        earlier.report(events);
         let kept = known_outputs(job, dataset.task, &dataset.classes, events)?;
         if dataset.left_out.objects > 0 {
             events(Event::LeftOut(dataset.left_out.clone()));
@@ -89,7 +89,7 @@ impl Data {
         Ok(Self {
             outputs: outputs(&dataset, kept),
             division: Division::from_dataset(&dataset, job.spec.validation, job.spec.division_seed())
-                .map(|division| past.noted(division)),
+                .map(|division| earlier.mark(division)),
             classes: dataset.classes,
             test: if job.spec.test {
                 dataset.test
@@ -214,19 +214,19 @@ struct DividedData {
     dataset: Dataset,
     feed: FeedPlan,
     object_bytes: u64,
-    past: Past,
+    earlier: EarlierTraining,
 }
 
 /// What is known of the images that a model was trained on before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Past {
+enum EarlierTraining {
     /// None of them is validated with.
     Known,
     /// Some of them may be.
     Unknown,
 }
 
-impl Past {
+impl EarlierTraining {
     fn report(self, events: &Events) {
         if self == Self::Unknown {
             let message = "the data have changed since the model was trained on a part of them: validation may include images of that part; \
@@ -238,7 +238,7 @@ impl Past {
     }
 
     /// What a tuned model carries of the `division` it was made with.
-    fn noted(self, division: Division) -> Division {
+    fn mark(self, division: Division) -> Division {
         match self {
             Self::Known => division,
             Self::Unknown => division.with_unknown_past(),
@@ -249,25 +249,29 @@ impl Past {
 /// What the model, where its classifier is kept, was trained on before of `data`, which are a `dataset` now.
 ///
 /// # Errors
-/// [`TrainerError::Setting`] where it was trained on images that the job would validate with: its accuracy would be none.
-fn past(job: &Job, data: ListedSamples<'_>, dataset: &Dataset) -> Result<Past, TrainerError> {
+/// [`TrainerError::Setting`] where it was trained on images that the job would validate with: its accuracy would mean nothing.
+fn earlier_training(
+    job: &Job,
+    data: ListedSamples<'_>,
+    dataset: &Dataset,
+) -> Result<EarlierTraining, TrainerError> {
     let keeps = job.spec.head == NewHead::Keep && job.spec.validation.is_some();
     let Some(before) = notes::division(&job.model).filter(|_| keeps) else {
-        return Ok(Past::Known);
+        return Ok(EarlierTraining::Known);
     };
     let known = notes::outputs(&job.model).map(|(_, names)| names);
     let only = known.filter(|_| dataset.task == Task::Classes);
     let trained = match before.reproduce_classes(data, only.as_deref()) {
         Divided::Same { trained, .. } => trained,
-        Divided::Others => return Ok(Past::Unknown),
-        Divided::Already => return Ok(Past::Known),
+        Divided::Others => return Ok(EarlierTraining::Unknown),
+        Divided::Already => return Ok(EarlierTraining::Known),
     };
     let validated = dataset.validation.iter();
     let leaked = validated
         .filter(|(sample, _)| trained.contains(&sample.sample.key))
         .count();
     if leaked == 0 {
-        return Ok(Past::Known);
+        return Ok(EarlierTraining::Known);
     }
     let count = dataset.validation.len();
     let must = format!(
@@ -291,7 +295,7 @@ fn divide(job: &Job, listing: Listing, table: Option<LabelTable>) -> Result<Divi
     };
     let listed = data.clone();
     let dataset = data.divide(job.spec.validation, job.spec.division_seed())?;
-    let past = past(job, listed, &dataset)?;
+    let earlier = earlier_training(job, listed, &dataset)?;
     if dataset.task != Task::Classes && job.spec.recipe.sampling == Sampling::Balanced {
         return Err(TrainerError::from(SettingError {
             what: "sampling",
@@ -324,6 +328,6 @@ fn divide(job: &Job, listing: Listing, table: Option<LabelTable>) -> Result<Divi
         dataset,
         feed,
         object_bytes,
-        past,
+        earlier,
     })
 }
