@@ -1,15 +1,15 @@
 //! How good a network is at one label or one number, counted sample by sample: an evaluation and a report say the same of the same
 //! predictions. Names and formulas are scikit-learn's; a share of nothing is 0.
 
-/// Samples answered yes and rightly so, answered yes, and that should be yes.
+/// Samples with a label, as predicted and in truth.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Counts {
-    /// Answered yes, rightly.
-    pub right: usize,
-    /// Answered yes.
-    pub said: usize,
-    /// That should be a yes.
-    pub are: usize,
+    /// Predicted to have the label, and have it.
+    pub correct: usize,
+    /// Predicted to have it.
+    pub predicted: usize,
+    /// That have it.
+    pub support: usize,
 }
 
 impl Counts {
@@ -24,33 +24,33 @@ impl Counts {
 
     /// Counts a sample: whether the answer is yes, and whether it should be.
     pub fn add(&mut self, said: bool, is: bool) {
-        self.right += usize::from(said && is);
-        self.said += usize::from(said);
-        self.are += usize::from(is);
+        self.correct += usize::from(said && is);
+        self.predicted += usize::from(said);
+        self.support += usize::from(is);
     }
 
     /// Both together.
     pub fn plus(self, other: &Self) -> Self {
         Self {
-            right: self.right + other.right,
-            said: self.said + other.said,
-            are: self.are + other.are,
+            correct: self.correct + other.correct,
+            predicted: self.predicted + other.predicted,
+            support: self.support + other.support,
         }
     }
 
-    /// Share of those answered yes that should be, 0 to 1.
+    /// Share of those predicted to have the label that have it, 0 to 1.
     pub fn precision(&self) -> f64 {
-        self.right as f64 / self.said.max(1) as f64
+        self.correct as f64 / self.predicted.max(1) as f64
     }
 
-    /// Share of those that should be a yes that are answered so, 0 to 1.
+    /// Share of those that have the label that are predicted to, 0 to 1.
     pub fn recall(&self) -> f64 {
-        self.right as f64 / self.are.max(1) as f64
+        self.correct as f64 / self.support.max(1) as f64
     }
 
     /// Harmonic mean of both.
     pub fn f1(&self) -> f64 {
-        2.0 * self.right as f64 / (self.said + self.are).max(1) as f64
+        2.0 * self.correct as f64 / (self.predicted + self.support).max(1) as f64
     }
 }
 
@@ -129,7 +129,7 @@ mod tests {
     fn a_label_is_counted_and_ranked() {
         let label = vec![(0.2, true), (3.0, true), (1.0, false)];
         let counts = Counts::count(&label, |output| output > 0.5);
-        assert_eq!([counts.right, counts.said, counts.are], [1, 2, 2]);
+        assert_eq!([counts.correct, counts.predicted, counts.support], [1, 2, 2]);
         assert_eq!([counts.precision(), counts.recall(), counts.f1()], [0.5; 3]);
         let expected = 0.5 + 0.5 * 2.0 / 3.0;
         assert!((average_precision(label).unwrap() - expected).abs() < 1e-12);

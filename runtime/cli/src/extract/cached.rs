@@ -51,18 +51,24 @@ pub(super) struct Batches {
     cached: Option<CachedRows>,
     waiting: VecDeque<Waiting>,
     pass: Pass,
-    fetcher: Fetcher,
-    hosts: Hosts,
-    source: Arc<Source>,
+    remote: Remote,
+}
+
+/// Where rows that are not cached come from.
+#[derive(Clone)]
+pub(super) struct Remote {
+    pub(super) fetcher: Fetcher,
+    pub(super) hosts: Hosts,
+    pub(super) source: Arc<Source>,
 }
 
 impl Batches {
-    /// The rows of `samples` from `source`, `batch` a time. Only what is not cached is fetched.
+    /// The rows of `samples`, `batch` a time. Only what is not cached is fetched.
     pub(super) fn new(
         samples: &[ObjectInfo],
         batch: usize,
         cached: Option<CachedRows>,
-        (fetcher, hosts, source): (Fetcher, Hosts, Arc<Source>),
+        remote: Remote,
     ) -> Self {
         let waiting = samples.chunks(batch).map(|samples| Waiting {
             absent: match &cached {
@@ -76,19 +82,16 @@ impl Batches {
         let fetched = fetched
             .map(|batch| chosen(&batch.samples, &batch.absent))
             .collect();
-        Self {
-            pass: Pass::new(
-                fetcher.clone(),
-                hosts.clone(),
-                Arc::clone(&source),
-                fetched,
-                super::AHEAD,
-            ),
-            cached,
-            waiting,
+        let Remote {
             fetcher,
             hosts,
             source,
+        } = remote.clone();
+        Self {
+            pass: Pass::new(fetcher, hosts, source, fetched, super::AHEAD),
+            cached,
+            waiting,
+            remote,
         }
     }
 
@@ -111,7 +114,7 @@ impl Batches {
     }
 
     async fn rows(&mut self, Waiting { samples, absent }: Waiting) -> Result<BatchRows> {
-        let mut batch = BatchRows::new(samples, &self.source.shape);
+        let mut batch = BatchRows::new(samples, &self.remote.source.shape);
         if !absent.is_empty() {
             let Passed { fetched, .. } = self.pass.next().await.context("the rows ended early")??;
             batch.add(&absent, &fetched);
@@ -119,8 +122,13 @@ impl Batches {
         }
         let lost = self.read_cached(&mut batch, &absent);
         if !lost.is_empty() {
-            let (source, samples) = (Arc::clone(&self.source), chosen(&batch.samples, &lost));
-            let fetched = self.fetcher.fetch(&self.hosts, source, samples).await?;
+            let Remote {
+                fetcher,
+                hosts,
+                source,
+            } = &self.remote;
+            let samples = chosen(&batch.samples, &lost);
+            let fetched = fetcher.fetch(hosts, Arc::clone(source), samples).await?;
             batch.add(&lost, &fetched);
             self.cache(&batch.samples, &lost, fetched);
         }

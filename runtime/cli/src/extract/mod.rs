@@ -11,7 +11,7 @@ use crate::reporter::{Reporter, warn};
 use crate::train::{model_name, read_model_and_pixels};
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
-use cached::{BatchRows, Batches, CachedRows};
+use cached::{BatchRows, Batches, CachedRows, Remote};
 use file::{Format, RowFile};
 use frostline_client::{
     Ahead, Fetcher, Hosts, Inquiry, LabelTable, Listing, SampleFiles, Source, Task, UploadKind, content_name,
@@ -208,8 +208,12 @@ async fn extract(flags: &Flags, asked: Asked, hosts: Hosts, reporter: &Arc<Repor
     let cached = asked.cached_rows(flags, &source, samples.len() as u64, reporter);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let fetcher = Fetcher::new(OPEN_REQUESTS, DecodePool::start(threads)?);
-    let through = (fetcher, hosts.clone(), source.into());
-    let mut batches = Batches::new(&samples, flags.batch, cached, through);
+    let remote = Remote {
+        fetcher,
+        hosts: hosts.clone(),
+        source: source.into(),
+    };
+    let mut batches = Batches::new(&samples, flags.batch, cached, remote);
     let cached = batches.cached_rows() as u64;
     let rows = Rows::new(&shape)?;
     let mut file = RowFile::create(&flags.out, asked.format, rows.schema())?;

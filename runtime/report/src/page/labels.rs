@@ -11,7 +11,7 @@ pub(super) fn section(out: &mut String, labels: &Labels) {
         count(labels.samples)
     ));
     // What nobody can judge stands last.
-    let worth = |label: &LabelScore| match label.counts.are {
+    let worth = |label: &LabelScore| match label.counts.support {
         0 => f64::INFINITY,
         _ => label.counts.f1(),
     };
@@ -39,13 +39,13 @@ pub(super) fn section(out: &mut String, labels: &Labels) {
 
 fn row(label: &LabelScore) -> Row {
     let counts = &label.counts;
-    let f1 = share(counts.f1(), counts.are + counts.said);
+    let f1 = share(counts.f1(), counts.support + counts.predicted);
     Row {
         cells: vec![
             Cell::Text(shortened(&label.name, LETTERS)),
-            Cell::Number(count(counts.are as u64)),
-            Cell::Number(percent(share(counts.precision(), counts.said))),
-            Cell::Number(percent(share(counts.recall(), counts.are))),
+            Cell::Number(count(counts.support as u64)),
+            Cell::Number(percent(share(counts.precision(), counts.predicted))),
+            Cell::Number(percent(share(counts.recall(), counts.support))),
             Cell::Number(percent(f1)),
             Cell::Number(percent(label.average_precision.unwrap_or(f64::NAN))),
             bar(f1),

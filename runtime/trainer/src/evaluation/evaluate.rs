@@ -1,8 +1,8 @@
 use super::labels;
 use crate::compute::{Dedicated, Forward, blocking, session_options};
 use crate::evaluation::Scorer;
-use crate::evaluation::Validation;
 use crate::evaluation::{Divided, Division, ListedSamples};
+use crate::evaluation::{Predicting, Validation};
 use crate::event::notices;
 use crate::guest::stock_description;
 use crate::notes::Input;
@@ -170,7 +170,11 @@ impl Measured {
             let rows = rows.fetched().ok_or(TrainerError::Ended { part: "pipeline" })?;
             network.run(rows)
         };
-        let validation = Validation::run(&plan, &mut feed, &bad, (&network, predict), events).await?;
+        let predicting = Predicting {
+            model: &network,
+            predict,
+        };
+        let validation = Validation::run(&plan, &mut feed, &bad, predicting, events).await?;
         let (names, file) = (self.names, job.predictions.clone());
         blocking(move || summarize(&validation, &names, file.as_deref())).await
     }

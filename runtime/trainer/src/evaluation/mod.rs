@@ -16,4 +16,4 @@ pub(crate) use predictions::*;
 pub(crate) use scorer::Scorer;
 pub use tables::{ClassFigures, ConfusedPair, LabelFigures, Tables, TargetFigures};
 pub(crate) use targets::Targets;
-pub(crate) use validation::Validation;
+pub(crate) use validation::{Predicting, Validation};

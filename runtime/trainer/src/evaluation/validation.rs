@@ -20,6 +20,12 @@ pub(crate) struct Validation {
 /// What a model makes of the rows of a split, `[rows, outputs]`.
 type Predict<T> = fn(&mut T, &Split, BatchRows) -> Result<Tensor, TrainerError>;
 
+/// A model, and how it predicts.
+pub(crate) struct Predicting<'a, T> {
+    pub(crate) model: &'a Dedicated<T>,
+    pub(crate) predict: Predict<T>,
+}
+
 impl Validation {
     /// Takes the validation batches of `plan`, which `feed` brings next, and holds what `model` makes of them against what is so.
     ///
@@ -29,7 +35,7 @@ impl Validation {
         plan: &FeedPlan,
         feed: &mut Feed,
         bad: &BadSamples,
-        (model, predict): (&Dedicated<T>, Predict<T>),
+        Predicting { model, predict }: Predicting<'_, T>,
         events: &Events,
     ) -> Result<Self, TrainerError> {
         let mut predictions = Predictions::new(plan.task, Arc::clone(&plan.validation));

@@ -189,7 +189,7 @@ mod tests {
             panic!("{labels:?}")
         };
         assert_eq!(
-            (labels.samples, warm.name.as_str(), warm.counts.are),
+            (labels.samples, warm.name.as_str(), warm.counts.support),
             (3, "warm", 2)
         );
         assert_eq!(
@@ -198,7 +198,7 @@ mod tests {
         );
         // Ranked yes, no, yes.
         assert!((warm.average_precision.unwrap() - (1.0 + 2.0 / 3.0) / 2.0).abs() < 1e-12);
-        assert_eq!((cold.average_precision, cold.counts.said), (None, 1));
+        assert_eq!((cold.average_precision, cold.counts.predicted), (None, 1));
     }
 
     /// Errors 1 and -3 around targets whose mean is 4, each 2 away from it.

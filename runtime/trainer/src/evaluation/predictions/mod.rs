@@ -254,7 +254,7 @@ impl Label {
             recall: self.counts.recall(),
             f1: self.counts.f1(),
             average_precision: self.average_precision,
-            support: self.counts.are,
+            support: self.counts.support,
         }
     }
 }
@@ -313,7 +313,7 @@ fn class_tables(choices: &[Choice], names: &[String]) -> Tables {
         precision: counts.precision(),
         recall: counts.recall(),
         f1: counts.f1(),
-        support: counts.are,
+        support: counts.support,
     };
     let cell = |((label, predicted), count)| ConfusedPair {
         label,

@@ -5,7 +5,7 @@ mod step;
 use crate::checkpoint::{BestNote, CheckpointWriter, EpochResult, Progress, SavedEpoch, TrainingState};
 use crate::compute::{Dedicated, Suffix, SuffixParts, session_options};
 use crate::evaluation::Predictions;
-use crate::evaluation::Validation;
+use crate::evaluation::{Predicting, Validation};
 use crate::host_loads::LoadWatch;
 use crate::offer::Offer;
 use crate::pipeline::{BadSamples, Batch, Feed, FeedPlan, Part, Steering};
@@ -338,7 +338,10 @@ impl Run {
             &self.plan,
             &mut self.feed,
             &self.bad,
-            (&self.suffix, Suffix::predict),
+            Predicting {
+                model: &self.suffix,
+                predict: Suffix::predict,
+            },
             &self.events,
         );
         tokio::select! {
