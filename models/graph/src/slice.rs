@@ -15,7 +15,8 @@ impl Model {
     /// any batch, keeps only the weights, operator sets and functions it needs, drops what exporters note about nodes and
     /// files, and has the same bytes whenever it is cut from the same model.
     ///
-    /// Shapes of values before `from` that the part asks for are computed from the batch of `from`.
+    /// Shapes of values before `from` that the part asks for are computed from the batch of `from`. A part that begins behind a rounding to
+    /// integers rounds once more, which changes no value and lets engines compute with the integers.
     ///
     /// # Errors
     /// [`GraphError::UnknownCut`] for a name that is no end and no cut, [`GraphError::Order`] when the part would be empty, and those of
@@ -83,7 +84,39 @@ impl Part {
             part.nodes.insert(index, vec![plain(node)]);
             open.extend(used(node));
         }
+        part.round_again(analysis, from);
         Ok(part)
+    }
+
+    /// Rounds `from` where the whole gives it rounded.
+    fn round_again(&mut self, analysis: &Analysis<'_>, from: &str) {
+        let operator = |name: &str, operator: &str| {
+            let (_, node) = analysis.producer(name)?;
+            (node.standard_operator() == Some(operator)).then_some(node)
+        };
+        let dequantise = operator(from, "DequantizeLinear");
+        let quantise = dequantise.and_then(|node| operator(node.input_name(0)?, "QuantizeLinear"));
+        let (Some(dequantise), Some(quantise)) = (dequantise, quantise) else {
+            return;
+        };
+        let (integers, rounded) = (format!("{from}/integers"), format!("{from}/rounded"));
+        for node in self.nodes.values_mut().flatten() {
+            let reads = node.input.iter_mut().filter(|name| *name == from);
+            reads.for_each(|name| name.clone_from(&rounded));
+        }
+        let renamed = |node: &NodeProto, input: &str, output: &str| {
+            let mut node = plain(node).named(output);
+            node.input.splice(..1, [input.to_owned()]);
+            node.output = vec![output.to_owned()];
+            node
+        };
+        let again = vec![
+            renamed(quantise, from, &integers),
+            renamed(dequantise, &integers, &rounded),
+        ];
+        if let Some((producer, _)) = analysis.producer(from) {
+            self.nodes.insert(producer, again);
+        }
     }
 
     fn into_model(mut self, analysis: &Analysis<'_>, from: &str, to: &str) -> Result<Model, GraphError> {

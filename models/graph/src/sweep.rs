@@ -1,6 +1,7 @@
 //! Finding the single-tensor cuts of a DAG.
 
 use crate::analysis::Analysis;
+use crate::Model;
 use crate::kinds::reads_shape;
 use crate::onnx::NodeProto;
 use std::collections::{HashMap, HashSet};
@@ -57,4 +58,25 @@ fn first_hidden_shape(analysis: &Analysis<'_>) -> usize {
         .map(|(index, _)| index)
         .min()
         .unwrap_or(usize::MAX)
+}
+
+/// Values between what makes a number and its rounded form: what is rounded next, through an activation function or not, and the integers it
+/// becomes. Engines make one operator of all that, so whoever cuts there gets other numbers; the cut is behind the rounding, where rows
+/// are exact and compress well.
+pub(crate) fn within_roundings(model: &Model) -> HashSet<&str> {
+    let is = |node: &NodeProto, operators: &[&str]| {
+        let operator = node.standard_operator();
+        operator.is_some_and(|operator| operators.contains(&operator))
+    };
+    let (mut within, mut rounded) = (HashSet::new(), HashSet::new());
+    for node in model.nodes().iter().filter(|node| is(node, &["QuantizeLinear"])) {
+        rounded.extend(node.input_name(0));
+        within.extend(node.input_name(0).into_iter().chain(node.output_name(0)));
+    }
+    for node in model.nodes().iter().filter(|node| is(node, &["Relu", "Clip"])) {
+        if node.output_name(0).is_some_and(|name| rounded.contains(name)) {
+            within.extend(node.input_name(0));
+        }
+    }
+    within
 }

@@ -70,5 +70,12 @@ pub(crate) async fn run(flags: Eval, json: bool, stop: &CancellationToken) -> Re
         evaluation.quality,
         evaluation.samples
     )?;
+    if let Some(note) = &evaluation.int8 {
+        writeln!(
+            stdout(),
+            "{} in its training, on its validation images, with frozen layers in int8",
+            note.text
+        )?;
+    }
     Ok(figures::print(&evaluation.tables)?)
 }

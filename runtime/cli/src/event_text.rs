@@ -72,6 +72,19 @@ fn of_data(event: &Event) -> Option<String> {
                 bytes(*bytes_per_sample)
             )
         }
+        Event::Int8 {
+            used,
+            layers,
+            of,
+            cosine,
+            speedup,
+            reason,
+        } => {
+            let used = if *used { "used" } else { "not used" };
+            format!(
+                "int8       {used} for the frozen layers ({layers} of {of} rounded): {speedup:.1} times as fast here, rows agree to {cosine:.4}; {reason}"
+            )
+        }
         Event::Profile { reason, .. } => format!("profile    {reason}"),
         Event::BadSample { key, message } => format!("skipped    {key}: {message}"),
         _ => return None,

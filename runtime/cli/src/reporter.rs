@@ -104,7 +104,7 @@ impl Bar {
                 shown.set_length(*total);
                 shown.set_position(*images);
             }
-            Event::Upload { .. } | Event::Split { .. } => self.show_steps(),
+            Event::Upload { .. } | Event::Split { .. } | Event::Int8 { .. } => self.show_steps(),
             Event::Step { .. } => self.step(event),
             Event::Epoch { seconds, .. } => self.headway.ended(*seconds),
             _ => {}

@@ -207,6 +207,36 @@ pub enum NewHead {
     Keep,
 }
 
+/// In which numbers the frozen layers compute.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, strum::EnumString, strum::VariantNames,
+)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum PrefixPrecision {
+    /// As the network was exported.
+    #[default]
+    F32,
+    /// Rounded to eight bits, or not at all: an error where that is too coarse.
+    Int8,
+    /// Rounded where that is faster and exact enough.
+    Auto,
+}
+
+/// In which numbers the frozen layers of the written model compute.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, strum::EnumString, strum::VariantNames,
+)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum ExportPrefix {
+    /// As the network was exported.
+    #[default]
+    F32,
+    /// As the job computed them.
+    Int8,
+}
+
 /// What to do about an image that a table of labels has no line for.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, strum::EnumString, strum::VariantNames,

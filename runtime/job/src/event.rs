@@ -80,6 +80,21 @@ pub enum Event {
         /// For people: why this one.
         reason: String,
     },
+    /// The frozen layers were tried in int8.
+    Int8 {
+        /// Whether the job computes them so.
+        used: bool,
+        /// Layers that are rounded.
+        layers: usize,
+        /// Layers with weights in all.
+        of: usize,
+        /// How rows at the freeze cut agree with those in f32, on images that were not used for calibration: the mean cosine.
+        cosine: f64,
+        /// How many times the images a second of f32, on this machine.
+        speedup: f64,
+        /// For people: why, and what is not rounded.
+        reason: String,
+    },
     /// Rows at the freeze cut are kept, so that the layers before it run once for each sample.
     Features {
         /// Rows the job needs that are there.
@@ -318,6 +333,9 @@ pub enum Measuring {
     /// What they take on this machine.
     #[strum(serialize = "the network on this machine")]
     Trainer,
+    /// What they take and lose in int8.
+    #[strum(serialize = "int8 on this machine")]
+    Int8,
 }
 
 /// Body bytes a job received, by what they were for. All but the last add up to what it received.

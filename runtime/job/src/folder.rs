@@ -14,6 +14,8 @@ pub const EVENTS: &str = "events.jsonl";
 pub const END: &str = "end.json";
 /// The plan, as `frostline plan --json` prints it.
 pub const PLAN: &str = "plan.json";
+/// The frozen layers in int8: ranges, and what came of them.
+pub const INT8: &str = "int8.json";
 /// The samples it went through.
 pub const SAMPLES: &str = "samples.index";
 /// The folder of checkpoints.

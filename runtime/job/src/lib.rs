@@ -28,8 +28,8 @@ mod stated_pixels;
 mod utc;
 
 pub use choice::{
-    CacheLimit, EncodingChoice, Keep, NewHead, OnBadSample, ParsePolicyError, Policy, RULES, Unfreezing,
-    Unlisted, parse_size,
+    CacheLimit, EncodingChoice, ExportPrefix, Keep, NewHead, OnBadSample, ParsePolicyError, Policy,
+    PrefixPrecision, RULES, Unfreezing, Unlisted, parse_size,
 };
 pub use event::{Event, Events, LeftOut, Logged, Measuring, ProfileState, Received, Shared, Task};
 pub use notice::{HostState, Notice, Notices, UploadKind};

@@ -4,6 +4,7 @@ use frostline_client::{ClientError, DatasetError};
 use frostline_engine::EngineError;
 use frostline_graph::{Cut, GraphError, Network};
 use frostline_profile::ProfileError;
+use frostline_quantisation::QuantisationError;
 use frostline_tensor::{OpError, PixelSpecError, ShapeError, one_line};
 use frostline_training::TrainingError;
 use frostline_wire::{Encoding, Split, TermsError};
@@ -212,6 +213,22 @@ pub enum TrainerError {
         /// What there is, and what was probably meant.
         why: String,
     },
+    /// The frozen layers in int8 make other rows.
+    #[error(
+        "int8 is too coarse for the frozen layers: rows agree by a cosine of {cosine:.4} with those in f32, required are {least}; most is lost \
+         up to '{worst}'. Use --prefix-precision f32, freeze less, or take it as it is with --allow-imprecise"
+    )]
+    Imprecise {
+        /// How rows agree.
+        cosine: f64,
+        /// How they should.
+        least: f64,
+        /// The cut that ends the layers which cost most.
+        worst: String,
+    },
+    /// The frozen layers cannot be computed in int8.
+    #[error("cannot compute the frozen layers in int8: {0}")]
+    Quantisation(#[from] QuantisationError),
     /// Two batches do not fit the memory given to the job.
     #[error(
         "{batches} batches of {batch} samples at the split '{split}' need {needed} bytes each, more than the {limit} bytes of \

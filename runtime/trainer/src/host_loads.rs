@@ -44,6 +44,11 @@ impl HostLoads {
         grants.max().and_then(|grant| usize::try_from(grant).ok())
     }
 
+    /// Whether all that answered add products of bytes exactly.
+    pub(crate) fn add_bytes_exactly(&self) -> bool {
+        self.hosts.iter().all(|(_, load)| load.adds_bytes_exactly)
+    }
+
     /// Rows of a run of the layers of `source`, where so many wait: of several hosts the most.
     pub(crate) fn engine_batch(&self, source: &Source) -> Option<usize> {
         let known = self

@@ -21,6 +21,7 @@ mod event;
 mod features;
 mod guest;
 mod host_loads;
+mod int8;
 mod job;
 mod measure;
 mod notes;
@@ -54,7 +55,7 @@ pub use frostline_job::{
 pub use guest::Guest;
 pub use job::{EvaluationJob, Job, feature_cache, last_cut_before_head};
 pub use measure::ProfileCache;
-pub use notes::{input_pixels, read_pixels_beside};
+pub use notes::{Int8Note, input_pixels, read_pixels_beside};
 pub use plan::{
     Bottleneck, Explanation, LinkPoint, Modules, Reuse, Rival, Simulation, SimulationError, Stages, Summary,
     SummaryRow,

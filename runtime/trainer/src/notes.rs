@@ -1,6 +1,6 @@
 //! What a tuned model says about itself, in its ONNX metadata.
 
-use crate::TrainerError;
+use crate::{Quality, TrainerError};
 use crate::evaluation::Division;
 use frostline_client::Task;
 use frostline_graph::{Model, Network};
@@ -8,6 +8,7 @@ use frostline_job::{PREPROCESSOR_CONFIG, PixelFlags, PixelSource, StatedPixels};
 use frostline_tensor::{DType, PixelSpec};
 use frostline_wire::Split;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::path::Path;
 
 /// The metadata entry with how the input was made that a model was trained with: a JSON `PixelSpec`; where only a guest can make it,
@@ -24,6 +25,39 @@ pub(crate) const TARGETS_KEY: &str = "frostline.targets";
 
 /// How the job divided its data, of data that did not come divided: JSON.
 pub(crate) const DIVISION_KEY: &str = "frostline.division";
+
+/// What the model did on the job's validation images behind frozen layers in int8: an [`Int8Note`].
+const INT8_KEY: &str = "frostline.int8";
+
+/// A model trained behind frozen layers in int8.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Int8Note {
+    /// Its quality on the job's validation images, behind those layers: as `eval --json` names it.
+    pub validation: Value,
+    /// The same for people.
+    pub text: String,
+}
+
+impl Int8Note {
+    pub(crate) fn new(validation: Quality) -> Self {
+        Self {
+            validation: serde_json::to_value(validation).unwrap_or_default(),
+            text: validation.to_string(),
+        }
+    }
+
+    /// That of `model`, where it carries one.
+    pub(crate) fn of(model: &Model) -> Option<Self> {
+        serde_json::from_str(model.metadata(INT8_KEY)?).ok()
+    }
+
+    /// Writes it into `model`.
+    pub(crate) fn write(&self, model: &mut Model) {
+        if let Ok(text) = serde_json::to_string(self) {
+            model.set_metadata(INT8_KEY, &text);
+        }
+    }
+}
 
 /// How a model's input was made for training.
 #[derive(Debug, Clone, PartialEq)]
@@ -216,7 +250,7 @@ pub(crate) fn write(
     names: &[String],
     division: Option<&Division>,
 ) {
-    for stale in [CLASSES_KEY, LABELS_KEY, TARGETS_KEY, DIVISION_KEY, BESIDE_KEY] {
+    for stale in [CLASSES_KEY, LABELS_KEY, TARGETS_KEY, DIVISION_KEY, BESIDE_KEY, INT8_KEY] {
         model.remove_metadata(stale);
     }
     let input = match input {

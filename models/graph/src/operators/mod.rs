@@ -23,6 +23,7 @@ mod normalization;
 mod operator;
 mod pointwise;
 mod products;
+mod quantisation;
 mod reduction;
 mod regrouping;
 mod repetition;
@@ -52,6 +53,7 @@ const FAMILIES: &[&[Operator]] = &[
     normalization::OPERATORS,
     pointwise::OPERATORS,
     products::OPERATORS,
+    quantisation::OPERATORS,
     reduction::OPERATORS,
     regrouping::OPERATORS,
     repetition::OPERATORS,

@@ -5,7 +5,7 @@ use crate::evaluation::{Divided, Division, ListedSamples};
 use crate::evaluation::{Predicting, Validation};
 use crate::event::notices;
 use crate::guest::stock_description;
-use crate::notes::Input;
+use crate::notes::{Input, Int8Note};
 use crate::offer::Offer;
 use crate::pipeline::{BadSamples, BatchRows, Feed, FeedPlan, Steering};
 use crate::training::run::fetcher;
@@ -98,6 +98,7 @@ async fn run(job: &EvaluationJob, hosts: &Hosts, events: &Events) -> Result<Eval
     let evaluation = measured.run(job, hosts, events).await?;
     Ok(Evaluation {
         held_out,
+        int8: Int8Note::of(&job.model),
         ..evaluation
     })
 }
@@ -193,6 +194,7 @@ fn summarize(
         quality: validation.quality,
         samples: validation.predictions.len(),
         held_out: false,
+        int8: None,
         tables: validation.predictions.tables(names),
     })
 }

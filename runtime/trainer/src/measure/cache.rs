@@ -23,11 +23,11 @@ impl ProfileCache {
         }
     }
 
-    pub(super) fn get<T: DeserializeOwned>(&self, model: &str, key: &impl Serialize) -> Option<T> {
+    pub(crate) fn get<T: DeserializeOwned>(&self, model: &str, key: &impl Serialize) -> Option<T> {
         self.folder.get(model, key)
     }
 
-    pub(super) fn put(
+    pub(crate) fn put(
         &self,
         model: &str,
         key: &impl Serialize,

@@ -28,6 +28,8 @@ use std::time::Instant;
 pub(crate) struct TrainerTask {
     /// The network with the head that is trained.
     pub(crate) model: Model,
+    /// The same with its frozen layers as the job computes them.
+    pub(crate) frozen: Model,
     /// SHA-256 of its frozen layers, as they are uploaded.
     pub(crate) frozen_sha256: String,
     /// The freeze cut.
@@ -209,7 +211,7 @@ fn decode(objects: &[Bytes], spec: &PixelSpec, view: Option<&View>) -> Result<Pi
 
 /// The frozen layers, through one lane with all the trainer's threads.
 async fn cuts(task: &TrainerTask, pixels: Tensor) -> Result<Vec<CutProfile>, TrainerError> {
-    let (model, names) = (task.model.clone(), task.cuts.clone());
+    let (model, names) = (task.frozen.clone(), task.cuts.clone());
     let (input, memory) = blocking(move || {
         let input = model
             .inputs()
@@ -229,7 +231,7 @@ async fn cuts(task: &TrainerTask, pixels: Tensor) -> Result<Vec<CutProfile>, Tra
         threads_per_lane: task.options.threads,
         ..LanesConfig::for_device(task.options.device)
     };
-    let stages = Arc::new(Stages(task.model.clone()));
+    let stages = Arc::new(Stages(task.frozen.clone()));
     let lanes = Lanes::start(config, stages).map_err(|source| TrainerError::Engine {
         doing: "measuring the frozen layers",
         source,

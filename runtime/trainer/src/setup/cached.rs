@@ -148,8 +148,8 @@ impl<'a> Setup<'a> {
             return Ok(String::new());
         }
         let hash = self.layers_hash.get_or_try_init(|| {
-            let (headed, freeze) = (self.network.headed.clone(), self.job.freeze.clone());
-            blocking(move || Ok(headed.layers_sha256(&freeze)?))
+            let (frozen, freeze) = (self.network.frozen.clone(), self.job.freeze.clone());
+            blocking(move || Ok(frozen.layers_sha256(&freeze)?))
         });
         hash.await.cloned()
     }

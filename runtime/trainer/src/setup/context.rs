@@ -1,7 +1,9 @@
 use super::data::Data;
 use super::network::DividedNetwork;
+use crate::compute::blocking;
 use crate::guest::stock_description;
 use crate::host_loads::{HostLoads, in_whole_grants};
+use crate::int8::{Candidate, decide};
 use crate::offer::Offer;
 use crate::pipeline::Part;
 use crate::plan::{Layers, Modules, Planner, Reuse, Survey, TrainerProfile, UsableSplit, Workload};
@@ -52,8 +54,9 @@ impl<'a> Setup<'a> {
         hosts: &'a Hosts,
         events: &'a Events,
     ) -> Result<Self, TrainerError> {
+        let measuring = hosts.metered();
         let data = Data::list(job, hosts, events).await?;
-        let network = DividedNetwork::build(job, &data.outputs).await?;
+        let mut network = DividedNetwork::build(job, &data.outputs).await?;
         // Another guest may make something else of images than it says.
         if job.guest.is_stock() {
             events(Event::Pixels {
@@ -61,12 +64,22 @@ impl<'a> Setup<'a> {
                 source: network.pixel_source,
             });
         }
+        let candidate = Candidate {
+            job,
+            model: &network.headed,
+            pixels: network.pixels,
+            train: &data.feed.train,
+            hosts: &measuring,
+        };
+        if let Some(frozen) = decide(&candidate, events).await? {
+            network = blocking(move || network.with_frozen(frozen)).await?;
+        }
         let grant = HostLoads::ask(hosts).await.grant();
         Ok(Self {
             job,
             measure,
             hosts,
-            measuring: hosts.metered(),
+            measuring,
             events,
             data,
             network,
@@ -128,7 +141,7 @@ impl<'a> Setup<'a> {
 
     /// The layers up to the cut `end`.
     pub(super) async fn layers_up_to(&self, end: &str) -> Result<Upload, TrainerError> {
-        Upload::layers(&self.job.model_name(), self.network.headed.clone(), end).await
+        Upload::layers(&self.job.model_name(), self.network.frozen.clone(), end).await
     }
 
     /// The usable splits of which two batches fit the job's memory: the candidates by their shape, all where there are few.
@@ -154,7 +167,7 @@ impl<'a> Setup<'a> {
     /// `none`, `input` and the cuts that are worth measuring.
     pub(super) fn worthwhile(&self, splits: Vec<UsableSplit>) -> Result<Vec<UsableSplit>, TrainerError> {
         let (job, network) = (self.job, &self.network);
-        let candidates = frostline_profile::candidates(&network.headed, &network.network, &job.freeze)?;
+        let candidates = frostline_profile::candidates(&network.frozen, &network.network, &job.freeze)?;
         let worthwhile: HashSet<&str> = candidates.iter().map(|cut| cut.name.as_str()).collect();
         let wanted = |usable: &UsableSplit| match &usable.split {
             Split::Cut(name) => job.spec.candidates.is_some() || worthwhile.contains(name.as_str()),

@@ -128,6 +128,7 @@ impl Setup<'_> {
         let job = self.job;
         let task = TrainerTask {
             model: self.network.headed.clone(),
+            frozen: self.network.frozen.clone(),
             frozen_sha256: frozen.to_owned(),
             freeze: job.freeze.clone(),
             cuts: cuts(splits),

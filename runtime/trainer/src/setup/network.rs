@@ -14,8 +14,12 @@ use std::collections::{BTreeMap, HashSet};
 #[derive(Clone)]
 pub(crate) struct DividedNetwork {
     pub(super) network: Network,
-    /// The whole under its fresh head.
+    /// The whole under its fresh head, as it was exported.
     pub(crate) headed: Model,
+    /// The same with its frozen layers as the job computes them: in int8 where it is to be.
+    pub(crate) frozen: Model,
+    /// Whether it is in int8.
+    pub(crate) is_int8: bool,
     suffix: Model,
     /// How a step of the suffix is made.
     settings: StepSettings,
@@ -63,6 +67,8 @@ impl DividedNetwork {
             settings: settings(job, &headed, &suffix, outputs)?,
             suffix,
             outputs: outputs.clone(),
+            frozen: headed.clone(),
+            is_int8: false,
             headed,
             pixels,
             pixel_source,
@@ -77,6 +83,16 @@ impl DividedNetwork {
         })
     }
 
+    /// The same with frozen layers in int8.
+    pub(super) fn with_frozen(self, frozen: Model) -> Result<Self, TrainerError> {
+        Ok(Self {
+            network: frozen.network()?,
+            frozen,
+            is_int8: true,
+            ..self
+        })
+    }
+
     /// The network as it was trained so far, divided at the job's freeze cut, which is an earlier one.
     pub(super) async fn unfrozen(
         &self,
@@ -86,6 +102,7 @@ impl DividedNetwork {
         let (job, before) = (job.clone(), self.clone());
         blocking(move || {
             let headed = before.headed.merge(&weights)?;
+            let frozen = before.frozen.merge(&weights)?;
             let suffix = headed.slice(Some(&job.freeze), None)?;
             let settings = StepSettings {
                 joined: joined(&job, &headed, &before)?,
@@ -95,6 +112,7 @@ impl DividedNetwork {
                 settings,
                 suffix,
                 headed,
+                frozen,
                 ..before
             })
         })
@@ -114,7 +132,7 @@ impl DividedNetwork {
     /// What is trained, in batches of so many samples.
     pub(super) fn suffix_parts(&self, job: &Job, batch: usize) -> SuffixParts {
         SuffixParts {
-            whole: self.headed.clone(),
+            whole: self.frozen.clone(),
             suffix: self.suffix.clone(),
             freeze: job.freeze.clone(),
             linear: self.linear.clone(),

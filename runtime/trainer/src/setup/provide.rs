@@ -69,9 +69,9 @@ impl<'a> Setup<'a> {
         if self.network.nothing_is_frozen(&job.freeze) {
             return Ok(None);
         }
-        let headed = self.network.headed.clone();
+        let frozen = self.network.frozen.clone();
         let freeze = self.network.network.cut(&job.freeze)?.clone();
-        let refused = blocking(move || Ok(headed.refused(&[freeze], &ModelLimits::default())));
+        let refused = blocking(move || Ok(frozen.refused(&[freeze], &ModelLimits::default())));
         Ok(refused.await?.map(|refused| refused.why.to_string()))
     }
 
@@ -88,7 +88,10 @@ impl<'a> Setup<'a> {
             return Ok((self.stock_offer(None), FrozenLayers::OnHosts(Layers::default())));
         }
         let layers = self.frozen_layers().await?;
-        let layers = layers.or_within(job, &self.measuring).await;
+        let layers = match self.network.is_int8 {
+            false => layers.or_within(job, &self.measuring).await,
+            true => layers,
+        };
         if job.spec.split == Policy::Auto
             && job.guest.is_stock()
             && let Some(without) = self.assess(&layers).await?

@@ -13,6 +13,7 @@ use tempfile::TempDir;
 fn task() -> TrainerTask {
     TrainerTask {
         model: network(),
+        frozen: network(),
         frozen_sha256: "frozen".to_owned(),
         freeze: "features".to_owned(),
         cuts: ["r1", "r2", "features"].map(str::to_owned).to_vec(),

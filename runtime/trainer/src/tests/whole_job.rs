@@ -386,6 +386,7 @@ async fn events_tell_the_whole_story() {
             | Event::Measuring { .. }
             | Event::Warning { .. }
             | Event::Features { .. }
+            | Event::Int8 { .. }
             | Event::Shared { .. }
             | Event::Sharing { .. }
             | Event::Profile { .. }

@@ -6,11 +6,12 @@ use super::run::Best;
 use super::training_loop::TrainingLoop;
 use crate::checkpoint::{BestNote, SavedEpoch, Weights};
 use crate::evaluation::Division;
-use crate::notes::Input;
+use crate::notes::{Input, Int8Note};
 use crate::team::Sharing;
 use crate::{Event, Keep, Outcome, Quality, Received, TrainerError, WrittenModel, notes};
 use frostline_client::{SampleFiles, Samples, Task};
 use frostline_graph::Model;
+use frostline_job::ExportPrefix;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -33,6 +34,8 @@ pub(crate) struct Tuned {
 pub(crate) struct TunedModel {
     /// Without its weights.
     headed: Model,
+    /// Where it was trained behind frozen layers in int8.
+    int8: Option<Int8Note>,
     /// What makes probabilities of its scores, as in the network that was given.
     probabilities: Option<String>,
     input: Input,
@@ -57,6 +60,9 @@ impl TunedModel {
             &self.classes,
             self.division.as_ref(),
         );
+        if let Some(note) = &self.int8 {
+            note.write(&mut self.headed);
+        }
         let mut model = self.headed.merge(&self.weights)?;
         if let Some(operator) = &self.probabilities {
             model = model.with_probabilities(operator)?;
@@ -166,7 +172,11 @@ impl TrainingLoop<'_> {
                 task: prepared.data.feed.task,
                 classes: prepared.data.classes.clone(),
                 division: prepared.data.division,
-                headed: prepared.network.headed,
+                int8: prepared.network.is_int8.then(|| Int8Note::new(note.quality)),
+                headed: match job.spec.export_prefix {
+                    ExportPrefix::F32 => prepared.network.headed,
+                    ExportPrefix::Int8 => prepared.network.frozen,
+                },
                 probabilities: prepared.network.probabilities,
                 targets: targets.clone(),
                 weights: kept.weights,

@@ -1,0 +1,163 @@
+//! The frozen layers by what int8 makes of them.
+
+use crate::{QuantisationError, Recipe};
+use frostline_graph::Model;
+use frostline_graph::onnx::{NodeProto, TensorProto, data_type};
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// The oldest operators that have scales for each channel.
+const OLDEST_OPSET: i64 = 13;
+
+/// The layers of a network up to a cut.
+pub(crate) struct Layers<'a> {
+    freeze: &'a str,
+    nodes: Vec<&'a NodeProto>,
+    weights: HashMap<&'a str, &'a TensorProto>,
+    readers: HashMap<&'a str, Vec<&'a NodeProto>>,
+    /// Values of `f32` that depend on the network's input.
+    data: HashSet<&'a str>,
+}
+
+/// A layer with stored weights.
+pub(crate) struct Kernel<'a> {
+    pub(crate) input: &'a str,
+    pub(crate) weight: &'a TensorProto,
+    pub(crate) bias: Option<&'a TensorProto>,
+    /// The axis of `weight` that counts output channels.
+    pub(crate) axis: usize,
+    /// Whether engines compute in integers only where the result is rounded too.
+    rounds_result: bool,
+}
+
+impl<'a> Layers<'a> {
+    pub(crate) fn up_to(model: &'a Model, freeze: &'a str) -> Result<Self, QuantisationError> {
+        let found = model.opset();
+        if found < OLDEST_OPSET {
+            return Err(QuantisationError::Opset { found });
+        }
+        let part = model.slice(None, Some(freeze))?;
+        let made: HashSet<&str> = part
+            .nodes()
+            .iter()
+            .flat_map(|node| &node.output)
+            .map(String::as_str)
+            .collect();
+        let is_frozen = |node: &&NodeProto| node.output.iter().any(|name| made.contains(name.as_str()));
+        let nodes: Vec<&NodeProto> = model.nodes().iter().filter(is_frozen).collect();
+        let mut readers: HashMap<&str, Vec<&NodeProto>> = HashMap::new();
+        for node in &nodes {
+            for name in &node.input {
+                readers.entry(name).or_default().push(node);
+            }
+        }
+        // Whatever the batch, types are the same.
+        let shapes = model.shapes(1)?;
+        let is_number = |name: &str| shapes.get(name).is_some_and(|value| value.data_type == data_type::FLOAT);
+        let mut data: HashSet<&str> = HashSet::from([model.input_name()?]);
+        for node in &nodes {
+            if node.input.iter().any(|name| data.contains(name.as_str())) {
+                data.extend(node.output.iter().map(String::as_str).filter(|name| is_number(name)));
+            }
+        }
+        Ok(Self {
+            freeze,
+            nodes,
+            weights: model.initializers(),
+            readers,
+            data,
+        })
+    }
+
+    /// The layers that a recipe may round, with the value each makes.
+    pub(crate) fn kernels(&self) -> impl Iterator<Item = (&'a str, Kernel<'a>)> {
+        let kernels = self.nodes.iter().filter_map(|&node| Some((node.output_name(0)?, self.kernel(node)?)));
+        kernels.collect::<Vec<_>>().into_iter()
+    }
+
+    /// `node` as a layer with stored weights.
+    pub(crate) fn kernel(&self, node: &'a NodeProto) -> Option<Kernel<'a>> {
+        let input = self.data(node.input_name(0)?)?;
+        let weight = self.number(node.input_name(1)?)?;
+        let bias = match node.input_name(2) {
+            None => None,
+            Some(name) => Some(self.number(name)?),
+        };
+        let is_one = |name: &str| node.float(name).unwrap_or(1.0) == 1.0;
+        let is_set = |name: &str| node.int(name).unwrap_or(0) != 0;
+        let (axis, rounds_result) = match node.standard_operator()? {
+            "Conv" => (0, true),
+            "Gemm" if is_one("alpha") && is_one("beta") && !is_set("transA") => {
+                (usize::from(!is_set("transB")), false)
+            }
+            "MatMul" if weight.dims.len() == 2 => (1, false),
+            _ => return None,
+        };
+        let channels = weight.dims.get(axis)?;
+        let fits = bias.is_none_or(|bias| bias.dims == [*channels]);
+        fits.then_some(Kernel {
+            input,
+            weight,
+            bias,
+            axis,
+            rounds_result,
+        })
+    }
+
+    /// The values that `recipe` rounds, each with the one whose range it takes.
+    pub(crate) fn rounded(&self, recipe: &Recipe) -> BTreeMap<&'a str, &'a str> {
+        let mut rounded = BTreeMap::new();
+        let mut round = |value: &'a str| {
+            rounded.insert(value, value);
+        };
+        for &node in &self.nodes {
+            let Some(output) = node.output_name(0) else {
+                continue;
+            };
+            let Some(kernel) = self.kernel(node).filter(|_| !recipe.in_f32.contains(output)) else {
+                continue;
+            };
+            round(kernel.input);
+            if kernel.rounds_result {
+                round(self.result(node, output));
+            }
+        }
+        for &node in self.nodes.iter().filter(|node| passes(node)) {
+            let ends = node.input_name(0).zip(node.output_name(0));
+            if let Some((input, output)) = ends
+                && let Some(&range) = rounded.get(input)
+            {
+                rounded.insert(output, range);
+            }
+        }
+        rounded
+    }
+
+    /// What is rounded of a node that makes `output`: the activation function right behind it becomes part of the rounding.
+    fn result(&self, node: &'a NodeProto, output: &'a str) -> &'a str {
+        let readers = self.readers.get(output).map_or(&[][..], Vec::as_slice);
+        match readers {
+            [only] if output != self.freeze && node.output.len() == 1 => match only.standard_operator() {
+                Some("Relu" | "Clip") if only.input_name(0) == Some(output) => only.output_name(0).unwrap_or(output),
+                _ => output,
+            },
+            _ => output,
+        }
+    }
+
+    fn data(&self, name: &'a str) -> Option<&'a str> {
+        self.data.get(name).copied()
+    }
+
+    fn number(&self, name: &str) -> Option<&'a TensorProto> {
+        let weight = self.weights.get(name).copied()?;
+        (weight.data_type == data_type::FLOAT).then_some(weight)
+    }
+}
+
+/// Whether an operator hands on elements as they are, so that integers stay integers.
+fn passes(node: &NodeProto) -> bool {
+    matches!(
+        node.standard_operator(),
+        Some("MaxPool" | "Reshape" | "Flatten" | "Transpose" | "Squeeze" | "Unsqueeze")
+    )
+}

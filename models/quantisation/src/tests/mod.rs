@@ -1,0 +1,3 @@
+mod cosine;
+mod network;
+mod rounding;
