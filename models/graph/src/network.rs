@@ -230,7 +230,7 @@ impl Model {
         let first = head.as_ref().and_then(Found::first);
         let shares = self.shares(analysis, output);
         let crossings = sweep::crossings(analysis, input, output);
-        let rounded = sweep::within_roundings(self);
+        let rounded = sweep::within_roundings(self, input);
         let cuts = crossings.into_iter().filter_map(|(index, name)| {
             let info = info(analysis, name).filter(|_| !rounded.contains(name))?;
             Some(Cut {

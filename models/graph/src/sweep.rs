@@ -1,7 +1,7 @@
 //! Finding the single-tensor cuts of a DAG.
 
-use crate::analysis::Analysis;
 use crate::Model;
+use crate::analysis::Analysis;
 use crate::kinds::reads_shape;
 use crate::onnx::NodeProto;
 use std::collections::{HashMap, HashSet};
@@ -62,21 +62,26 @@ fn first_hidden_shape(analysis: &Analysis<'_>) -> usize {
 
 /// Values between what makes a number and its rounded form: what is rounded next, through an activation function or not, and the integers it
 /// becomes. Engines make one operator of all that, so whoever cuts there gets other numbers; the cut is behind the rounding, where rows
-/// are exact and compress well.
-pub(crate) fn within_roundings(model: &Model) -> HashSet<&str> {
-    let is = |node: &NodeProto, operators: &[&str]| {
-        let operator = node.standard_operator();
-        operator.is_some_and(|operator| operators.contains(&operator))
+/// are exact and compress well. Behind that of the input there is none: pixels are smaller.
+pub(crate) fn within_roundings<'a>(model: &'a Model, input: &str) -> HashSet<&'a str> {
+    let of = |operators: &'static [&str]| {
+        let nodes = model.nodes().iter();
+        nodes.filter(move |node| {
+            node.standard_operator()
+                .is_some_and(|name| operators.contains(&name))
+        })
     };
-    let (mut within, mut rounded) = (HashSet::new(), HashSet::new());
-    for node in model.nodes().iter().filter(|node| is(node, &["QuantizeLinear"])) {
-        rounded.extend(node.input_name(0));
-        within.extend(node.input_name(0).into_iter().chain(node.output_name(0)));
-    }
-    for node in model.nodes().iter().filter(|node| is(node, &["Relu", "Clip"])) {
-        if node.output_name(0).is_some_and(|name| rounded.contains(name)) {
-            within.extend(node.input_name(0));
-        }
-    }
+    let ends = |node: &'a NodeProto| node.input_name(0).zip(node.output_name(0));
+    let roundings: HashMap<&str, &str> = of(&["QuantizeLinear"]).filter_map(ends).collect();
+    let mut within: HashSet<&str> = roundings.iter().flat_map(|(from, to)| [*from, *to]).collect();
+    let activations = of(&["Relu", "Clip"]).filter_map(ends);
+    within.extend(
+        activations
+            .filter(|(_, to)| roundings.contains_key(to))
+            .map(|(from, _)| from),
+    );
+    let pixels = roundings.get(input);
+    let rounded = of(&["DequantizeLinear"]).filter_map(ends);
+    within.extend(rounded.filter(|(from, _)| Some(from) == pixels).map(|(_, to)| to));
     within
 }

@@ -1,8 +1,8 @@
 use crate::layers::Layers;
 use crate::{QuantisationError, Range, Ranges, Recipe, WeightBits};
+use frostline_graph::Model;
 use frostline_graph::build::{int, node, value};
 use frostline_graph::onnx::{GraphProto, ModelProto, data_type};
-use frostline_graph::Model;
 use frostline_tensor::{Data, Tensor};
 
 /// The frozen layers with the least and the greatest element of every value that may be rounded as outputs.
@@ -32,7 +32,9 @@ impl Calibration {
         for name in watched.into_keys() {
             for (operator, end) in [("ReduceMin", LEAST), ("ReduceMax", GREATEST)] {
                 let output = format!("{name}{end}");
-                graph.node.push(node(operator, &[name], &[&output]).with([int("keepdims", 0)]));
+                graph
+                    .node
+                    .push(node(operator, &[name], &[&output]).with([int("keepdims", 0)]));
                 graph.output.push(value(&output, data_type::FLOAT, &[]));
             }
         }
@@ -50,8 +52,12 @@ impl Calibration {
     /// Takes in what [`Self::model`] gave for a batch.
     pub fn add(&mut self, outputs: &[(String, Tensor)]) {
         for (output, tensor) in outputs {
-            let Data::F32(elements) = tensor.data() else { continue };
-            let name = output.strip_suffix(LEAST).or_else(|| output.strip_suffix(GREATEST));
+            let Data::F32(elements) = tensor.data() else {
+                continue;
+            };
+            let name = output
+                .strip_suffix(LEAST)
+                .or_else(|| output.strip_suffix(GREATEST));
             if let (Some(name), Some(&element)) = (name, elements.first()) {
                 let range = Range {
                     least: element,

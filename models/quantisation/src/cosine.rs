@@ -16,7 +16,9 @@ pub fn cosine(exact: &Tensor, rounded: &Tensor) -> f64 {
 fn cosine_of(left: &[f32], right: &[f32]) -> f64 {
     let dot = |left: &[f32], right: &[f32]| -> f64 {
         let products = left.iter().zip(right);
-        products.map(|(left, right)| f64::from(*left) * f64::from(*right)).sum()
+        products
+            .map(|(left, right)| f64::from(*left) * f64::from(*right))
+            .sum()
     };
     let lengths = (dot(left, left) * dot(right, right)).sqrt();
     match dot(left, right) / lengths {

@@ -7,13 +7,17 @@ pub enum QuantisationError {
     #[error(transparent)]
     Graph(#[from] GraphError),
     /// Scales for each channel came with version 13.
-    #[error("int8 requires version 13 of ONNX's operators, the network has {found}; export it with opset 17 or later")]
+    #[error(
+        "int8 requires version 13 of ONNX's operators, the network has {found}; export it with opset 17 or later"
+    )]
     Opset {
         /// The network's version.
         found: i64,
     },
     /// There is nothing to gain.
-    #[error("the frozen layers contain no convolution or linear layer with stored f32 weights, so int8 gains nothing; use f32")]
+    #[error(
+        "the frozen layers contain no convolution or linear layer with stored f32 weights, so int8 gains nothing; use f32"
+    )]
     Nothing,
     /// A value that is no number cannot be rounded.
     #[error("the frozen layers compute NaN or infinity at `{tensor}` on the calibration images; use f32")]

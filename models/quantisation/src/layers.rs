@@ -52,11 +52,20 @@ impl<'a> Layers<'a> {
         }
         // Whatever the batch, types are the same.
         let shapes = model.shapes(1)?;
-        let is_number = |name: &str| shapes.get(name).is_some_and(|value| value.data_type == data_type::FLOAT);
+        let is_number = |name: &str| {
+            shapes
+                .get(name)
+                .is_some_and(|value| value.data_type == data_type::FLOAT)
+        };
         let mut data: HashSet<&str> = HashSet::from([model.input_name()?]);
         for node in &nodes {
             if node.input.iter().any(|name| data.contains(name.as_str())) {
-                data.extend(node.output.iter().map(String::as_str).filter(|name| is_number(name)));
+                data.extend(
+                    node.output
+                        .iter()
+                        .map(String::as_str)
+                        .filter(|name| is_number(name)),
+                );
             }
         }
         Ok(Self {
@@ -70,7 +79,10 @@ impl<'a> Layers<'a> {
 
     /// The layers that a recipe may round, with the value each makes.
     pub(crate) fn kernels(&self) -> impl Iterator<Item = (&'a str, Kernel<'a>)> {
-        let kernels = self.nodes.iter().filter_map(|&node| Some((node.output_name(0)?, self.kernel(node)?)));
+        let kernels = self
+            .nodes
+            .iter()
+            .filter_map(|&node| Some((node.output_name(0)?, self.kernel(node)?)));
         kernels.collect::<Vec<_>>().into_iter()
     }
 
@@ -137,7 +149,9 @@ impl<'a> Layers<'a> {
         let readers = self.readers.get(output).map_or(&[][..], Vec::as_slice);
         match readers {
             [only] if output != self.freeze && node.output.len() == 1 => match only.standard_operator() {
-                Some("Relu" | "Clip") if only.input_name(0) == Some(output) => only.output_name(0).unwrap_or(output),
+                Some("Relu" | "Clip") if only.input_name(0) == Some(output) => {
+                    only.output_name(0).unwrap_or(output)
+                }
                 _ => output,
             },
             _ => output,

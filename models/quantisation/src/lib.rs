@@ -17,8 +17,8 @@ mod layers;
 mod observe;
 mod ranges;
 mod recipe;
-mod rounding;
 mod rewrite;
+mod rounding;
 
 pub use calibration::Calibration;
 pub use cosine::cosine;

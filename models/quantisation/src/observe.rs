@@ -1,7 +1,7 @@
 //! Where rounding costs precision.
 
-use crate::layers::Layers;
 use crate::QuantisationError;
+use crate::layers::Layers;
 use frostline_graph::build::batched;
 use frostline_graph::onnx::ModelProto;
 use frostline_graph::{Cut, Model};

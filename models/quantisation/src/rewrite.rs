@@ -3,10 +3,10 @@
 use crate::layers::{Kernel, Layers};
 use crate::rounding::{Affine, RoundedWeights, round_weights};
 use crate::{QuantisationError, Ranges, Recipe};
+use frostline_graph::Model;
 use frostline_graph::build::{int, node};
 use frostline_graph::onnx::{GraphProto, ModelProto, NodeProto, TensorProto, data_type};
 use frostline_graph::tensors::from_proto;
-use frostline_graph::Model;
 use frostline_tensor::Data;
 use std::collections::{BTreeMap, HashMap};
 
@@ -39,7 +39,9 @@ pub fn quantise(
         nodes: Vec::with_capacity(model.nodes().len() * 3),
         weights: model.graph().initializer.clone(),
     };
-    let kernels = layers.kernels().filter(|(output, _)| !recipe.in_f32.contains(*output));
+    let kernels = layers
+        .kernels()
+        .filter(|(output, _)| !recipe.in_f32.contains(*output));
     let kernels: HashMap<&str, Kernel<'_>> = kernels.collect();
     rewrite.round_input();
     for node in model.nodes() {
@@ -51,7 +53,6 @@ pub fn quantise(
     let graph = GraphProto {
         node: rewrite.nodes,
         initializer: rewrite.weights,
-        value_info: Vec::new(),
         ..proto.graph.unwrap_or_default()
     };
     Ok(Quantised {
@@ -97,7 +98,9 @@ struct Rewrite<'a> {
 impl<'a> Rewrite<'a> {
     /// Rounds the network's input, which keeps its name.
     fn round_input(&mut self) {
-        let Some(rounding) = self.roundings.get(self.input).copied() else { return };
+        let Some(rounding) = self.roundings.get(self.input).copied() else {
+            return;
+        };
         let rounded = format!("{}/rounded", self.input);
         self.round(self.input, &rounded, rounding, &NodeProto::default());
         self.renamed.insert(self.input, rounded);
@@ -141,11 +144,15 @@ impl<'a> Rewrite<'a> {
         let integers = format!("{to}/integers");
         let (scale, zero_point) = (format!("{source}/scale"), format!("{source}/zero_point"));
         if !self.weights.iter().rev().any(|weight| weight.name == scale) {
-            self.weights.push(vector(&scale, data_type::FLOAT, &[], &affine.scale.to_le_bytes()));
-            self.weights.push(vector(&zero_point, data_type::UINT8, &[], &[affine.zero_point]));
+            self.weights
+                .push(vector(&scale, data_type::FLOAT, &[], &affine.scale.to_le_bytes()));
+            self.weights
+                .push(vector(&zero_point, data_type::UINT8, &[], &[affine.zero_point]));
         }
-        self.nodes.push(node("QuantizeLinear", &[from, &scale, &zero_point], &[&integers]));
-        let dequantise = node("DequantizeLinear", &[&integers, &scale, &zero_point], &[to]);
+        self.nodes
+            .push(node("QuantizeLinear", &[from, &scale, &zero_point], &[&integers]));
+        let dequantise = node("DequantizeLinear", &[&integers, &scale, &zero_point], &[to])
+            .named(&format!("{to}/dequantise"));
         self.nodes.push(NodeProto {
             metadata_props: maker.metadata_props.clone(),
             ..dequantise
@@ -159,7 +166,9 @@ impl<'a> Rewrite<'a> {
         kernel: &Kernel<'_>,
         recipe: &Recipe,
     ) -> Result<(), QuantisationError> {
-        let Some((_, input)) = self.roundings.get(kernel.input).copied() else { return Ok(()) };
+        let Some((_, input)) = self.roundings.get(kernel.input).copied() else {
+            return Ok(());
+        };
         let numbers = |tensor: &TensorProto| -> Result<Vec<f32>, QuantisationError> {
             match from_proto(tensor)?.data() {
                 Data::F32(elements) => Ok(elements.clone()),
@@ -168,19 +177,35 @@ impl<'a> Rewrite<'a> {
         };
         let weights = numbers(kernel.weight)?;
         let biases = kernel.bias.map(numbers).transpose()?;
-        let tensor = |name: &str| QuantisationError::NotFinite { tensor: name.to_owned() };
-        if !weights.iter().chain(biases.iter().flatten()).all(|weight| weight.is_finite()) {
+        let tensor = |name: &str| QuantisationError::NotFinite {
+            tensor: name.to_owned(),
+        };
+        if !weights
+            .iter()
+            .chain(biases.iter().flatten())
+            .all(|weight| weight.is_finite())
+        {
             return Err(tensor(&kernel.weight.name));
         }
         let dims = &kernel.weight.dims;
-        let size = |dims: &[i64]| dims.iter().map(|&dim| usize::try_from(dim).unwrap_or(0)).product();
+        let size = |dims: &[i64]| {
+            dims.iter()
+                .map(|&dim| usize::try_from(dim).unwrap_or(0))
+                .product()
+        };
         let channels: usize = size(dims.get(kernel.axis..=kernel.axis).unwrap_or_default());
         let inner: usize = size(dims.get(kernel.axis + 1..).unwrap_or_default());
         let RoundedWeights {
             weights,
             scales,
             biases,
-        } = round_weights(&weights, (channels, inner), &biases.unwrap_or_default(), input.scale, recipe.weights);
+        } = round_weights(
+            &weights,
+            (channels, inner),
+            &biases.unwrap_or_default(),
+            input.scale,
+            recipe.weights,
+        );
         let of = made.label().to_owned();
         let bytes: Vec<u8> = weights.iter().map(|weight| weight.cast_unsigned()).collect();
         let weight = format!("{of}/weight");
@@ -191,7 +216,16 @@ impl<'a> Rewrite<'a> {
             let bias = format!("{of}/bias");
             let bytes: Vec<u8> = biases.iter().flat_map(|bias| bias.to_le_bytes()).collect();
             let scales: Vec<f32> = scales.iter().map(|scale| scale * input.scale).collect();
-            self.dequantise(&bias, (data_type::INT32, &[i64::try_from(channels).unwrap_or_default()], &bytes), &scales, 0);
+            self.dequantise(
+                &bias,
+                (
+                    data_type::INT32,
+                    &[i64::try_from(channels).unwrap_or_default()],
+                    &bytes,
+                ),
+                &scales,
+                0,
+            );
             read.push(bias);
         }
         made.input.splice(1.., read);
@@ -199,11 +233,22 @@ impl<'a> Rewrite<'a> {
     }
 
     /// Stores integers and makes `name` of them, with a scale for each slice of `axis`.
-    fn dequantise(&mut self, name: &str, (code, dims, bytes): (i32, &[i64], &[u8]), scales: &[f32], axis: i64) {
-        let [integers, scale, zero_point] = ["integers", "scale", "zero_point"].map(|part| format!("{name}/{part}"));
+    fn dequantise(
+        &mut self,
+        name: &str,
+        (code, dims, bytes): (i32, &[i64], &[u8]),
+        scales: &[f32],
+        axis: i64,
+    ) {
+        let [integers, scale, zero_point] =
+            ["integers", "scale", "zero_point"].map(|part| format!("{name}/{part}"));
         let channels = [i64::try_from(scales.len()).unwrap_or_default()];
         let scale_bytes: Vec<u8> = scales.iter().flat_map(|scale| scale.to_le_bytes()).collect();
-        let width = if code == data_type::INT8 { size_of::<i8>() } else { size_of::<i32>() };
+        let width = if code == data_type::INT8 {
+            size_of::<i8>()
+        } else {
+            size_of::<i32>()
+        };
         self.weights.extend([
             vector(&integers, code, dims, bytes),
             vector(&scale, data_type::FLOAT, &channels, &scale_bytes),

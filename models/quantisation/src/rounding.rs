@@ -65,11 +65,15 @@ pub(crate) fn round_weights(
         })
         .collect();
     let scale = |channel: usize| scales.get(channel).copied().unwrap_or(1.0);
-    let rounded = |(index, weight): (usize, &f32)| (weight / scale(channel_of(index))).round_ties_even() as i8;
+    let rounded =
+        |(index, weight): (usize, &f32)| (weight / scale(channel_of(index))).round_ties_even() as i8;
     RoundedWeights {
         weights: weights.iter().enumerate().map(rounded).collect(),
         biases: (0..biases.len())
-            .map(|channel| (f64::from(bias(channel)) / (f64::from(input) * f64::from(scale(channel)))).round_ties_even() as i32)
+            .map(|channel| {
+                (f64::from(bias(channel)) / (f64::from(input) * f64::from(scale(channel)))).round_ties_even()
+                    as i32
+            })
             .collect(),
         scales,
     }

@@ -1,7 +1,7 @@
 //! What a tuned model says about itself, in its ONNX metadata.
 
-use crate::{Quality, TrainerError};
 use crate::evaluation::Division;
+use crate::{Quality, TrainerError};
 use frostline_client::Task;
 use frostline_graph::{Model, Network};
 use frostline_job::{PREPROCESSOR_CONFIG, PixelFlags, PixelSource, StatedPixels};
@@ -250,7 +250,14 @@ pub(crate) fn write(
     names: &[String],
     division: Option<&Division>,
 ) {
-    for stale in [CLASSES_KEY, LABELS_KEY, TARGETS_KEY, DIVISION_KEY, BESIDE_KEY, INT8_KEY] {
+    for stale in [
+        CLASSES_KEY,
+        LABELS_KEY,
+        TARGETS_KEY,
+        DIVISION_KEY,
+        BESIDE_KEY,
+        INT8_KEY,
+    ] {
         model.remove_metadata(stale);
     }
     let input = match input {

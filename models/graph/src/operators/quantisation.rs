@@ -18,7 +18,12 @@ pub(super) const OPERATORS: &[Operator] = &[
 
 /// Integers of the zero point's type, by default bytes.
 fn quantised(context: &Context<'_>) -> Ruled<Vec<Value>> {
-    let named = || context.node.int("output_dtype").and_then(|code| i32::try_from(code).ok());
+    let named = || {
+        context
+            .node
+            .int("output_dtype")
+            .and_then(|code| i32::try_from(code).ok())
+    };
     let code = match context.node.input_name(2) {
         Some(_) => context.data_type(2),
         None => named().filter(|&code| code != 0).unwrap_or(data_type::UINT8),

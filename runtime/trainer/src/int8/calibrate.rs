@@ -168,3 +168,69 @@ fn engine(source: EngineError) -> TrainerError {
         source,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::network;
+    use frostline_graph::build::initializer;
+
+    fn noise(seed: u32, count: usize) -> Vec<f32> {
+        let mut state = seed;
+        let next = |_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 8) as f32 / (1 << 23) as f32 - 1.0
+        };
+        (0..count).map(next).collect()
+    }
+
+    fn trial(model: Model) -> Trial {
+        let rows = |seed| Tensor::f32([4, 3, 8, 8], noise(seed, 4 * 3 * 64)).unwrap();
+        Trial {
+            model,
+            freeze: "features".to_owned(),
+            seen: rows(1),
+            unseen: rows(2),
+            weights: WeightBits::Eight,
+            options: SessionOptions::default(),
+        }
+    }
+
+    /// The network with one channel between its convolutions that is `factor` times as large, which changes no output.
+    fn with_large_channel(factor: f32) -> Model {
+        let scaled = |name: &str, is_large: &dyn Fn(usize) -> bool, factor: f32| {
+            let weight = network().weight(name).unwrap();
+            let values = weight.as_f32().unwrap().iter().enumerate();
+            let values = values.map(|(index, value)| if is_large(index) { value * factor } else { *value });
+            initializer(
+                name,
+                &Tensor::f32(weight.shape().clone(), values.collect()).unwrap(),
+            )
+        };
+        let channels = network().weight("w1").unwrap().shape().dims()[0];
+        let mut proto = network().into_proto();
+        let graph = proto.graph.as_mut().unwrap();
+        for weight in &mut graph.initializer {
+            match weight.name.as_str() {
+                "w1" => *weight = scaled("w1", &|index| index < 27, factor),
+                "w2" => *weight = scaled("w2", &|index| index / 9 % channels == 0, 1.0 / factor),
+                _ => {}
+            }
+        }
+        Model::from_proto(proto).unwrap()
+    }
+
+    #[test]
+    fn layers_that_cost_too_much_go_back_to_f32() {
+        let plain = trial(network()).run(&Interrupt::new()).unwrap();
+        assert_eq!((plain.layers, plain.worst.as_deref()), ((2, 2), None));
+        assert!(
+            plain.cosine >= EXACT_ENOUGH && plain.cosine < 1.0,
+            "{}",
+            plain.cosine
+        );
+        let large = trial(with_large_channel(1e4)).run(&Interrupt::new()).unwrap();
+        assert!(large.cosine >= EXACT_ENOUGH, "{}", large.cosine);
+        assert!(large.layers.0 < 2 && large.worst.is_some(), "{:?}", large.recipe);
+    }
+}

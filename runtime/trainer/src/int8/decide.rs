@@ -50,7 +50,10 @@ struct Key {
 ///
 /// # Errors
 /// [`TrainerError::Imprecise`], and [`TrainerError::Setting`] for a job that cannot.
-pub(crate) async fn decide(candidate: &Candidate<'_>, events: &Events) -> Result<Option<Model>, TrainerError> {
+pub(crate) async fn decide(
+    candidate: &Candidate<'_>,
+    events: &Events,
+) -> Result<Option<Model>, TrainerError> {
     let wanted = candidate.job.spec.prefix_precision;
     if wanted == PrefixPrecision::F32 {
         return Ok(None);
@@ -86,7 +89,9 @@ impl Candidate<'_> {
     /// Why it cannot be.
     fn reason_against(&self) -> Option<&'static str> {
         if !self.job.guest.is_stock() {
-            Some("only the stock guest is known to prepare images as calibration does; use f32 with this guest")
+            Some(
+                "only the stock guest is known to prepare images as calibration does; use f32 with this guest",
+            )
         } else if self.job.device != Device::Cpu {
             Some("a GPU computes int8 layers slower than f32; use f32, or --device cpu")
         } else if self.model.input_name().is_ok_and(|input| input == self.freeze()) {
@@ -113,7 +118,10 @@ impl Candidate<'_> {
             (true, false) => Ok("it is not a tenth faster here".to_owned()),
             (true, true) => Ok(match record.recipe.in_f32.len() {
                 0 => "all layers with weights".to_owned(),
-                kept => format!("{kept} layers stay in f32, most precision was lost up to '{}'", worst()),
+                kept => format!(
+                    "{kept} layers stay in f32, most precision was lost up to '{}'",
+                    worst()
+                ),
             }),
         }
     }
@@ -147,7 +155,9 @@ impl Candidate<'_> {
         if let Some(known) = self.job.cache.as_ref().and_then(|cache| cache.get(&layers, &key)) {
             return Ok(known);
         }
-        events(Event::Measuring { what: Measuring::Int8 });
+        events(Event::Measuring {
+            what: Measuring::Int8,
+        });
         let root = &self.job.spec.data;
         let wanted = &samples;
         let read = |client: HostClient| async move { client.read(root, wanted).await };
@@ -173,10 +183,13 @@ impl Candidate<'_> {
 
     /// Keeps the record in the run's folder: a run that is resumed computes with the very same integers.
     async fn write(&self, record: &Int8Record) -> Result<(), TrainerError> {
-        let Some(run) = self.job.run.clone() else { return Ok(()) };
+        let Some(run) = self.job.run.clone() else {
+            return Ok(());
+        };
         let text = serde_json::to_vec(record).map_err(|_| TrainerError::Ended { part: "calibration" })?;
         blocking(move || {
-            let written = whole_file::write_to(&run.path.join(INT8), run.create, |file| file.write_all(&text));
+            let written =
+                whole_file::write_to(&run.path.join(INT8), run.create, |file| file.write_all(&text));
             written.map(drop).map_err(|error| TrainerError::Run {
                 run: run.path,
                 why: error.to_string(),
@@ -189,7 +202,9 @@ impl Candidate<'_> {
 /// Network input of what can be decoded: of two thirds to calibrate with, and of the others to measure the error.
 fn decode(objects: &[Bytes], spec: &PixelSpec) -> Result<(Tensor, Tensor), TrainerError> {
     let limits = DecodeLimits::default();
-    let crops = objects.iter().filter_map(|object| load(object, spec, &limits).ok());
+    let crops = objects
+        .iter()
+        .filter_map(|object| load(object, spec, &limits).ok());
     let (mut seen, mut unseen) = (Vec::new(), Vec::new());
     for (index, crop) in crops.enumerate() {
         let side = if index % 3 == 1 { &mut unseen } else { &mut seen };

@@ -1,6 +1,6 @@
+use frostline_graph::Model;
 use frostline_job::Event;
 use frostline_quantisation::{QuantisationError, Quantised, Ranges, Recipe, quantise};
-use frostline_graph::Model;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::Path;

@@ -7,6 +7,7 @@ mod failed_job;
 mod features;
 mod full_disk;
 mod hosts;
+mod int8;
 mod labels;
 mod pipeline;
 mod predicting;

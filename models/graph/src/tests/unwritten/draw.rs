@@ -1,7 +1,7 @@
 //! Drawing shapes, numbers and attributes: the same for the same operator and number.
 
 use crate::build::{initializer, int, integers, node};
-use crate::onnx::{AttributeProto, NodeProto, TensorProto};
+use crate::onnx::{AttributeProto, NodeProto, TensorProto, data_type};
 use crate::operators::Operator;
 use frostline_tensor::Tensor;
 
@@ -185,6 +185,54 @@ impl Draw {
         let value = Tensor::f32([values.len()], values.to_vec()).unwrap();
         self.weights.push(initializer(&name, &value));
         self.inputs.push(name);
+    }
+
+    /// Stores a tensor of the element type `code` and returns its name.
+    fn stored(&mut self, code: i32, dims: &[usize], bytes: Vec<u8>) -> String {
+        let name = format!("w{}", self.weights.len());
+        self.weights.push(TensorProto {
+            name: name.clone(),
+            data_type: code,
+            dims: dims.iter().map(|&dim| dim as i64).collect(),
+            raw_data: bytes.into(),
+            ..TensorProto::default()
+        });
+        name
+    }
+
+    /// How values are rounded: a scale, and a zero point of the element type `code`.
+    pub(super) fn scale(&mut self, code: i32) -> [String; 2] {
+        let scale = self.of(&[0.01_f32, 0.05]).to_le_bytes();
+        let zero_point = if code == data_type::UINT8 {
+            self.of(&[0, 128, 7])
+        } else {
+            0
+        };
+        [
+            self.stored(data_type::FLOAT, &[], scale.to_vec()),
+            self.stored(code, &[], vec![zero_point]),
+        ]
+    }
+
+    /// A node before the one that is drawn; returns what it makes.
+    pub(super) fn first(
+        &mut self,
+        operator: &str,
+        inputs: &[&str],
+        attributes: Vec<AttributeProto>,
+    ) -> String {
+        let output = format!("b{}", self.before.len());
+        self.before
+            .push(node(operator, inputs, &[&output]).with(attributes));
+        output
+    }
+
+    /// A weight of bytes, as numbers again.
+    pub(super) fn rounded_weight(&mut self, dims: &[usize]) -> String {
+        let bytes = (0..dims.iter().product()).map(|_| self.next() as u8).collect();
+        let integers = self.stored(data_type::INT8, dims, bytes);
+        let [scale, zero_point] = self.scale(data_type::INT8);
+        self.first("DequantizeLinear", &[&integers, &scale, &zero_point], vec![])
     }
 
     /// The shape of the input in the place of it.

@@ -28,6 +28,7 @@ pub(super) fn draw(operator: &'static str, mut draw: Draw) -> Option<Case> {
         "Dropout" => dropout,
         name if name.starts_with("Reduce") => reduce,
         "ArgMax" | "ArgMin" => extreme,
+        "DequantizeLinear" | "QuantizeLinear" => rounding,
         "CumSum" => cumulative,
         "TopK" => top,
         "Hardmax" | "LogSoftmax" | "Softmax" | "LpNormalization" => along,
@@ -71,6 +72,63 @@ pub(super) fn draw(operator: &'static str, mut draw: Draw) -> Option<Case> {
     };
     recipe(&mut draw);
     Some(draw.done())
+}
+
+/// Numbers that are rounded and stand for themselves again; where the last step is a rounding, with a layer between, which engines compute on
+/// integers then.
+fn rounding(draw: &mut Draw) {
+    draw.dtype = 1;
+    let axes = 1 + draw.below(2);
+    let mut dims = vec![draw.of(&[1, 2, 3]), draw.of(&[1, 3, 8, 17])];
+    dims.extend((0..axes).map(|_| draw.of(&[1, 2, 5, 8, 13])));
+    draw.data(&dims);
+    let code = draw.of(&[2, 3]);
+    let [scale, zero_point] = draw.scale(code);
+    let integers = draw.first("QuantizeLinear", &["x", &scale, &zero_point], vec![]);
+    if draw.operator == "DequantizeLinear" {
+        draw.inputs = vec![integers, scale, zero_point];
+        return;
+    }
+    let rounded = draw.first("DequantizeLinear", &[&integers, &scale, &zero_point], vec![]);
+    let made = between(draw, &dims, &rounded);
+    let [scale, zero_point] = draw.scale(code);
+    draw.inputs = vec![made, scale, zero_point];
+}
+
+/// A layer on rounded numbers of `[batch, channels, ..]`.
+fn between(draw: &mut Draw, dims: &[usize], rounded: &str) -> String {
+    let (axes, channels) = (dims.len() - 2, dims[1]);
+    let window = || {
+        vec![
+            ints("kernel_shape", &vec![2; axes]),
+            ints("pads", &vec![1; 2 * axes]),
+        ]
+    };
+    match draw.below(9) {
+        0 | 1 => {
+            let groups = if draw.flip() { channels } else { 1 };
+            let kernel = [&[channels, channels / groups][..], &vec![2; axes]].concat();
+            let weight = draw.rounded_weight(&kernel);
+            let attributes = [window(), vec![int("group", groups as i64)]].concat();
+            let made = draw.first("Conv", &[rounded, &weight], attributes);
+            if draw.flip() {
+                draw.first("Relu", &[&made], vec![])
+            } else {
+                made
+            }
+        }
+        2 => {
+            let columns = draw.of(&[1, 3, 16, 17]);
+            let weight = draw.rounded_weight(&[dims[dims.len() - 1], columns]);
+            draw.first("MatMul", &[rounded, &weight], vec![])
+        }
+        3 => draw.first("MaxPool", &[rounded], window()),
+        4 => draw.first("AveragePool", &[rounded], window()),
+        5 => draw.first("GlobalAveragePool", &[rounded], vec![]),
+        6 => draw.first("Add", &[rounded, rounded], vec![]),
+        7 => draw.first("Concat", &[rounded, rounded], vec![int("axis", 1)]),
+        _ => draw.first("Sigmoid", &[rounded], vec![]),
+    }
 }
 
 fn any(draw: &mut Draw, least: usize) -> Vec<usize> {
