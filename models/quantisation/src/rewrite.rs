@@ -8,7 +8,7 @@ use frostline_graph::build::{int, node};
 use frostline_graph::onnx::{GraphProto, ModelProto, NodeProto, TensorProto, data_type};
 use frostline_graph::tensors::from_proto;
 use frostline_tensor::Data;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// A network whose frozen layers compute in int8.
 #[derive(Debug, Clone)]
@@ -49,6 +49,7 @@ pub fn quantise(
         rewrite.add(node, kernel, recipe)?;
     }
     let (count, of) = (kernels.len(), layers.kernels().count());
+    rewrite.drop_replaced(&kernels);
     let proto = model.clone().into_proto();
     let graph = GraphProto {
         node: rewrite.nodes,
@@ -106,6 +107,26 @@ impl<'a> Rewrite<'a> {
         self.renamed.insert(self.input, rounded);
     }
 
+    /// Drops the weights of rounded layers that no other reads.
+    fn drop_replaced(&mut self, kernels: &HashMap<&str, Kernel<'_>>) {
+        let read: HashSet<&str> = self
+            .nodes
+            .iter()
+            .flat_map(|node| &node.input)
+            .map(String::as_str)
+            .collect();
+        let replaced = kernels
+            .values()
+            .flat_map(|kernel| [Some(kernel.weight), kernel.bias])
+            .flatten();
+        let replaced = replaced
+            .map(|weight| weight.name.as_str())
+            .filter(|name| !read.contains(name));
+        let replaced: HashSet<&str> = replaced.collect();
+        self.weights
+            .retain(|weight| !replaced.contains(weight.name.as_str()));
+    }
+
     fn add(
         &mut self,
         node: &'a NodeProto,
@@ -149,14 +170,13 @@ impl<'a> Rewrite<'a> {
             self.weights
                 .push(vector(&zero_point, data_type::UINT8, &[], &[affine.zero_point]));
         }
-        self.nodes
-            .push(node("QuantizeLinear", &[from, &scale, &zero_point], &[&integers]));
-        let dequantise = node("DequantizeLinear", &[&integers, &scale, &zero_point], &[to])
-            .named(&format!("{to}/dequantise"));
-        self.nodes.push(NodeProto {
+        let quantise = node("QuantizeLinear", &[from, &scale, &zero_point], &[&integers]);
+        let dequantise = node("DequantizeLinear", &[&integers, &scale, &zero_point], &[to]);
+        let dequantise = dequantise.named(&format!("{to}/dequantise"));
+        self.nodes.extend([quantise, dequantise].map(|node| NodeProto {
             metadata_props: maker.metadata_props.clone(),
-            ..dequantise
-        });
+            ..node
+        }));
     }
 
     /// Has a layer read rounded weights.

@@ -2,6 +2,7 @@
 
 use crate::arguments::{HostFlags, Model as Command};
 use crate::output::{bytes, meant, print_each, print_json, print_table, stdout};
+use crate::quantise;
 use crate::train::read_model;
 use anyhow::{Context, Result, bail};
 use frostline_graph::{Model, ModelLimits, Network};
@@ -12,6 +13,7 @@ use sha2::{Digest, Sha256};
 use std::collections::HashSet;
 use std::io::Write;
 use std::path::Path;
+use tokio_util::sync::CancellationToken;
 
 /// What is shown of a model, wherever it lies.
 #[derive(Serialize)]
@@ -66,9 +68,10 @@ struct Verdict {
     not_admitted_because: Option<String>,
 }
 
-pub(crate) async fn run(command: Command, json: bool) -> Result<()> {
+pub(crate) async fn run(command: Command, json: bool, stop: &CancellationToken) -> Result<()> {
     let (model, host) = match command {
         Command::Show { model, host } => (model, host),
+        Command::Quantise(flags) => return quantise::run(*flags, json, stop).await,
         Command::List { host } => return list(&host.access().client()?.models().await?, json),
     };
     let shown = match &host.host {

@@ -67,6 +67,21 @@ class Hosts(unittest.TestCase):
         for loss, other in zip(losses, expected):
             self.assertAlmostEqual(loss, other, delta=within)
 
+    def test_frozen_layers_compute_in_int8(self):
+        exact = self.divided()[1]
+        rounded = {split: self.divided(split=split, prefix_precision="int8")[1] for split in ("blocks.1", "none", "stem")}
+        rows = {}
+        for split, data in {"exact": exact, **rounded}.items():
+            data.set_epoch(0)
+            rows[split] = next(iter(data))[0]
+        for split in ("none", "stem"):
+            self.assertTrue(torch.allclose(rows[split], rows["blocks.1"], atol=1e-5), split)
+        cosine = torch.nn.functional.cosine_similarity(rows["blocks.1"].flatten(1), rows["exact"].flatten(1)).mean()
+        self.assertGreater(cosine, 0.99)
+        self.assertFalse(torch.equal(rows["blocks.1"], rows["exact"]))
+        with self.assertRaises(ValueError):
+            self.divided(prefix_precision="int4")
+
     def test_two_processes_train_as_one(self):
         losses, keys = small.train(*self.divided())
         self.once(keys)

@@ -4,6 +4,7 @@
 //! * [`RunFolder`], [`runs`]: the folder that a job resumes from; `docs/runs.md` describes it.
 //! * [`evaluate`]: an [`EvaluationJob`] to a [`Quality`], and to [`Tables`] of it.
 //! * [`Predictor`]: predicts images on this machine, without a host.
+//! * [`quantise`]: a network whose first layers compute in int8, for other programs.
 //! * [`study`]: profiles a network on a host.
 //! * [`plan`], [`Policy`], [`Simulation`]: where a network is divided, and why.
 //! * [`rehearsal`]: training steps at given splits, for benchmarks.
@@ -29,6 +30,7 @@ mod offer;
 mod pipeline;
 mod plan;
 mod predict;
+mod quantise;
 mod recipe;
 pub mod rehearsal;
 mod replan;
@@ -61,6 +63,7 @@ pub use plan::{
     SummaryRow,
 };
 pub use predict::{Answer, ClassProbability, LabelAnswer, Prediction, PredictionJob, Predictor, TargetValue};
+pub use quantise::{QuantisationJob, quantise};
 pub use study::{HostStudy, StudyJob, study};
 pub use team::Team;
 pub use training::train;

@@ -219,6 +219,23 @@ class Client:
         """
         return self._command("plan", {"model": model, "data": data} | flags, timeout, None)
 
+    def quantise(
+        self,
+        model: str | os.PathLike[str],
+        data: str | os.PathLike[str],
+        out: str | os.PathLike[str],
+        *,
+        timeout: float | None = 1800,
+        **flags: Any,
+    ) -> dict[str, Any]:
+        """Writes a network whose layers up to a cut compute in int8: what ``frostline model quantise --json`` prints.
+
+        :param out: the ONNX file to write.
+        :param timeout: seconds it may take.
+        :param flags: the command's, such as ``freeze="layer4.0"``, ``prefix_precision="auto"``, ``allow_imprecise=True``.
+        """
+        return self._command("model quantise", {"data": data, "out": out} | flags, timeout, None, os.fspath(model))
+
     def profile(
         self, model: str | os.PathLike[str], data: str | os.PathLike[str], *, timeout: float | None = 1800, **flags: Any
     ) -> dict[str, Any]:
@@ -253,13 +270,14 @@ class Client:
         flags: dict[str, Any],
         timeout: float | None,
         on_event: Callable[[dict[str, Any]], None] | None,
+        *files: str,
     ) -> dict[str, Any]:
         from ._command import run, words
 
         reach: dict[str, Any] = {"host": self._hosts, "token_file": self._token_file, "ca": self._ca}
         if not self._hosts and self._device != "cpu":
             reach["device"] = self._device
-        return run([word, *words(reach | flags)], secret=self._token, timeout=timeout, on_event=on_event)
+        return run([*word.split(), *files, *words(reach | flags)], secret=self._token, timeout=timeout, on_event=on_event)
 
 
 def pixels(

@@ -4,9 +4,9 @@ use super::calibrate::Trial;
 use super::{EXACT_ENOUGH, Int8Record, WORTHWHILE};
 use crate::compute::{Dedicated, blocking, session_options};
 use crate::host_loads::HostLoads;
-use crate::{Event, Events, Job, Measuring, SettingError, TrainerError, whole_file};
+use crate::{Event, Events, Job, Measuring, ProfileCache, RunFolder, SettingError, TrainerError, whole_file};
 use bytes::Bytes;
-use frostline_client::{HostClient, Hosts, Samples};
+use frostline_client::{HostClient, Hosts};
 use frostline_engine::{Device, adds_bytes_exactly, library_version};
 use frostline_graph::Model;
 use frostline_images::{DecodeLimits, load, normalise};
@@ -15,23 +15,33 @@ use frostline_job::folder::INT8;
 use frostline_profile::{ProfileError, machine};
 use frostline_quantisation::WeightBits;
 use frostline_tensor::{Data, OpError, PixelSpec, Shape, Tensor};
+use frostline_wire::ObjectInfo;
 use serde::Serialize;
 use std::io::Write;
 
 /// Images that are looked at: two thirds calibrate, which is where ranges settle (the prototype had 32), and the error of one third
 /// spreads by less than 0.001.
-const IMAGES: usize = 48;
+pub(crate) const IMAGES: usize = 48;
 
-/// A job whose frozen layers may compute in int8.
+/// Frozen layers that may compute in int8.
 pub(crate) struct Candidate<'a> {
-    pub(crate) job: &'a Job,
-    /// The network under the head that is trained.
+    /// The whole network.
     pub(crate) model: &'a Model,
+    /// Layers up to here are never trained.
+    pub(crate) freeze: &'a str,
+    pub(crate) precision: PrefixPrecision,
+    pub(crate) allow_imprecise: bool,
     pub(crate) pixels: PixelSpec,
-    /// Images to calibrate with.
-    pub(crate) train: &'a Samples,
-    /// Where they come from.
+    /// Where the images are,
+    pub(crate) root: &'a str,
+    /// those to look at,
+    pub(crate) images: Vec<ObjectInfo>,
+    /// and who reads them.
     pub(crate) hosts: &'a Hosts,
+    pub(crate) threads: usize,
+    pub(crate) cache: Option<&'a ProfileCache>,
+    /// The run's folder, which keeps the record: a run that is resumed computes with the very same integers.
+    pub(crate) run: Option<&'a RunFolder>,
 }
 
 /// What a stored record depends on beside the frozen layers.
@@ -46,70 +56,64 @@ struct Key {
     samples: Vec<(String, Option<String>)>,
 }
 
-/// The network with its frozen layers in int8, where `candidate` is to compute so.
+/// The network with its frozen layers in int8, where `job` is to compute so.
 ///
 /// # Errors
 /// [`TrainerError::Imprecise`], and [`TrainerError::Setting`] for a job that cannot.
-pub(crate) async fn decide(
-    candidate: &Candidate<'_>,
+pub(crate) async fn decide_for(
+    job: &Job,
+    candidate: Candidate<'_>,
     events: &Events,
 ) -> Result<Option<Model>, TrainerError> {
-    let wanted = candidate.job.spec.prefix_precision;
-    if wanted == PrefixPrecision::F32 {
-        return Ok(None);
+    let why = match candidate.precision {
+        PrefixPrecision::F32 => return Ok(None),
+        _ if !job.guest.is_stock() => {
+            "only the stock guest is known to prepare images as calibration does; use f32 with this guest"
+        }
+        _ if job.device != Device::Cpu => {
+            "a GPU computes int8 layers slower than f32; use f32, or --device cpu"
+        }
+        _ if candidate.model.input_name()? == candidate.freeze => {
+            "no layer stays frozen; use f32, or freeze some"
+        }
+        _ => return candidate.decide(events).await,
+    };
+    match candidate.precision {
+        PrefixPrecision::Auto => Ok(None),
+        _ => Err(SettingError {
+            what: "--prefix-precision",
+            value: "int8".to_owned(),
+            must: why.to_owned(),
+        }
+        .into()),
     }
-    if let Some(why) = candidate.reason_against() {
-        return match wanted {
-            PrefixPrecision::Auto => Ok(None),
-            _ => Err(SettingError {
-                what: "--prefix-precision",
-                value: "int8".to_owned(),
-                must: why.to_owned(),
-            }
-            .into()),
-        };
-    }
-    let mut record = candidate.record(events).await?;
-    let reason = candidate.judge(&mut record)?;
-    events(record.event(reason));
-    candidate.write(&record).await?;
-    if !record.used {
-        return Ok(None);
-    }
-    let (model, freeze) = (candidate.model.clone(), candidate.freeze().to_owned());
-    blocking(move || Ok(Some(record.apply(&model, &freeze)?.model))).await
 }
 
 impl Candidate<'_> {
-    /// Layers up to here are never trained.
-    fn freeze(&self) -> &str {
-        self.job.earliest_freeze()
-    }
-
-    /// Why it cannot be.
-    fn reason_against(&self) -> Option<&'static str> {
-        if !self.job.guest.is_stock() {
-            Some(
-                "only the stock guest is known to prepare images as calibration does; use f32 with this guest",
-            )
-        } else if self.job.device != Device::Cpu {
-            Some("a GPU computes int8 layers slower than f32; use f32, or --device cpu")
-        } else if self.model.input_name().is_ok_and(|input| input == self.freeze()) {
-            Some("no layer stays frozen; use f32, or freeze some")
-        } else {
-            None
+    /// The network with its frozen layers in int8, where they are to compute so.
+    ///
+    /// # Errors
+    /// [`TrainerError::Imprecise`].
+    pub(crate) async fn decide(&self, events: &Events) -> Result<Option<Model>, TrainerError> {
+        let mut record = self.record(events).await?;
+        let reason = self.judge(&mut record)?;
+        events(record.event(reason));
+        self.write(&record).await?;
+        if !record.used {
+            return Ok(None);
         }
+        let (model, freeze) = (self.model.clone(), self.freeze.to_owned());
+        blocking(move || Ok(Some(record.apply(&model, &freeze)?.model))).await
     }
 
     /// Why the job computes in int8, or does not.
     fn judge(&self, record: &mut Int8Record) -> Result<String, TrainerError> {
-        let spec = &self.job.spec;
-        let exact = record.cosine >= EXACT_ENOUGH || spec.allow_imprecise;
+        let exact = record.cosine >= EXACT_ENOUGH || self.allow_imprecise;
         let fast = record.speedup >= WORTHWHILE;
-        record.used = exact && (fast || spec.prefix_precision == PrefixPrecision::Int8);
-        let worst = || record.worst.clone().unwrap_or_else(|| self.freeze().to_owned());
+        record.used = exact && (fast || self.precision == PrefixPrecision::Int8);
+        let worst = || record.worst.clone().unwrap_or_else(|| self.freeze.to_owned());
         match (exact, record.used) {
-            (false, _) if spec.prefix_precision == PrefixPrecision::Int8 => Err(TrainerError::Imprecise {
+            (false, _) if self.precision == PrefixPrecision::Int8 => Err(TrainerError::Imprecise {
                 cosine: record.cosine,
                 least: EXACT_ENOUGH,
                 worst: worst(),
@@ -128,13 +132,12 @@ impl Candidate<'_> {
 
     /// What is known of the frozen layers in int8: from the run that is resumed, from the cache, or found out now.
     async fn record(&self, events: &Events) -> Result<Int8Record, TrainerError> {
-        let resumed = self.job.run.as_ref().filter(|run| run.resume);
+        let resumed = self.run.filter(|run| run.resume);
         if let Some(record) = resumed.and_then(|run| Int8Record::read(&run.path.join(INT8))) {
             return Ok(record);
         }
-        let samples = self.train.spread(IMAGES);
         let exactly = adds_bytes_exactly() && HostLoads::ask(self.hosts).await.add_bytes_exactly();
-        let options = session_options(self.job.device, self.job.spec.threads);
+        let options = session_options(Device::Cpu, self.threads);
         let key = Key {
             int8: env!("CARGO_PKG_VERSION"),
             machine: machine(None),
@@ -145,28 +148,28 @@ impl Candidate<'_> {
                 true => WeightBits::Eight,
                 false => WeightBits::Seven,
             },
-            samples: samples
+            samples: self
+                .images
                 .iter()
                 .map(|object| (object.sample.key.clone(), object.sample.etag.clone()))
                 .collect(),
         };
-        let (model, freeze, weights) = (self.model.clone(), self.freeze().to_owned(), key.weights);
+        let (model, freeze, weights) = (self.model.clone(), self.freeze.to_owned(), key.weights);
         let layers = blocking(move || Ok(model.layers_sha256(&freeze)?)).await?;
-        if let Some(known) = self.job.cache.as_ref().and_then(|cache| cache.get(&layers, &key)) {
+        if let Some(known) = self.cache.and_then(|cache| cache.get(&layers, &key)) {
             return Ok(known);
         }
         events(Event::Measuring {
             what: Measuring::Int8,
         });
-        let root = &self.job.spec.data;
-        let wanted = &samples;
-        let read = |client: HostClient| async move { client.read(root, wanted).await };
+        let (root, images) = (self.root, &self.images);
+        let read = |client: HostClient| async move { client.read(root, images).await };
         let objects = self.hosts.first(read).await?;
         let pixels = self.pixels;
         let (seen, unseen) = blocking(move || decode(&objects, &pixels)).await?;
         let trial = Trial {
             model: self.model.clone(),
-            freeze: self.freeze().to_owned(),
+            freeze: self.freeze.to_owned(),
             seen,
             unseen,
             weights,
@@ -174,16 +177,16 @@ impl Candidate<'_> {
         };
         let tried = Dedicated::open(move |interrupt| trial.run(interrupt)).await?;
         let record = tried.run(|record| Ok(record.clone())).await?;
-        if let Some(cache) = &self.job.cache {
+        if let Some(cache) = self.cache {
             // Without it, the next job calibrates again.
             let _ = cache.put(&layers, &key, &record);
         }
         Ok(record)
     }
 
-    /// Keeps the record in the run's folder: a run that is resumed computes with the very same integers.
+    /// Keeps the record in the run's folder.
     async fn write(&self, record: &Int8Record) -> Result<(), TrainerError> {
-        let Some(run) = self.job.run.clone() else {
+        let Some(run) = self.run.cloned() else {
             return Ok(());
         };
         let text = serde_json::to_vec(record).map_err(|_| TrainerError::Ended { part: "calibration" })?;

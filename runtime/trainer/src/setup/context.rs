@@ -3,7 +3,7 @@ use super::network::DividedNetwork;
 use crate::compute::blocking;
 use crate::guest::stock_description;
 use crate::host_loads::{HostLoads, in_whole_grants};
-use crate::int8::{Candidate, decide};
+use crate::int8::{Candidate, IMAGES, decide_for};
 use crate::offer::Offer;
 use crate::pipeline::Part;
 use crate::plan::{Layers, Modules, Planner, Reuse, Survey, TrainerProfile, UsableSplit, Workload};
@@ -65,13 +65,19 @@ impl<'a> Setup<'a> {
             });
         }
         let candidate = Candidate {
-            job,
             model: &network.headed,
+            freeze: job.earliest_freeze(),
+            precision: job.spec.prefix_precision,
+            allow_imprecise: job.spec.allow_imprecise,
             pixels: network.pixels,
-            train: &data.feed.train,
+            root: &job.spec.data,
+            images: data.feed.train.spread(IMAGES),
             hosts: &measuring,
+            threads: job.spec.threads,
+            cache: job.cache.as_ref(),
+            run: job.run.as_ref(),
         };
-        if let Some(frozen) = decide(&candidate, events).await? {
+        if let Some(frozen) = decide_for(job, candidate, events).await? {
             network = blocking(move || network.with_frozen(frozen)).await?;
         }
         let grant = HostLoads::ask(hosts).await.grant();

@@ -15,6 +15,7 @@ mod compiler;
 mod features;
 mod guests;
 mod harness;
+mod int8;
 mod hosts;
 mod lanes;
 mod logs;

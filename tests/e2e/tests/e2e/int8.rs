@@ -1,0 +1,71 @@
+//! Frozen layers in int8, on hosts with lanes of their own.
+
+use crate::harness::{Scratch, demo, events, frostline, series};
+use frostline_e2e::finish;
+use serde_json::Value;
+use std::fs;
+
+/// The event that says what became of int8.
+fn told(events: &[Value]) -> &Value {
+    let mut told = events.iter().filter(|event| event["event"] == "int8");
+    told.next().expect("the job says what became of int8")
+}
+
+#[test]
+fn losses_do_not_depend_on_the_split() {
+    let scratch = Scratch::with_photos(6, 2);
+    let host = scratch.host(&[]);
+    let (url, token) = (host.url(), host.token_file());
+    let run = |split: &str| {
+        let run = scratch.train(&[
+            "--host",
+            &url,
+            "--token-file",
+            token.to_str().unwrap(),
+            "--split",
+            split,
+            "--prefix-precision",
+            "int8",
+            "--feature-cache",
+            "off",
+        ]);
+        events(&run)
+    };
+    let reference = run("none");
+    assert_eq!(told(&reference)["used"], true);
+    assert!(told(&reference)["cosine"].as_f64().unwrap() > 0.99);
+    let expected = series(&reference, "step", "loss");
+    for split in ["input", "stem", "stage2.0", "features", "auto"] {
+        let losses = series(&run(split), "step", "loss");
+        assert_eq!(losses.len(), expected.len(), "{split}");
+        for (loss, expected) in losses.iter().zip(&expected) {
+            assert!((loss - expected).abs() < 1e-4, "{split}: {losses:?} {expected:?}");
+        }
+    }
+}
+
+#[test]
+fn a_network_is_written_in_int8_and_trains_behind_the_cut() {
+    let scratch = Scratch::with_photos(4, 2);
+    let (model, out) = (demo("backbone.onnx"), scratch.path("int8.onnx"));
+    let mut command = frostline();
+    command
+        .args(["--json", "model", "quantise", model.to_str().unwrap(), "--freeze", "features"])
+        .args(["--data", scratch.path("photos").to_str().unwrap()])
+        .args(["--out", out.to_str().unwrap()]);
+    let written = finish(&mut command).unwrap();
+    assert_eq!(written.code, Some(0), "{written:?}");
+    let line: Value = serde_json::from_str(written.stdout.lines().last().unwrap()).unwrap();
+    assert_eq!((&line["int8"], &line["found"]["used"]), (&Value::from(true), &Value::from(true)));
+    assert!(fs::metadata(&out).unwrap().len() * 2 < fs::metadata(&model).unwrap().len());
+    let cached = ["--feature-cache", "off"];
+    let flags = [&["--model", out.to_str().unwrap()][..], &cached].concat();
+    let again = events(&scratch.train(&flags));
+    let rounded = [&["--prefix-precision", "int8"][..], &cached].concat();
+    let direct = events(&scratch.train(&rounded));
+    // Both are calibrated, on different images of the same kind.
+    let losses = |events: &[Value]| series(events, "step", "loss");
+    for (again, direct) in losses(&again).into_iter().zip(losses(&direct)) {
+        assert!((again - direct).abs() < 0.02, "{again} {direct}");
+    }
+}
