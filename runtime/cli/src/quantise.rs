@@ -2,7 +2,7 @@
 
 use crate::arguments::Quantise as Flags;
 use crate::event_text;
-use crate::host::{Connection, data_url};
+use crate::host::{Access, Connection, data_url};
 use crate::output::{print_json, stdout};
 use crate::reporter::Reporter;
 use crate::train::read_model_and_pixels;
@@ -46,7 +46,7 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
         threads: flags.threads,
     };
     whole_file::check(&flags.out)?;
-    let connection = Connection::open(flags.host.access(), &job.root, "cpu").await?;
+    let connection = Connection::open(Access::from_flags(&flags.host)?, &job.root, "cpu").await?;
     let reporter = Arc::new(Reporter::beside(json));
     let (shown, found) = (Arc::clone(&reporter), Arc::new(OnceLock::new()));
     let tried = Arc::clone(&found);

@@ -21,6 +21,7 @@ mod package;
 mod peers;
 mod photos;
 mod planner;
+mod prefix;
 mod python;
 mod reader;
 mod replan;
@@ -105,6 +106,11 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
         peers::run,
     ),
     (
+        "prefix",
+        "frozen layers in int8 against f32: images a second by a host, agreement of rows, accuracy of a head",
+        prefix::run,
+    ),
+    (
         "python",
         "the Python wheel against the Rust client; two tiers: a PyTorch loop fed by an S3 DataLoader and by the wheel",
         python::run,
@@ -167,6 +173,7 @@ const TAKE_LINKS: &[&str] = &["grid", "peers"];
 const TAKE_PARTS: &[(&str, &[&str])] = &[
     ("accuracy", &accuracy::PARTS),
     ("peers", &peers::PARTS),
+    ("prefix", &prefix::PARTS),
     ("tenants", &tenants::PARTS),
     ("zoo", &zoo::PARTS),
 ];

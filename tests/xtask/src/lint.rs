@@ -41,6 +41,10 @@ const FORBIDDEN: [(&str, &[&str]); 14] = [
     ),
     ("frostline-profile", &["wasmtime", "ort", "object_store", "hyper"]),
     (
+        "frostline-quantisation",
+        &["wasmtime", "ort", "object_store", "hyper"],
+    ),
+    (
         "frostline-sandbox",
         &["ort", "object_store", "hyper", "frostline-server"],
     ),

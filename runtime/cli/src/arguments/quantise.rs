@@ -1,7 +1,6 @@
-use super::host::HostFlags;
 use clap::Args;
 use frostline_job::flags::{Given, named};
-use frostline_job::{PixelFlags, PrefixPrecision};
+use frostline_job::{HostList, PixelFlags, PrefixPrecision};
 use frostline_wire::Layout;
 use std::path::PathBuf;
 
@@ -34,5 +33,5 @@ pub(crate) struct Quantise {
     #[command(flatten)]
     pub(crate) pixels: Given<PixelFlags>,
     #[command(flatten)]
-    pub(crate) host: HostFlags,
+    pub(crate) host: HostList,
 }

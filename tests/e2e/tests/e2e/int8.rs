@@ -50,13 +50,23 @@ fn a_network_is_written_in_int8_and_trains_behind_the_cut() {
     let (model, out) = (demo("backbone.onnx"), scratch.path("int8.onnx"));
     let mut command = frostline();
     command
-        .args(["--json", "model", "quantise", model.to_str().unwrap(), "--freeze", "features"])
+        .args([
+            "--json",
+            "model",
+            "quantise",
+            model.to_str().unwrap(),
+            "--freeze",
+            "features",
+        ])
         .args(["--data", scratch.path("photos").to_str().unwrap()])
         .args(["--out", out.to_str().unwrap()]);
     let written = finish(&mut command).unwrap();
     assert_eq!(written.code, Some(0), "{written:?}");
     let line: Value = serde_json::from_str(written.stdout.lines().last().unwrap()).unwrap();
-    assert_eq!((&line["int8"], &line["found"]["used"]), (&Value::from(true), &Value::from(true)));
+    assert_eq!(
+        (&line["int8"], &line["found"]["used"]),
+        (&Value::from(true), &Value::from(true))
+    );
     assert!(fs::metadata(&out).unwrap().len() * 2 < fs::metadata(&model).unwrap().len());
     let cached = ["--feature-cache", "off"];
     let flags = [&["--model", out.to_str().unwrap()][..], &cached].concat();

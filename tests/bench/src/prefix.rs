@@ -1,0 +1,204 @@
+//! Frozen layers in int8 against f32: images a second by a real host, how rows agree, and what a head behind them learns.
+
+use crate::accuracy::mean;
+use crate::networks::{Grid, NETWORKS, QUICK, exported};
+use crate::report::Report;
+use crate::run::{frostline, series, shared, text};
+use anyhow::{Context, Result};
+use frostline_wire::Profile;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// What can be run alone.
+pub(crate) const PARTS: [&str; 2] = ["speed", "accuracy"];
+
+/// Rows of a run: a host's usual grant.
+const BATCH: f64 = 16.0;
+
+/// Profiles of a network in f32 and in int8, in turns.
+const ROUNDS: usize = 3;
+
+const SEEDS: usize = 3;
+
+pub(crate) fn run(report: &mut Report) -> Result<()> {
+    if report.has("speed") {
+        speed(report)?;
+    }
+    if report.has("accuracy") {
+        accuracy(report)?;
+    }
+    Ok(())
+}
+
+/// The paper's networks up to their freeze cuts. Weights are random, which changes no time.
+fn speed(report: &mut Report) -> Result<()> {
+    let (grid, photos) = (Grid::read()?, report.photos());
+    let (named, _) = report.named();
+    let names: Vec<String> = match (named, report.quick()) {
+        ([], true) => NETWORKS.iter().take(QUICK).map(|&name| name.to_owned()).collect(),
+        ([], false) => NETWORKS.map(str::to_owned).to_vec(),
+        (named, _) => named.to_vec(),
+    };
+    println!(
+        "{:<12} {:>10} {:>10} {:>8} {:>8} {:>10}",
+        "network", "f32 img/s", "int8 img/s", "faster", "cosine", "in int8"
+    );
+    let (mut speedups, mut taken, mut cosines) = (Vec::new(), Vec::new(), Vec::new());
+    for name in names {
+        let (model, freeze) = (exported(&name)?, grid.network(&name)?.freeze.clone());
+        let folder = tempfile::tempdir()?;
+        let data = photos.part("train");
+        let rounded = quantised(&model, &data, &freeze, &folder.path().join("int8.onnx"))?;
+        let mut rates = [0.0_f64; 2];
+        for _ in 0..ROUNDS {
+            for (rate, file) in rates.iter_mut().zip([&model, &rounded.file]) {
+                *rate = rate.max(images_per_second(file, &data, &freeze)?);
+            }
+        }
+        let [exact, small] = rates;
+        let speedup = small / exact;
+        println!(
+            "{name:<12} {exact:>10.1} {small:>10.1} {speedup:>8.2} {:>8.4} {:>10}",
+            rounded.cosine, rounded.layers
+        );
+        for (key, value) in [
+            ("f32_images_per_second", exact),
+            ("int8_images_per_second", small),
+            ("int8_speedup", speedup),
+            ("int8_cosine", rounded.cosine),
+        ] {
+            report.set(&format!("{name}_{key}"), value);
+        }
+        speedups.push(speedup);
+        cosines.push(rounded.cosine);
+        if rounded.is_taken {
+            taken.push(speedup);
+        }
+    }
+    let geomean = mean(&speedups.iter().map(|speedup| speedup.ln()).collect::<Vec<_>>()).exp();
+    report.set("int8_speedup_geomean", geomean);
+    report.set("int8_speedup_min", least(&taken));
+    report.set("int8_cosine_min", least(&cosines));
+    println!(
+        "\nfaster {geomean:.2} times in the geometric mean, {:.2} at least where auto takes it",
+        least(&taken)
+    );
+    Ok(())
+}
+
+fn least(values: &[f64]) -> f64 {
+    values.iter().copied().fold(f64::INFINITY, f64::min)
+}
+
+/// A network in int8.
+struct Rounded {
+    file: PathBuf,
+    cosine: f64,
+    /// Layers in int8, of all with weights.
+    layers: String,
+    /// Whether `auto` takes it here.
+    is_taken: bool,
+}
+
+fn quantised(model: &Path, data: &Path, freeze: &str, out: &Path) -> Result<Rounded> {
+    let (model, data, file) = (text(model)?, text(data)?, text(out)?);
+    let lines = frostline(&[
+        "model",
+        "quantise",
+        model,
+        "--data",
+        data,
+        "--freeze",
+        freeze,
+        "--allow-imprecise",
+        "--out",
+        file,
+    ])?;
+    let found = lines
+        .last()
+        .and_then(|line| line.get("found"))
+        .context("frostline model quantise printed nothing")?;
+    let number = |key: &str| found.get(key).and_then(Value::as_f64).unwrap_or(f64::NAN);
+    Ok(Rounded {
+        file: out.to_owned(),
+        cosine: number("cosine"),
+        layers: format!("{} of {}", number("layers"), number("of")),
+        is_taken: number("speedup") >= 1.1 && number("cosine") >= 0.99,
+    })
+}
+
+/// What a host in a process of its own does of a network's layers up to `freeze`, in full batches.
+fn images_per_second(model: &Path, data: &Path, freeze: &str) -> Result<f64> {
+    let lines = frostline(&[
+        "profile",
+        "--model",
+        text(model)?,
+        "--data",
+        text(data)?,
+        "--freeze",
+        freeze,
+    ])?;
+    let profile = lines.first().and_then(|line| line.get("profile")).cloned();
+    let profile: Profile = serde_json::from_value(profile.context("frostline profile printed no profile")?)?;
+    let cut = profile.cuts.last().context("the host measured no cut")?;
+    Ok(BATCH / cut.compute.at(BATCH))
+}
+
+/// Heads on a trained network's rows; those of random weights say nothing.
+fn accuracy(report: &mut Report) -> Result<()> {
+    let files = [("squeezenet1_1_pooled", "features"), ("squeezenet1_1", "52")];
+    let photos = report.photos();
+    let seeds = if report.quick() { 1 } else { SEEDS };
+    let epochs = if report.quick() { "5" } else { "20" };
+    println!("\n{:<22} {:<6} {:>9}   by seed", "network", "layers", "accuracy");
+    let mut losses = Vec::new();
+    for (name, freeze) in files {
+        let Some(file) = shared(&format!("data/{name}.onnx")) else {
+            println!("{name}: not measured, FROSTLINE_SHARED names no folder with it");
+            continue;
+        };
+        let mut means = Vec::new();
+        for precision in ["f32", "int8"] {
+            let mut found = Vec::new();
+            for seed in 0..seeds {
+                let folder = tempfile::tempdir()?;
+                let events = frostline(&[
+                    "train",
+                    "--model",
+                    text(&file)?,
+                    "--data",
+                    text(photos.root())?,
+                    "--freeze",
+                    freeze,
+                    "--epochs",
+                    epochs,
+                    "--batch",
+                    "50",
+                    "--seed",
+                    &seed.to_string(),
+                    "--prefix-precision",
+                    precision,
+                    "--keep",
+                    "last",
+                    "--out",
+                    text(&folder.path().join("tuned.onnx"))?,
+                    "--runs",
+                    text(folder.path())?,
+                ])?;
+                let last = series(&events, "done", "validation_accuracy").last().copied();
+                found.push(last.context("train printed no accuracy")?);
+            }
+            let accuracy = mean(&found);
+            println!("{name:<22} {precision:<6} {accuracy:>9.3}   {found:.3?}");
+            report.set(&format!("{name}_{precision}_accuracy"), accuracy);
+            means.push(accuracy);
+        }
+        if let [exact, small] = means[..] {
+            losses.push(100.0 * (exact - small));
+        }
+    }
+    let worst = losses.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    report.set("accuracy_loss_points_max", worst);
+    println!("\naccuracy lost: {worst:.2} points at most");
+    Ok(())
+}
