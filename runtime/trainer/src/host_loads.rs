@@ -1,6 +1,7 @@
 //! Polls the hosts' load, and sizes a job's requests by it.
 
 use crate::pipeline::Steering;
+use crate::{Event, Events};
 use frostline_client::{Fetcher, Hosts, Source};
 use frostline_wire::{Load, Split, StageLoad};
 use std::sync::Arc;
@@ -44,9 +45,10 @@ impl HostLoads {
         grants.max().and_then(|grant| usize::try_from(grant).ok())
     }
 
-    /// Whether all that answered add products of bytes exactly.
-    pub(crate) fn add_bytes_exactly(&self) -> bool {
-        self.hosts.iter().all(|(_, load)| load.adds_bytes_exactly)
+    /// A host that answered and does not add products of bytes exactly.
+    pub(crate) fn without_exact_bytes(&self) -> Option<&str> {
+        let host = self.hosts.iter().find(|(_, load)| !load.adds_bytes_exactly);
+        host.map(|(url, _)| url.as_str())
     }
 
     /// Rows of a run of the layers of `source`, where so many wait: of several hosts the most.
@@ -94,14 +96,27 @@ pub(crate) struct LoadWatch {
 }
 
 impl LoadWatch {
-    /// Polls `hosts` at once, then periodically.
-    pub(crate) fn start(hosts: &Hosts, fetcher: &Fetcher, steering: &Arc<Steering>) -> Self {
+    /// Polls `hosts` at once, then periodically. With `eight_bits`, the job's weights have eight bits: a host that joins and adds products of
+    /// bytes inexactly is warned of, once.
+    pub(crate) fn start(
+        hosts: &Hosts,
+        fetcher: &Fetcher,
+        steering: &Arc<Steering>,
+        mut eight_bits: Option<Events>,
+    ) -> Self {
         let (hosts, fetcher, steering) = (hosts.clone(), fetcher.clone(), Arc::clone(steering));
         let asking = tokio::spawn(async move {
             loop {
                 let share = HostLoads::ask(&hosts).await;
                 steering.grant(share.grant());
                 share.bound(&fetcher, &steering.now());
+                if let Some(host) = share.without_exact_bytes()
+                    && let Some(events) = eight_bits.take()
+                {
+                    events(Event::Warning {
+                        message: inexact(host),
+                    });
+                }
                 tokio::time::sleep(EVERY).await;
             }
         });
@@ -109,6 +124,14 @@ impl LoadWatch {
             _asking: AbortOnDropHandle::new(asking),
         }
     }
+}
+
+/// What to do about a host that makes other rows in int8.
+fn inexact(host: &str) -> String {
+    format!(
+        "the processor of {host} has no VNNI: its int8 rows differ from those of the other hosts, as weights have eight bits; start the job again \
+         with this host, so that weights have seven bits, or remove it"
+    )
 }
 
 #[cfg(test)]
@@ -135,6 +158,21 @@ mod tests {
             shape: vec![1],
             request_samples,
         }
+    }
+
+    #[test]
+    fn a_host_that_adds_bytes_inexactly_is_named() {
+        let exact = Load {
+            adds_bytes_exactly: true,
+            ..Load::default()
+        };
+        let host = |name: &str, load: &Load| (name.to_owned(), load.clone());
+        let mut loads = HostLoads {
+            hosts: vec![host("a", &exact), host("b", &exact)],
+        };
+        assert_eq!(loads.without_exact_bytes(), None);
+        loads.hosts.push(host("c", &Load::default()));
+        assert_eq!(loads.without_exact_bytes(), Some("c"));
     }
 
     fn load(share: f64, seconds_per_row: f64) -> Load {

@@ -60,5 +60,5 @@ pub async fn quantise(
         cache: cache.as_ref(),
         run: None,
     };
-    candidate.decide(&events).await
+    Ok(candidate.decide(&events).await?.map(|rounded| rounded.model))
 }

@@ -22,6 +22,7 @@ def add_arguments(parser):
     parser.add_argument("--host", required=True, help="a storage host's address")
     parser.add_argument("--token-file", required=True)
     parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--prefix-precision", default="f32")
 
 
 def train(arguments):
@@ -36,6 +37,7 @@ def train(arguments):
         batch=arguments.batch,
         seed=arguments.seed,
         threads=arguments.threads,
+        prefix_precision=arguments.prefix_precision,
     )
     trainer, epochs = Trainer(suffix, arguments), []
     for _ in range(arguments.epochs):

@@ -20,6 +20,15 @@ const QUICK_STEPS: usize = 12;
 /// Epochs of the job that is compared. A DataLoader's are all alike.
 const EPOCHS: f64 = 10.0;
 
+/// How many times as fast as a DataLoader, in the first epoch and over a job, with frozen layers in f32 and as `auto` has them.
+#[derive(Default)]
+struct Ratio {
+    first: f64,
+    job: f64,
+    first_auto: f64,
+    job_auto: f64,
+}
+
 /// Notes `speedup_vs_dataloader` over a job of [`EPOCHS`], `_first_epoch`, and `lines_changed`.
 pub(crate) fn run(report: &mut Report) -> Result<()> {
     let changed = lines_changed()?;
@@ -28,24 +37,40 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
     let (grid, python, package) = (Grid::read()?, torch(&["--vision"])?, package::unpacked()?);
     let tiers = Tiers::open(&report.photos())?;
     println!(
-        "{:<12} {:>6} {:>5} {:>9} {:>9} {:>13} {:>7} {:>7}  split",
-        "network", "Mbit/s", "batch", "first s", "later s", "DataLoader s", "first", "job"
+        "{:<12} {:>6} {:>5} {:>5} {:>9} {:>9} {:>13} {:>7} {:>7}  split",
+        "network", "Mbit/s", "batch", "", "first s", "later s", "DataLoader s", "first", "job"
     );
     let mut all = Vec::new();
     for name in NETWORKS {
         let measured = network(report, &tiers, grid.network(name)?, &python, &package);
         noted(report, name, measured.map(|ratios| all.extend(ratios)))?;
     }
-    let (first, job): (Vec<f64>, Vec<f64>) = all.into_iter().unzip();
-    report.set("speedup_vs_dataloader", geometric_mean(&job));
-    report.set("speedup_vs_dataloader_min", quantile(&job, 0.0));
-    report.set("speedup_vs_dataloader_first_epoch", geometric_mean(&first));
-    report.set("speedup_vs_dataloader_first_epoch_min", quantile(&first, 0.0));
-    println!(
-        "speed-up over a DataLoader, geometric means: {:.2} in the first epoch, {:.2} over {EPOCHS} epochs",
-        geometric_mean(&first),
-        geometric_mean(&job)
-    );
+    let of = |value: fn(&Ratio) -> f64| all.iter().map(value).collect::<Vec<f64>>();
+    for (precision, suffix, first, job) in [
+        ("f32", "", of(|ratio| ratio.first), of(|ratio| ratio.job)),
+        (
+            "auto",
+            "_auto",
+            of(|ratio| ratio.first_auto),
+            of(|ratio| ratio.job_auto),
+        ),
+    ] {
+        report.set(&format!("speedup_vs_dataloader{suffix}"), geometric_mean(&job));
+        report.set(&format!("speedup_vs_dataloader{suffix}_min"), quantile(&job, 0.0));
+        report.set(
+            &format!("speedup_vs_dataloader_first_epoch{suffix}"),
+            geometric_mean(&first),
+        );
+        report.set(
+            &format!("speedup_vs_dataloader_first_epoch{suffix}_min"),
+            quantile(&first, 0.0),
+        );
+        println!(
+            "{precision}: speed-up over a DataLoader, geometric means: {:.2} in the first epoch, {:.2} over {EPOCHS} epochs",
+            geometric_mean(&first),
+            geometric_mean(&job)
+        );
+    }
     Ok(())
 }
 
@@ -55,7 +80,7 @@ fn network(
     network: &Network,
     python: &Path,
     package: &Package,
-) -> Result<Vec<(f64, f64)>> {
+) -> Result<Vec<Ratio>> {
     let quick = report.quick();
     let (links, steps) = if quick {
         (&QUICK_LINKS[..], QUICK_STEPS)
@@ -73,20 +98,25 @@ fn network(
             trainer: &trainer,
             python,
         };
-        let PushedDown { first, later, split } = peer.pushed_down(package)?;
         let loader = peer.loader(steps)?;
-        let (name, at_first) = (&network.name, loader / first);
-        let job = EPOCHS * loader / (first + (EPOCHS - 1.0) * later);
-        println!(
-            "{name:<12} {mbit:>6} {:>5} {first:>9.3} {later:>9.4} {loader:>13.3} {at_first:>7.2} {job:>7.2}  {split}",
-            trainer.batch(),
-        );
-        report.set(&format!("{name}_{mbit}mbit_speedup_vs_dataloader"), job);
-        report.set(
-            &format!("{name}_{mbit}mbit_speedup_vs_dataloader_first_epoch"),
-            at_first,
-        );
-        ratios.push((at_first, job));
+        let mut ratio = Ratio::default();
+        for (precision, suffix) in [("f32", ""), ("auto", "_auto")] {
+            let PushedDown { first, later, split } = peer.pushed_down(package, precision)?;
+            let (name, at_first) = (&network.name, loader / first);
+            let job = EPOCHS * loader / (first + (EPOCHS - 1.0) * later);
+            println!(
+                "{name:<12} {mbit:>6} {:>5} {precision:>5} {first:>9.3} {later:>9.4} {loader:>13.3} {at_first:>7.2} {job:>7.2}  {split}",
+                trainer.batch(),
+            );
+            let key = format!("{name}_{mbit}mbit_speedup_vs_dataloader");
+            report.set(&format!("{key}{suffix}"), job);
+            report.set(&format!("{key}_first_epoch{suffix}"), at_first);
+            match precision {
+                "f32" => (ratio.first, ratio.job) = (at_first, job),
+                _ => (ratio.first_auto, ratio.job_auto) = (at_first, job),
+            }
+        }
+        ratios.push(ratio);
     }
     Ok(ratios)
 }

@@ -181,11 +181,19 @@ impl Peer<'_> {
         self.last("extract_once.py", &["--memory", "--epochs", &epochs], "seconds")
     }
 
-    /// The Python package's loop, with cached features from its second epoch on.
-    pub(crate) fn pushed_down(&self, package: &Package) -> Result<PushedDown> {
+    /// The Python package's loop, with cached features from its second epoch on and its frozen layers in `precision`.
+    pub(crate) fn pushed_down(&self, package: &Package, precision: &str) -> Result<PushedDown> {
         let host = self.trainer.host();
         let (url, features) = (host.url(), tempfile::tempdir()?);
-        let arguments = ["--host", &url, "--token-file", text(host.token_file())?];
+        let token = text(host.token_file())?;
+        let arguments = [
+            "--host",
+            &url,
+            "--token-file",
+            token,
+            "--prefix-precision",
+            precision,
+        ];
         let mut command = self.script("pushdown.py", &arguments)?;
         command
             .env("XDG_CACHE_HOME", self.trainer.cache())

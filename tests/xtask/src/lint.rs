@@ -19,7 +19,7 @@ const DIRECT_USERS: [(&str, &str); 4] = [
 ];
 
 /// Crates that must not reach others, however indirectly.
-const FORBIDDEN: [(&str, &[&str]); 14] = [
+const FORBIDDEN: [(&str, &[&str]); 15] = [
     ("frostline-tensor", &["wasmtime", "ort", "object_store", "hyper"]),
     (
         "frostline-sealed",

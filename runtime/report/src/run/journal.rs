@@ -327,6 +327,12 @@ fn moment(event: &Event) -> Option<(MomentKind, String)> {
             MomentKind::Split,
             format!("split {split} in {encoding}: {reason}"),
         ),
+        Event::Int8 {
+            used: true, cosine, ..
+        } => {
+            let text = format!("frozen layers in int8: rows agree to {cosine:.4} with those in f32");
+            (MomentKind::Split, text)
+        }
         Event::Replan {
             from,
             to,

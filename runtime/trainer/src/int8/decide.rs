@@ -44,6 +44,13 @@ pub(crate) struct Candidate<'a> {
     pub(crate) run: Option<&'a RunFolder>,
 }
 
+/// A network whose frozen layers compute in int8.
+pub(crate) struct RoundedModel {
+    pub(crate) model: Model,
+    /// How finely its weights are rounded.
+    pub(crate) weights: WeightBits,
+}
+
 /// What a stored record depends on beside the frozen layers.
 #[derive(Serialize)]
 struct Key {
@@ -64,7 +71,7 @@ pub(crate) async fn decide_for(
     job: &Job,
     candidate: Candidate<'_>,
     events: &Events,
-) -> Result<Option<Model>, TrainerError> {
+) -> Result<Option<RoundedModel>, TrainerError> {
     let why = match candidate.precision {
         PrefixPrecision::F32 => return Ok(None),
         _ if !job.guest.is_stock() => {
@@ -94,7 +101,7 @@ impl Candidate<'_> {
     ///
     /// # Errors
     /// [`TrainerError::Imprecise`].
-    pub(crate) async fn decide(&self, events: &Events) -> Result<Option<Model>, TrainerError> {
+    pub(crate) async fn decide(&self, events: &Events) -> Result<Option<RoundedModel>, TrainerError> {
         let mut record = self.record(events).await?;
         let reason = self.judge(&mut record)?;
         events(record.event(reason));
@@ -103,7 +110,13 @@ impl Candidate<'_> {
             return Ok(None);
         }
         let (model, freeze) = (self.model.clone(), self.freeze.to_owned());
-        blocking(move || Ok(Some(record.apply(&model, &freeze)?.model))).await
+        blocking(move || {
+            Ok(Some(RoundedModel {
+                model: record.apply(&model, &freeze)?.model,
+                weights: record.recipe.weights,
+            }))
+        })
+        .await
     }
 
     /// Why the job computes in int8, or does not.
@@ -136,7 +149,8 @@ impl Candidate<'_> {
         if let Some(record) = resumed.and_then(|run| Int8Record::read(&run.path.join(INT8))) {
             return Ok(record);
         }
-        let exactly = adds_bytes_exactly() && HostLoads::ask(self.hosts).await.add_bytes_exactly();
+        let exactly =
+            adds_bytes_exactly() && HostLoads::ask(self.hosts).await.without_exact_bytes().is_none();
         let options = session_options(Device::Cpu, self.threads);
         let key = Key {
             int8: env!("CARGO_PKG_VERSION"),

@@ -4,7 +4,7 @@ mod calibrate;
 mod decide;
 mod record;
 
-pub(crate) use decide::{Candidate, IMAGES, decide_for};
+pub(crate) use decide::{Candidate, IMAGES, RoundedModel, decide_for};
 pub(crate) use record::Int8Record;
 
 /// The least mean cosine between rows in int8 and in f32 that passes without being allowed: linear probes on SqueezeNet's rows at 0.99

@@ -1,11 +1,13 @@
 use super::data::Outputs;
 use crate::compute::{KEPT_MIDDLES, SuffixParts, blocking, session_options};
+use crate::int8::RoundedModel;
 use crate::recipe::{balanced, factors, positive, step_settings};
 use crate::standard::{LinearHead, Standard};
 use crate::{ClassWeights, Job, LossName, TrainerError, notes};
 use frostline_client::SampleFiles;
 use frostline_graph::{Model, Network};
 use frostline_job::{NewHead, PixelSource};
+use frostline_quantisation::WeightBits;
 use frostline_tensor::{PixelSpec, Tensor};
 use frostline_training::{Dropout, Loss, StepSettings};
 use std::collections::{BTreeMap, HashSet};
@@ -18,8 +20,8 @@ pub(crate) struct DividedNetwork {
     pub(crate) headed: Model,
     /// The same with its frozen layers as the job computes them: in int8 where it is to be.
     pub(crate) frozen: Model,
-    /// Whether it is in int8.
-    pub(crate) is_int8: bool,
+    /// How finely its weights are rounded, where it is in int8.
+    pub(crate) int8: Option<WeightBits>,
     suffix: Model,
     /// How a step of the suffix is made.
     settings: StepSettings,
@@ -68,7 +70,7 @@ impl DividedNetwork {
             suffix,
             outputs: outputs.clone(),
             frozen: headed.clone(),
-            is_int8: false,
+            int8: None,
             headed,
             pixels,
             pixel_source,
@@ -84,11 +86,11 @@ impl DividedNetwork {
     }
 
     /// The same with frozen layers in int8.
-    pub(super) fn with_frozen(self, frozen: Model) -> Result<Self, TrainerError> {
+    pub(super) fn with_frozen(self, rounded: RoundedModel) -> Result<Self, TrainerError> {
         Ok(Self {
-            network: frozen.network()?,
-            frozen,
-            is_int8: true,
+            network: rounded.model.network()?,
+            frozen: rounded.model,
+            int8: Some(rounded.weights),
             ..self
         })
     }

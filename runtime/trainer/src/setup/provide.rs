@@ -88,9 +88,9 @@ impl<'a> Setup<'a> {
             return Ok((self.stock_offer(None), FrozenLayers::OnHosts(Layers::default())));
         }
         let layers = self.frozen_layers().await?;
-        let layers = match self.network.is_int8 {
-            false => layers.or_within(job, &self.measuring).await,
-            true => layers,
+        let layers = match self.network.int8 {
+            None => layers.or_within(job, &self.measuring).await,
+            Some(_) => layers,
         };
         if job.spec.split == Policy::Auto
             && job.guest.is_stock()

@@ -172,7 +172,7 @@ impl TrainingLoop<'_> {
                 task: prepared.data.feed.task,
                 classes: prepared.data.classes.clone(),
                 division: prepared.data.division,
-                int8: prepared.network.is_int8.then(|| Int8Note::new(note.quality)),
+                int8: prepared.network.int8.map(|_| Int8Note::new(note.quality)),
                 headed: match job.spec.export_prefix {
                     ExportPrefix::F32 => prepared.network.headed,
                     ExportPrefix::Int8 => prepared.network.frozen,

@@ -7,6 +7,7 @@ use crate::setup::{Prepared, TrainedPhase, unfreeze};
 use crate::team::Sharing;
 use crate::{Event, Events, Job, TrainerError};
 use frostline_client::Hosts;
+use frostline_quantisation::WeightBits;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
@@ -136,5 +137,6 @@ pub(super) fn parts(job: &Job, prepared: &mut Prepared, phase: &Phase) -> Result
         offer: Arc::clone(&prepared.offer),
         watch: prepared.watch.take().filter(|_| !job.spec.reproducible),
         bad: Vec::new(),
+        eight_bits: prepared.network.int8 == Some(WeightBits::Eight),
     })
 }

@@ -31,6 +31,8 @@ pub(crate) struct RunParts {
     pub(crate) watch: Option<Watch>,
     /// Samples that are known to be bad.
     pub(crate) bad: Vec<(Part, usize)>,
+    /// Whether frozen layers compute in int8, with weights of eight bits.
+    pub(crate) eight_bits: bool,
 }
 
 /// A fetcher that decodes on as many threads as the engine has.
@@ -122,7 +124,12 @@ impl Run {
             watch: parts.watch,
             steps,
             learning_rate: job.spec.recipe.rates().most() as f32,
-            _following: LoadWatch::start(hosts, &fetcher, &steering),
+            _following: LoadWatch::start(
+                hosts,
+                &fetcher,
+                &steering,
+                parts.eight_bits.then(|| Arc::clone(events)),
+            ),
             fetcher,
             steering,
             received: Received::default(),
