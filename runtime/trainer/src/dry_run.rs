@@ -3,9 +3,12 @@ use crate::host_loads::HostLoads;
 use crate::plan::{Explanation, LinkPoint, Summary};
 use crate::replan::Watch;
 use crate::setup::prepare;
-use crate::{Events, Job, TrainerError};
-use frostline_client::{Hosts, Link};
+use crate::{Event, Events, Job, TrainerError};
+use frostline_client::{DatasetError, Hosts, Link};
 use std::time::Instant;
+
+/// The share that a plan holds out of data which nothing divides: training names its own, and no split depends on it much.
+const USUAL_SHARE: f64 = 0.2;
 
 /// What [`plan`] found.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,9 +30,20 @@ pub struct PlannedJob {
 /// # Errors
 /// As [`crate::train`]; [`TrainerError::Unplannable`] where nothing can be measured.
 pub async fn plan(job: Job, hosts: impl Into<Hosts>, events: Events) -> Result<PlannedJob, TrainerError> {
-    let job = job.checked().await?;
+    let mut job = job.checked().await?;
     let hosts = hosts.into().for_job(notices(&events));
-    let prepared = prepare(&job, true, &hosts, &events).await?;
+    let prepared = match prepare(&job, true, &hosts, &events).await {
+        Err(TrainerError::Dataset(DatasetError::NotDivided { .. })) if job.spec.validation.is_none() => {
+            events(Event::Warning {
+                message: format!(
+                    "the data are not divided; planned with --validation {USUAL_SHARE}, which training requires"
+                ),
+            });
+            job.spec.validation = Some(USUAL_SHARE);
+            prepare(&job, true, &hosts, &events).await?
+        }
+        prepared => prepared?,
+    };
     let planner = prepared.watch.as_ref().and_then(Watch::planner);
     let planner = planner.ok_or_else(|| TrainerError::Unplannable {
         reason: format!("'{}', {}", prepared.chosen.split, prepared.chosen.reason),
