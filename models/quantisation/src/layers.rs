@@ -71,7 +71,7 @@ impl<'a> Layers<'a> {
         Ok(Self {
             freeze,
             nodes,
-            weights: model.initializers(),
+            weights: stored(model),
             readers,
             data,
         })
@@ -166,6 +166,21 @@ impl<'a> Layers<'a> {
         let weight = self.weights.get(name).copied()?;
         (weight.data_type == data_type::FLOAT).then_some(weight)
     }
+}
+
+/// Stored tensors by name; exporters name those of equal values once, and the others as copies of that one.
+fn stored(model: &Model) -> HashMap<&str, &TensorProto> {
+    let mut stored = model.initializers();
+    let copies = model
+        .nodes()
+        .iter()
+        .filter(|node| node.standard_operator() == Some("Identity"));
+    for (from, to) in copies.filter_map(|node| node.input_name(0).zip(node.output_name(0))) {
+        if let Some(&tensor) = stored.get(from) {
+            stored.insert(to, tensor);
+        }
+    }
+    stored
 }
 
 /// Whether an operator hands on elements as they are, so that integers stay integers.

@@ -43,7 +43,8 @@ fn network(opset: i64) -> Model {
     let graph = GraphProto {
         name: "small".into(),
         node: vec![
-            node("Conv", &["image", "w1", "b1"], &["c1"]).with(padded()),
+            node("Identity", &["b1"], &["copy"]),
+            node("Conv", &["image", "w1", "copy"], &["c1"]).with(padded()),
             node("Relu", &["c1"], &["r1"]),
             node("Conv", &["r1", "w2"], &["c2"]).with(padded()),
             node("Add", &["c2", "r1"], &["sum"]),

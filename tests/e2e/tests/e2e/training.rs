@@ -361,7 +361,12 @@ fn a_classifier_of_standardised_features_takes_them_as_they_come() {
 fn a_plan_needs_no_validation_images() {
     let scratch = Scratch::with_photos(4, 2);
     let mut command = frostline();
-    command.args(["--json", "plan", "--model", demo("backbone.onnx").to_str().unwrap()]);
+    command.args([
+        "--json",
+        "plan",
+        "--model",
+        demo("backbone.onnx").to_str().unwrap(),
+    ]);
     command.args(["--freeze", "features", "--batch", "8"]);
     command.args(["--data", scratch.path("photos/train").to_str().unwrap()]);
     let planned = finish(&mut command).unwrap();
@@ -369,5 +374,8 @@ fn a_plan_needs_no_validation_images() {
     assert!(planned.stderr.contains("--validation 0.2"), "{}", planned.stderr);
     let plan: Value = serde_json::from_str(planned.stdout.lines().last().unwrap()).unwrap();
     // Three classes of four photos, of which one each validates.
-    assert_eq!((&plan["batch"], &plan["epoch_iterations"]), (&Value::from(8), &Value::from(2)));
+    assert_eq!(
+        (&plan["batch"], &plan["epoch_iterations"]),
+        (&Value::from(8), &Value::from(2))
+    );
 }
