@@ -25,7 +25,7 @@ pub use cosine::cosine;
 pub use error::QuantisationError;
 pub use observe::{layers_between, observed};
 pub use ranges::{Range, Ranges};
-pub use recipe::{Recipe, WeightBits};
+pub use recipe::{RULES, Recipe, WeightBits};
 pub use rewrite::{Quantised, quantise};
 
 #[cfg(test)]

@@ -1,6 +1,9 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
+/// Counts up when other values are rounded for the same recipe, or in another way: what was found out by other rules says nothing.
+pub const RULES: u32 = 2;
+
 /// What becomes integers: convolutions read and write them, linear layers read them. Sums, normalisations and activation functions in
 /// between stay in f32, which transformers need; rounding sums, concatenations and average pools as well makes no network faster.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]

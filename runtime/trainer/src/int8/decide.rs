@@ -13,7 +13,7 @@ use frostline_images::{DecodeLimits, load, normalise};
 use frostline_job::PrefixPrecision;
 use frostline_job::folder::INT8;
 use frostline_profile::{ProfileError, machine};
-use frostline_quantisation::WeightBits;
+use frostline_quantisation::{RULES, WeightBits};
 use frostline_tensor::{Data, OpError, PixelSpec, Shape, Tensor};
 use frostline_wire::ObjectInfo;
 use serde::Serialize;
@@ -54,7 +54,7 @@ pub(crate) struct RoundedModel {
 /// What a stored record depends on beside the frozen layers.
 #[derive(Serialize)]
 struct Key {
-    int8: &'static str,
+    int8: u32,
     machine: String,
     library: String,
     threads: usize,
@@ -153,7 +153,7 @@ impl Candidate<'_> {
             adds_bytes_exactly() && HostLoads::ask(self.hosts).await.without_exact_bytes().is_none();
         let options = session_options(Device::Cpu, self.threads);
         let key = Key {
-            int8: env!("CARGO_PKG_VERSION"),
+            int8: RULES,
             machine: machine(None),
             library: library_version().unwrap_or_default(),
             threads: options.threads,

@@ -136,7 +136,9 @@ def pushdown(
             _check_head(model, example, len(classes))
 
         def provided():
-            frozen = _Frozen(model, freeze, suffix, example, pixels)
+            # The stock guest's parameters are a recipe too.
+            recipe = pixels or (parameters if guest is None else None)
+            frozen = _Frozen(model, freeze, suffix, example, recipe)
             frozen_here.append(frozen)
             if prefix_precision != "f32":
                 frozen.quantise(client, data, prefix_precision, allow_imprecise, layout, guest)
