@@ -189,43 +189,18 @@ impl<'a> Rewrite<'a> {
         let Some((_, input)) = self.roundings.get(kernel.input).copied() else {
             return Ok(());
         };
-        let numbers = |tensor: &TensorProto| -> Result<Vec<f32>, QuantisationError> {
-            match from_proto(tensor)?.data() {
-                Data::F32(elements) => Ok(elements.clone()),
-                _ => Ok(Vec::new()),
-            }
-        };
-        let weights = numbers(kernel.weight)?;
-        let biases = kernel.bias.map(numbers).transpose()?;
-        let tensor = |name: &str| QuantisationError::NotFinite {
-            tensor: name.to_owned(),
-        };
-        if !weights
-            .iter()
-            .chain(biases.iter().flatten())
-            .all(|weight| weight.is_finite())
-        {
-            return Err(tensor(&kernel.weight.name));
-        }
-        let dims = &kernel.weight.dims;
-        let size = |dims: &[i64]| {
-            dims.iter()
-                .map(|&dim| usize::try_from(dim).unwrap_or(0))
-                .product()
-        };
-        let channels: usize = size(dims.get(kernel.axis..=kernel.axis).unwrap_or_default());
-        let inner: usize = size(dims.get(kernel.axis + 1..).unwrap_or_default());
+        let Numbers {
+            weights,
+            biases,
+            channels,
+            inner,
+        } = Numbers::read(kernel)?;
         let RoundedWeights {
             weights,
             scales,
             biases,
-        } = round_weights(
-            &weights,
-            (channels, inner),
-            &biases.unwrap_or_default(),
-            input.scale,
-            recipe.weights,
-        );
+        } = round_weights(&weights, (channels, inner), &biases, input.scale, recipe.weights);
+        let dims = &kernel.weight.dims;
         let of = made.label().to_owned();
         let bytes: Vec<u8> = weights.iter().map(|weight| weight.cast_unsigned()).collect();
         let weight = format!("{of}/weight");
@@ -276,6 +251,44 @@ impl<'a> Rewrite<'a> {
         ]);
         let node = node("DequantizeLinear", &[&integers, &scale, &zero_point], &[name]);
         self.nodes.push(node.with([int("axis", axis)]));
+    }
+}
+
+/// A layer's weights, of `[.., channels, inner]`.
+struct Numbers {
+    weights: Vec<f32>,
+    /// One for each channel, or none.
+    biases: Vec<f32>,
+    channels: usize,
+    inner: usize,
+}
+
+impl Numbers {
+    fn read(kernel: &Kernel<'_>) -> Result<Self, QuantisationError> {
+        let numbers = |tensor: &TensorProto| -> Result<Vec<f32>, QuantisationError> {
+            match from_proto(tensor)?.data() {
+                Data::F32(elements) => Ok(elements.clone()),
+                _ => Ok(Vec::new()),
+            }
+        };
+        let weights = numbers(kernel.weight)?;
+        let biases = kernel.bias.map(numbers).transpose()?.unwrap_or_default();
+        if !weights.iter().chain(&biases).all(|number| number.is_finite()) {
+            return Err(QuantisationError::NotFinite {
+                tensor: kernel.weight.name.clone(),
+            });
+        }
+        let dims = &kernel.weight.dims;
+        let size = |dims: &[i64]| {
+            let sizes = dims.iter().map(|&dim| usize::try_from(dim).unwrap_or(0));
+            sizes.product()
+        };
+        Ok(Self {
+            weights,
+            biases,
+            channels: size(dims.get(kernel.axis..=kernel.axis).unwrap_or_default()),
+            inner: size(dims.get(kernel.axis + 1..).unwrap_or_default()),
+        })
     }
 }
 

@@ -7,7 +7,7 @@ use crate::output::{print_json, stdout};
 use crate::reporter::Reporter;
 use crate::train::{model_name, read_model_and_pixels};
 use anyhow::Result;
-use frostline_trainer::{EvaluationJob, Guest, Tables, evaluate};
+use frostline_trainer::{Evaluation, EvaluationJob, Guest, Tables, evaluate};
 use std::io::Write;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -51,6 +51,10 @@ pub(crate) async fn run(flags: Eval, json: bool, stop: &CancellationToken) -> Re
     if json {
         return Ok(print_json(&evaluation)?);
     }
+    show(&evaluation)
+}
+
+fn show(evaluation: &Evaluation) -> Result<()> {
     let top_5 = match &evaluation.tables {
         Tables::Classes {
             top_5_accuracy,

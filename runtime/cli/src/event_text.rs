@@ -10,6 +10,7 @@ pub(crate) fn text(event: &Event) -> Option<String> {
     let line = match event {
         Event::Notice(notice) => of_notice(notice),
         event => of_data(event)
+            .or_else(|| of_int8(event))
             .or_else(|| of_rows(event))
             .or_else(|| of_training(event)),
     };
@@ -72,23 +73,29 @@ fn of_data(event: &Event) -> Option<String> {
                 bytes(*bytes_per_sample)
             )
         }
-        Event::Int8 {
-            used,
-            layers,
-            of,
-            cosine,
-            speedup,
-            reason,
-        } => {
-            let used = if *used { "used" } else { "not used" };
-            format!(
-                "int8       {used} for the frozen layers ({layers} of {of} rounded): {speedup:.1} times as fast here, rows agree to {cosine:.4}; {reason}"
-            )
-        }
         Event::Profile { reason, .. } => format!("profile    {reason}"),
         Event::BadSample { key, message } => format!("skipped    {key}: {message}"),
         _ => return None,
     })
+}
+
+/// Of frozen layers in int8.
+fn of_int8(event: &Event) -> Option<String> {
+    let Event::Int8 {
+        used,
+        layers,
+        of,
+        cosine,
+        speedup,
+        reason,
+    } = event
+    else {
+        return None;
+    };
+    let used = if *used { "used" } else { "not used" };
+    Some(format!(
+        "int8       {used} for the frozen layers ({layers} of {of} rounded): {speedup:.1} times as fast here, rows agree to {cosine:.4}; {reason}"
+    ))
 }
 
 /// Of rows at the freeze cut.

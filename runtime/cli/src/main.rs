@@ -119,7 +119,7 @@ async fn run(arguments: Arguments, stop: &CancellationToken) -> anyhow::Result<(
         Command::Runs(flags) => runs::run(&flags, json),
         Command::Serve(flags) => serve::run(flags, json, stop).await,
         Command::Guest(command) => guest::run(command, json, stop).await,
-        Command::Model(command) => model::run(command, json, &stop).await,
+        Command::Model(command) => model::run(command, json, stop).await,
         Command::Cache(command) => cache::run(&command, json),
         Command::Doctor(flags) => doctor::run(flags, json).await,
         Command::Admin(flags) => admin::run(flags, json).await,

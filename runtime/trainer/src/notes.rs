@@ -47,7 +47,7 @@ impl Int8Note {
     }
 
     /// That of `model`, where it carries one.
-    pub(crate) fn of(model: &Model) -> Option<Self> {
+    pub(crate) fn read(model: &Model) -> Option<Self> {
         serde_json::from_str(model.metadata(INT8_KEY)?).ok()
     }
 

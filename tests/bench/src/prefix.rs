@@ -184,6 +184,10 @@ fn accuracy(report: &mut Report) -> Result<()> {
                     text(&folder.path().join("tuned.onnx"))?,
                     "--runs",
                     text(folder.path())?,
+                    "--feature-cache",
+                    "4GiB",
+                    "--feature-folder",
+                    text(&folder.path().join("features"))?,
                 ])?;
                 let last = series(&events, "done", "validation_accuracy").last().copied();
                 found.push(last.context("train printed no accuracy")?);

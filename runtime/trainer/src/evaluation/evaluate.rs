@@ -98,7 +98,7 @@ async fn run(job: &EvaluationJob, hosts: &Hosts, events: &Events) -> Result<Eval
     let evaluation = measured.run(job, hosts, events).await?;
     Ok(Evaluation {
         held_out,
-        int8: Int8Note::of(&job.model),
+        int8: Int8Note::read(&job.model),
         ..evaluation
     })
 }

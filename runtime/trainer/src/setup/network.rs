@@ -6,7 +6,7 @@ use crate::standard::{LinearHead, Standard};
 use crate::{ClassWeights, Job, LossName, TrainerError, notes};
 use frostline_client::SampleFiles;
 use frostline_graph::{Model, Network};
-use frostline_job::{NewHead, PixelSource};
+use frostline_job::{ExportPrefix, NewHead, PixelSource};
 use frostline_quantisation::WeightBits;
 use frostline_tensor::{PixelSpec, Tensor};
 use frostline_training::{Dropout, Loss, StepSettings};
@@ -119,6 +119,14 @@ impl DividedNetwork {
             })
         })
         .await
+    }
+
+    /// The network that is written.
+    pub(crate) fn exported(&self, prefix: ExportPrefix) -> &Model {
+        match prefix {
+            ExportPrefix::F32 => &self.headed,
+            ExportPrefix::Int8 => &self.frozen,
+        }
     }
 
     /// The first cut.

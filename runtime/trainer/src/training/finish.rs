@@ -11,7 +11,6 @@ use crate::team::Sharing;
 use crate::{Event, Keep, Outcome, Quality, Received, TrainerError, WrittenModel, notes};
 use frostline_client::{SampleFiles, Samples, Task};
 use frostline_graph::Model;
-use frostline_job::ExportPrefix;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -173,10 +172,7 @@ impl TrainingLoop<'_> {
                 classes: prepared.data.classes.clone(),
                 division: prepared.data.division,
                 int8: prepared.network.int8.map(|_| Int8Note::new(note.quality)),
-                headed: match job.spec.export_prefix {
-                    ExportPrefix::F32 => prepared.network.headed,
-                    ExportPrefix::Int8 => prepared.network.frozen,
-                },
+                headed: prepared.network.exported(job.spec.export_prefix).clone(),
                 probabilities: prepared.network.probabilities,
                 targets: targets.clone(),
                 weights: kept.weights,
