@@ -377,11 +377,18 @@ impl Edit<'_> {
                 Ok(())
             }
             other => {
-                let shape = other.map_or_else(|| "unknown".into(), |dims| format!("{dims:?}"));
-                let why = format!(
-                    "with {} classes the output's shape would be {shape}",
-                    self.classes
-                );
+                let drawn = model.nodes().iter().find(|node| node.is_random());
+                let why = match (other, drawn) {
+                    (None, Some(node)) => format!(
+                        "the network draws random numbers (`{}`), so it was exported in training mode; export it after `model.eval()`",
+                        node.op_type
+                    ),
+                    (dims, _) => {
+                        let shape = dims.map_or_else(|| "unknown".into(), |dims| format!("{dims:?}"));
+                        let classes = self.classes;
+                        format!("with {classes} classes the output's shape would be {shape}")
+                    }
+                };
                 Err(GraphError::Head { why: why.into() })
             }
         }

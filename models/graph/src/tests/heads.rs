@@ -279,6 +279,24 @@ fn a_network_without_a_head_is_refused_by_name() {
 }
 
 #[test]
+fn a_network_exported_in_training_mode_says_so() {
+    let random = classifier(
+        vec![
+            node("RandomUniformLike", &["h"], &["drawn"]),
+            node("Mul", &["h", "drawn"], &["dropped"]),
+            node("Gemm", &["dropped", "w"], &["y"]),
+        ],
+        vec![weight("w", &[6, 4])],
+        &[4],
+    );
+    let refused = random.replace_head(2, 0).unwrap_err().to_string();
+    assert!(
+        refused.contains("RandomUniformLike") && refused.contains("model.eval()"),
+        "{refused}"
+    );
+}
+
+#[test]
 fn a_weight_that_others_share_is_kept_for_them() {
     let tied = vec![
         node("MatMul", &["h", "w"], &["p"]),
