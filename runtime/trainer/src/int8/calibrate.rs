@@ -126,7 +126,7 @@ impl Trial {
         let first = |outputs: Vec<(String, Tensor)>| outputs.into_iter().next().map(|(_, tensor)| tensor);
         let rows = self.each(&part, &self.unseen, interrupt)?;
         let rows: Vec<Tensor> = rows.into_iter().filter_map(first).collect();
-        let mut session = self.open(&part)?;
+        let mut session = self.open(&part, interrupt)?;
         let batch = self.unseen.slice_rows(0, self.unseen.rows()?.min(ROWS))?;
         let input = part.input_name()?;
         let once = || session.run_until(&[(input, &batch)], interrupt).map_err(engine);
@@ -143,7 +143,7 @@ impl Trial {
         rows: &Tensor,
         interrupt: &Interrupt,
     ) -> Result<Vec<Vec<(String, Tensor)>>, TrainerError> {
-        let mut session = self.open(model)?;
+        let mut session = self.open(model, interrupt)?;
         let (input, count) = (model.input_name()?, rows.rows()?);
         let starts = (0..count).step_by(ROWS);
         let run = |start: usize| {
@@ -153,8 +153,8 @@ impl Trial {
         starts.map(run).collect()
     }
 
-    fn open(&self, model: &Model) -> Result<Session, TrainerError> {
-        Session::open(&model.to_bytes()?, &self.options).map_err(engine)
+    fn open(&self, model: &Model, interrupt: &Interrupt) -> Result<Session, TrainerError> {
+        Session::open_until(&model.to_bytes()?, &self.options, interrupt).map_err(engine)
     }
 }
 

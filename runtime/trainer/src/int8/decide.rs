@@ -23,6 +23,9 @@ use std::io::Write;
 /// spreads by less than 0.001.
 pub(crate) const IMAGES: usize = 48;
 
+/// Images that are read at once: photos of phones take 10 MB.
+const READ_AT_ONCE: usize = 8;
+
 /// Frozen layers that may compute in int8.
 pub(crate) struct Candidate<'a> {
     /// The whole network.
@@ -176,11 +179,7 @@ impl Candidate<'_> {
         events(Event::Measuring {
             what: Measuring::Int8,
         });
-        let (root, images) = (self.root, &self.images);
-        let read = |client: HostClient| async move { client.read(root, images).await };
-        let objects = self.hosts.first(read).await?;
-        let pixels = self.pixels;
-        let (seen, unseen) = blocking(move || decode(&objects, &pixels)).await?;
+        let (seen, unseen) = self.read().await?;
         let trial = Trial {
             model: self.model.clone(),
             freeze: self.freeze.to_owned(),
@@ -196,6 +195,18 @@ impl Candidate<'_> {
             let _ = cache.put(&layers, &key, &record);
         }
         Ok(record)
+    }
+
+    /// Network input of the images, as far as they can be decoded: of two thirds to calibrate with, and of the others to measure the error.
+    async fn read(&self) -> Result<(Tensor, Tensor), TrainerError> {
+        let (root, spec) = (self.root, self.pixels);
+        let mut crops = Vec::new();
+        for images in self.images.chunks(READ_AT_ONCE) {
+            let read = |client: HostClient| async move { client.read(root, images).await };
+            let objects = self.hosts.first(read).await?;
+            crops.extend(blocking(move || Ok(decode(&objects, &spec))).await?);
+        }
+        blocking(move || divide(crops, &spec)).await
     }
 
     /// Keeps the record in the run's folder.
@@ -216,14 +227,17 @@ impl Candidate<'_> {
     }
 }
 
-/// Network input of what can be decoded: of two thirds to calibrate with, and of the others to measure the error.
-fn decode(objects: &[Bytes], spec: &PixelSpec) -> Result<(Tensor, Tensor), TrainerError> {
+/// Pixels of what can be decoded.
+fn decode(objects: &[Bytes], spec: &PixelSpec) -> Vec<Vec<u8>> {
     let limits = DecodeLimits::default();
-    let crops = objects
-        .iter()
-        .filter_map(|object| load(object, spec, &limits).ok());
+    let crops = objects.iter().map(|object| load(object, spec, &limits));
+    crops.filter_map(Result::ok).collect()
+}
+
+/// Two thirds of the images, and the others.
+fn divide(crops: Vec<Vec<u8>>, spec: &PixelSpec) -> Result<(Tensor, Tensor), TrainerError> {
     let (mut seen, mut unseen) = (Vec::new(), Vec::new());
-    for (index, crop) in crops.enumerate() {
+    for (index, crop) in crops.into_iter().enumerate() {
         let side = if index % 3 == 1 { &mut unseen } else { &mut seen };
         side.push(crop);
     }
