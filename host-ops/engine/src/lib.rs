@@ -6,7 +6,7 @@
 //! - [`Lanes`]: threads that own sessions and run stages of models for many callers at once, bounded
 //! - [`LanesPlace`], [`enter_lane`]: the same in child processes, which a network may crash alone
 //! - [`free_device_memory`]: what a GPU's driver says that there is
-//! - [`adds_bytes_exactly`]: what int8 may round to on this processor
+//! - [`exact_int8`]: whether int8 with weights of eight bits is exact on this processor
 //! - [`Interrupt`]: ends an operation of a session from another thread
 
 mod binding;
@@ -36,7 +36,7 @@ pub use lanes::{
     StageSource, TenantLanes, enter_lane,
 };
 pub use library::{NO_TELEMETRY, library_version};
-pub use processor::adds_bytes_exactly;
+pub use processor::exact_int8;
 pub use resident::{ResidentSlot, ResidentState};
 pub use session::{Session, SessionOptions};
 pub use slot::TensorSlot;

@@ -46,8 +46,11 @@ impl Model {
         &self.proto
     }
 
-    /// The same surroundings around another graph.
-    pub(crate) fn with_graph(&self, graph: GraphProto) -> Result<Self, GraphError> {
+    /// The same surroundings, such as the operators' version, around another graph.
+    ///
+    /// # Errors
+    /// As [`Model::from_proto`].
+    pub fn with_graph(&self, graph: GraphProto) -> Result<Self, GraphError> {
         Self::from_proto(ModelProto {
             graph: Some(graph),
             ..self.proto.clone()

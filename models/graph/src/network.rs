@@ -230,9 +230,9 @@ impl Model {
         let first = head.as_ref().and_then(Found::first);
         let shares = self.shares(analysis, output);
         let crossings = sweep::crossings(analysis, input, output);
-        let rounded = sweep::within_roundings(self, input);
+        let fused = sweep::inside_quantisation(self, input);
         let cuts = crossings.into_iter().filter_map(|(index, name)| {
-            let info = info(analysis, name).filter(|_| !rounded.contains(name))?;
+            let info = info(analysis, name).filter(|_| !fused.contains(name))?;
             Some(Cut {
                 bytes_per_sample: info.bytes_per_sample(),
                 name: info.name,

@@ -15,8 +15,8 @@ impl Model {
     /// any batch, keeps only the weights, operator sets and functions it needs, drops what exporters note about nodes and
     /// files, and has the same bytes whenever it is cut from the same model.
     ///
-    /// Shapes of values before `from` that the part asks for are computed from the batch of `from`. A part that begins behind a rounding to
-    /// integers rounds once more, which changes no value and lets engines compute with the integers.
+    /// Shapes of values before `from` that the part asks for are computed from the batch of `from`. A part that begins behind a
+    /// `DequantizeLinear` quantises again, which changes no value and lets engines compute in integers.
     ///
     /// # Errors
     /// [`GraphError::UnknownCut`] for a name that is no end and no cut, [`GraphError::Order`] when the part would be empty, and those of
@@ -84,12 +84,12 @@ impl Part {
             part.nodes.insert(index, vec![plain(node)]);
             open.extend(used(node));
         }
-        part.round_again(analysis, from);
+        part.requantise(analysis, from);
         Ok(part)
     }
 
-    /// Rounds `from` where the whole gives it rounded.
-    fn round_again(&mut self, analysis: &Analysis<'_>, from: &str) {
+    /// Quantises `from` again, if the whole network quantises it.
+    fn requantise(&mut self, analysis: &Analysis<'_>, from: &str) {
         let operator = |name: &str, operator: &str| {
             let (_, node) = analysis.producer(name)?;
             (node.standard_operator() == Some(operator)).then_some(node)
@@ -99,10 +99,10 @@ impl Part {
         let (Some(dequantise), Some(quantise)) = (dequantise, quantise) else {
             return;
         };
-        let (integers, rounded) = (format!("{from}/integers"), format!("{from}/rounded"));
+        let (integers, dequantised) = (format!("{from}/integers"), format!("{from}/dequantised"));
         for node in self.nodes.values_mut().flatten() {
             let reads = node.input.iter_mut().filter(|name| *name == from);
-            reads.for_each(|name| name.clone_from(&rounded));
+            reads.for_each(|name| name.clone_from(&dequantised));
         }
         let renamed = |node: &NodeProto, input: &str, output: &str| {
             let mut node = plain(node).named(output);
@@ -112,7 +112,7 @@ impl Part {
         };
         let again = vec![
             renamed(quantise, from, &integers),
-            renamed(dequantise, &integers, &rounded),
+            renamed(dequantise, &integers, &dequantised),
         ];
         if let Some((producer, _)) = analysis.producer(from) {
             self.nodes.insert(producer, again);

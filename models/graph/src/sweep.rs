@@ -60,11 +60,11 @@ fn first_hidden_shape(analysis: &Analysis<'_>) -> usize {
         .unwrap_or(usize::MAX)
 }
 
-/// Values between what makes a number and its rounded form: what is rounded next, through an activation function or not, and the integers it
-/// becomes. Engines make one operator of all that, so whoever cuts there gets other numbers; the cut is behind the rounding, where rows
-/// are exact and compress well. Behind that of the input there is none: pixels are smaller.
-pub(crate) fn within_roundings<'a>(model: &'a Model, input: &str) -> HashSet<&'a str> {
-    let of = |operators: &'static [&str]| {
+/// Values that an engine fuses into one quantised operator: the input of a `QuantizeLinear`, also in front of an activation function, and its
+/// integers. A cut there would compute other numbers than the whole; the cut is the `DequantizeLinear` behind. That of the network's input is
+/// no cut either: pixels are smaller.
+pub(crate) fn inside_quantisation<'a>(model: &'a Model, input: &str) -> HashSet<&'a str> {
+    let nodes_of = |operators: &'static [&str]| {
         let nodes = model.nodes().iter();
         nodes.filter(move |node| {
             node.standard_operator()
@@ -72,16 +72,20 @@ pub(crate) fn within_roundings<'a>(model: &'a Model, input: &str) -> HashSet<&'a
         })
     };
     let ends = |node: &'a NodeProto| node.input_name(0).zip(node.output_name(0));
-    let roundings: HashMap<&str, &str> = of(&["QuantizeLinear"]).filter_map(ends).collect();
-    let mut within: HashSet<&str> = roundings.iter().flat_map(|(from, to)| [*from, *to]).collect();
-    let activations = of(&["Relu", "Clip"]).filter_map(ends);
-    within.extend(
+    let quantised: HashMap<&str, &str> = nodes_of(&["QuantizeLinear"]).filter_map(ends).collect();
+    let mut inside: HashSet<&str> = quantised.iter().flat_map(|(from, to)| [*from, *to]).collect();
+    let activations = nodes_of(&["Relu", "Clip"]).filter_map(ends);
+    inside.extend(
         activations
-            .filter(|(_, to)| roundings.contains_key(to))
+            .filter(|(_, to)| quantised.contains_key(to))
             .map(|(from, _)| from),
     );
-    let pixels = roundings.get(input);
-    let rounded = of(&["DequantizeLinear"]).filter_map(ends);
-    within.extend(rounded.filter(|(from, _)| Some(from) == pixels).map(|(_, to)| to));
-    within
+    let pixels = quantised.get(input);
+    let dequantised = nodes_of(&["DequantizeLinear"]).filter_map(ends);
+    inside.extend(
+        dequantised
+            .filter(|(from, _)| Some(from) == pixels)
+            .map(|(_, to)| to),
+    );
+    inside
 }

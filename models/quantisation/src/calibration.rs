@@ -1,11 +1,11 @@
 use crate::layers::Layers;
-use crate::{QuantisationError, Range, Ranges, Recipe, WeightBits};
+use crate::{QuantisationError, Range, Ranges, Scheme, WeightBits};
 use frostline_graph::Model;
 use frostline_graph::build::{int, node, value};
-use frostline_graph::onnx::{GraphProto, ModelProto, data_type};
+use frostline_graph::onnx::data_type;
 use frostline_tensor::{Data, Tensor};
 
-/// The frozen layers with the least and the greatest element of every value that may be rounded as outputs.
+/// The frozen layers with the least and the greatest element of every value that may be quantised as outputs.
 #[derive(Debug, Clone)]
 pub struct Calibration {
     model: Model,
@@ -22,34 +22,33 @@ impl Calibration {
     /// [`QuantisationError::Nothing`], [`QuantisationError::Opset`], [`QuantisationError::Graph`].
     pub fn new(model: &Model, freeze: &str) -> Result<Self, QuantisationError> {
         let layers = Layers::up_to(model, freeze)?;
-        if layers.kernels().next().is_none() {
+        if layers.quantisable().next().is_none() {
             return Err(QuantisationError::Nothing);
         }
-        let watched = layers.rounded(&Recipe::new(WeightBits::Eight));
-        let proto = model.slice(None, Some(freeze))?.into_proto();
-        let mut graph = proto.graph.clone().unwrap_or_default();
+        let watched = layers.quantised_values(&Scheme::new(WeightBits::Eight));
+        let part = model.slice(None, Some(freeze))?;
+        let mut graph = part.graph().clone();
         graph.output.clear();
         for name in watched.into_keys() {
             for (operator, end) in [("ReduceMin", LEAST), ("ReduceMax", GREATEST)] {
                 let output = format!("{name}{end}");
-                graph
-                    .node
-                    .push(node(operator, &[name], &[&output]).with([int("keepdims", 0)]));
+                let reduce = node(operator, &[name], &[&output]).with([int("keepdims", 0)]);
+                graph.node.push(reduce);
                 graph.output.push(value(&output, data_type::FLOAT, &[]));
             }
         }
         Ok(Self {
-            model: with_graph(proto, graph)?,
+            model: part.with_graph(graph)?,
             ranges: Ranges::default(),
         })
     }
 
-    /// The network to run on calibration samples.
+    /// The network to run on calibration images: its outputs are `f32` scalars.
     pub fn model(&self) -> &Model {
         &self.model
     }
 
-    /// Takes in what [`Self::model`] gave for a batch.
+    /// Widens the ranges by the outputs of [`Self::model`] for a batch.
     pub fn add(&mut self, outputs: &[(String, Tensor)]) {
         for (output, tensor) in outputs {
             let Data::F32(elements) = tensor.data() else {
@@ -72,11 +71,4 @@ impl Calibration {
     pub fn ranges(self) -> Ranges {
         self.ranges
     }
-}
-
-fn with_graph(proto: ModelProto, graph: GraphProto) -> Result<Model, QuantisationError> {
-    Ok(Model::from_proto(ModelProto {
-        graph: Some(graph),
-        ..proto
-    })?)
 }

@@ -1,9 +1,8 @@
 use frostline_tensor::{Data, Tensor};
 
-/// The cosine of the angle between rows of two tensors of one shape, the mean over rows; 1 where both are zero, 0 where rows are no
-/// numbers.
-pub fn cosine(exact: &Tensor, rounded: &Tensor) -> f64 {
-    let (Data::F32(left), Data::F32(right)) = (exact.data(), rounded.data()) else {
+/// The cosine similarity of the rows of two `f32` tensors of one shape `[rows, ..]`, averaged over rows: 1 if both rows are zero, 0 for NaN.
+pub fn cosine(exact: &Tensor, quantised: &Tensor) -> f64 {
+    let (Data::F32(left), Data::F32(right)) = (exact.data(), quantised.data()) else {
         return 0.0;
     };
     let rows = exact.shape().dims().first().copied().unwrap_or(0).max(1);

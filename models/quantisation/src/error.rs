@@ -14,12 +14,12 @@ pub enum QuantisationError {
         /// The network's version.
         found: i64,
     },
-    /// There is nothing to gain.
+    /// No layer can be quantised.
     #[error(
         "the frozen layers contain no convolution or linear layer with stored f32 weights, so int8 gains nothing; use f32"
     )]
     Nothing,
-    /// A value that is no number cannot be rounded.
+    /// NaN and infinity have no range.
     #[error("the frozen layers compute NaN or infinity at `{tensor}` on the calibration images; use f32")]
     NotFinite {
         /// The value's name.

@@ -1,6 +1,6 @@
-//! The frozen layers by what int8 makes of them.
+//! Which of the frozen layers and their values can be quantised.
 
-use crate::{QuantisationError, Recipe};
+use crate::{QuantisationError, Scheme};
 use frostline_graph::Model;
 use frostline_graph::onnx::{NodeProto, TensorProto, data_type};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -19,14 +19,14 @@ pub(crate) struct Layers<'a> {
 }
 
 /// A layer with stored weights.
-pub(crate) struct Kernel<'a> {
+pub(crate) struct Layer<'a> {
     pub(crate) input: &'a str,
     pub(crate) weight: &'a TensorProto,
     pub(crate) bias: Option<&'a TensorProto>,
     /// The axis of `weight` that counts output channels.
     pub(crate) axis: usize,
-    /// Whether engines compute in integers only where the result is rounded too.
-    rounds_result: bool,
+    /// Whether engines compute it in integers only if its result is quantised too.
+    quantises_result: bool,
 }
 
 impl<'a> Layers<'a> {
@@ -36,13 +36,8 @@ impl<'a> Layers<'a> {
             return Err(QuantisationError::Opset { found });
         }
         let part = model.slice(None, Some(freeze))?;
-        let made: HashSet<&str> = part
-            .nodes()
-            .iter()
-            .flat_map(|node| &node.output)
-            .map(String::as_str)
-            .collect();
-        let is_frozen = |node: &&NodeProto| node.output.iter().any(|name| made.contains(name.as_str()));
+        let inside = outputs_of(&part);
+        let is_frozen = |node: &&NodeProto| node.output.iter().any(|name| inside.contains(name.as_str()));
         let nodes: Vec<&NodeProto> = model.nodes().iter().filter(is_frozen).collect();
         let mut readers: HashMap<&str, Vec<&NodeProto>> = HashMap::new();
         for node in &nodes {
@@ -77,17 +72,17 @@ impl<'a> Layers<'a> {
         })
     }
 
-    /// The layers that a recipe may round, with the value each makes.
-    pub(crate) fn kernels(&self) -> impl Iterator<Item = (&'a str, Kernel<'a>)> {
-        let kernels = self
+    /// The layers that a scheme may quantise, each with its output.
+    pub(crate) fn quantisable(&self) -> impl Iterator<Item = (&'a str, Layer<'a>)> {
+        let layers = self
             .nodes
             .iter()
-            .filter_map(|&node| Some((node.output_name(0)?, self.kernel(node)?)));
-        kernels.collect::<Vec<_>>().into_iter()
+            .filter_map(|&node| Some((node.output_name(0)?, self.layer(node)?)));
+        layers.collect::<Vec<_>>().into_iter()
     }
 
     /// `node` as a layer with stored weights.
-    pub(crate) fn kernel(&self, node: &'a NodeProto) -> Option<Kernel<'a>> {
+    pub(crate) fn layer(&self, node: &'a NodeProto) -> Option<Layer<'a>> {
         let input = self.data(node.input_name(0)?)?;
         let weight = self.number(node.input_name(1)?)?;
         let bias = match node.input_name(2) {
@@ -96,7 +91,7 @@ impl<'a> Layers<'a> {
         };
         let is_one = |name: &str| node.float(name).unwrap_or(1.0) == 1.0;
         let is_set = |name: &str| node.int(name).unwrap_or(0) != 0;
-        let (axis, rounds_result) = match node.standard_operator()? {
+        let (axis, quantises_result) = match node.standard_operator()? {
             "Conv" => (0, true),
             "Gemm" if is_one("alpha") && is_one("beta") && !is_set("transA") => {
                 (usize::from(!is_set("transB")), false)
@@ -106,45 +101,45 @@ impl<'a> Layers<'a> {
         };
         let channels = weight.dims.get(axis)?;
         let fits = bias.is_none_or(|bias| bias.dims == [*channels]);
-        fits.then_some(Kernel {
+        fits.then_some(Layer {
             input,
             weight,
             bias,
             axis,
-            rounds_result,
+            quantises_result,
         })
     }
 
-    /// The values that `recipe` rounds, each with the one whose range it takes.
-    pub(crate) fn rounded(&self, recipe: &Recipe) -> BTreeMap<&'a str, &'a str> {
-        let mut rounded = BTreeMap::new();
-        let mut round = |value: &'a str| {
-            rounded.insert(value, value);
+    /// The values that `scheme` quantises, each with the one whose range it takes.
+    pub(crate) fn quantised_values(&self, scheme: &Scheme) -> BTreeMap<&'a str, &'a str> {
+        let mut quantised = BTreeMap::new();
+        let mut quantise = |value: &'a str| {
+            quantised.insert(value, value);
         };
         for &node in &self.nodes {
             let Some(output) = node.output_name(0) else {
                 continue;
             };
-            let Some(kernel) = self.kernel(node).filter(|_| !recipe.in_f32.contains(output)) else {
+            let Some(layer) = self.layer(node).filter(|_| !scheme.in_f32.contains(output)) else {
                 continue;
             };
-            round(kernel.input);
-            if kernel.rounds_result {
-                round(self.result(node, output));
+            quantise(layer.input);
+            if layer.quantises_result {
+                quantise(self.result(node, output));
             }
         }
         for &node in self.nodes.iter().filter(|node| passes(node)) {
             let ends = node.input_name(0).zip(node.output_name(0));
             if let Some((input, output)) = ends
-                && let Some(&range) = rounded.get(input)
+                && let Some(&range) = quantised.get(input)
             {
-                rounded.insert(output, range);
+                quantised.insert(output, range);
             }
         }
-        rounded
+        quantised
     }
 
-    /// What is rounded of a node that makes `output`: the activation function right behind it becomes part of the rounding.
+    /// The value that is quantised behind `node`: its `output`, or that of the activation function right behind, which engines fuse.
     fn result(&self, node: &'a NodeProto, output: &'a str) -> &'a str {
         let readers = self.readers.get(output).map_or(&[][..], Vec::as_slice);
         match readers {
@@ -166,6 +161,12 @@ impl<'a> Layers<'a> {
         let weight = self.weights.get(name).copied()?;
         (weight.data_type == data_type::FLOAT).then_some(weight)
     }
+}
+
+/// The values that the nodes of `model` produce.
+pub(crate) fn outputs_of(model: &Model) -> HashSet<&str> {
+    let outputs = model.nodes().iter().flat_map(|node| &node.output);
+    outputs.map(String::as_str).collect()
 }
 
 /// Stored tensors by name; exporters name those of equal values once, and the others as copies of that one.

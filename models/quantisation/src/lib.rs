@@ -1,32 +1,32 @@
-//! Frozen layers in int8: which values become integers, over which ranges, and the network that computes so.
+//! Post-training quantisation of frozen layers to int8.
 //!
-//! The result is a network of its own in ordinary ONNX operators (`QuantizeLinear`, `DequantizeLinear`): whoever runs a part of it, on
-//! whichever machine, computes the same integers. Weights have a scale for each output channel, activations one for the whole tensor,
-//! from the least to the greatest value that calibration saw.
+//! The result is a network of its own in ordinary ONNX operators (`QuantizeLinear`, `DequantizeLinear`): every engine that runs a part of
+//! it computes the same integers. Weights have a scale per output channel, activations one per tensor, from the least to the greatest value
+//! seen in calibration.
 //!
-//! * [`Calibration`]: a network that gives the ranges of its values
-//! * [`Recipe`]: what is rounded; [`quantise`]: the network that rounds so
-//! * [`cosine`]: how rows agree; [`observed`], [`layers_between`]: where they stop to
+//! * [`Calibration`]: a network whose outputs are the ranges of its values
+//! * [`Scheme`]: what is quantised; [`quantise`]: the quantised network
+//! * [`cosine`]: similarity of rows; [`with_cuts_as_outputs`], [`layers_between`]: where the error arises
 //!
 //! Source: Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference" (2018).
 
+mod arithmetic;
 mod calibration;
 mod cosine;
 mod error;
+mod error_location;
 mod layers;
-mod observe;
 mod ranges;
-mod recipe;
 mod rewrite;
-mod rounding;
+mod scheme;
 
 pub use calibration::Calibration;
 pub use cosine::cosine;
 pub use error::QuantisationError;
-pub use observe::{layers_between, observed};
+pub use error_location::{layers_between, with_cuts_as_outputs};
 pub use ranges::{Range, Ranges};
-pub use recipe::{RULES, Recipe, WeightBits};
 pub use rewrite::{Quantised, quantise};
+pub use scheme::{RULES, Scheme, WeightBits};
 
 #[cfg(test)]
 mod tests;

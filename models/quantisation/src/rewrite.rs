@@ -1,11 +1,11 @@
-//! The network that rounds.
+//! Rewriting a network into its quantised form.
 
-use crate::layers::{Kernel, Layers};
-use crate::rounding::{Affine, RoundedWeights, round_weights};
-use crate::{QuantisationError, Ranges, Recipe};
+use crate::arithmetic::{Affine, IntegerWeights, quantise_weights};
+use crate::layers::{Layer, Layers};
+use crate::{QuantisationError, Ranges, Scheme, WeightBits};
 use frostline_graph::Model;
 use frostline_graph::build::{int, node};
-use frostline_graph::onnx::{GraphProto, ModelProto, NodeProto, TensorProto, data_type};
+use frostline_graph::onnx::{GraphProto, NodeProto, TensorProto, data_type};
 use frostline_graph::tensors::from_proto;
 use frostline_tensor::Data;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -13,15 +13,15 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 /// A network whose frozen layers compute in int8.
 #[derive(Debug, Clone)]
 pub struct Quantised {
-    /// The whole network. Its values have the names they had; rounded ones hold what their integers stand for.
+    /// The whole network. Values keep their names and types; quantised ones have at most 256 distinct elements.
     pub model: Model,
     /// Layers that compute in int8.
+    pub quantised_layers: usize,
+    /// Layers that could.
     pub layers: usize,
-    /// Layers with weights in all.
-    pub of: usize,
 }
 
-/// `model` with its layers up to the cut `freeze` rounded by `recipe`, over `ranges`.
+/// `model` with its layers up to the cut `freeze` quantised by `scheme`, over `ranges`.
 ///
 /// # Errors
 /// [`QuantisationError`].
@@ -29,51 +29,46 @@ pub fn quantise(
     model: &Model,
     freeze: &str,
     ranges: &Ranges,
-    recipe: &Recipe,
+    scheme: &Scheme,
 ) -> Result<Quantised, QuantisationError> {
     let layers = Layers::up_to(model, freeze)?;
     let mut rewrite = Rewrite {
-        roundings: roundings(&layers.rounded(recipe), ranges)?,
+        parameters: parameters(&layers.quantised_values(scheme), ranges)?,
+        weights_precision: scheme.weights,
         input: model.input_name()?,
         renamed: HashMap::new(),
         nodes: Vec::with_capacity(model.nodes().len() * 3),
         weights: model.graph().initializer.clone(),
     };
-    let kernels = layers
-        .kernels()
-        .filter(|(output, _)| !recipe.in_f32.contains(*output));
-    let kernels: HashMap<&str, Kernel<'_>> = kernels.collect();
-    rewrite.round_input();
+    let chosen = layers
+        .quantisable()
+        .filter(|(output, _)| !scheme.in_f32.contains(*output));
+    let chosen: HashMap<&str, Layer<'_>> = chosen.collect();
+    rewrite.quantise_input();
     for node in model.nodes() {
-        let kernel = node.output_name(0).and_then(|output| kernels.get(output));
-        rewrite.add(node, kernel, recipe)?;
+        let layer = node.output_name(0).and_then(|output| chosen.get(output));
+        rewrite.add(node, layer)?;
     }
-    let (count, of) = (kernels.len(), layers.kernels().count());
-    rewrite.drop_replaced(&kernels);
-    let proto = model.clone().into_proto();
-    let graph = GraphProto {
-        node: rewrite.nodes,
-        initializer: rewrite.weights,
-        ..proto.graph.unwrap_or_default()
-    };
+    rewrite.drop_replaced(&chosen);
     Ok(Quantised {
-        model: Model::from_proto(ModelProto {
-            graph: Some(graph),
-            ..proto
+        quantised_layers: chosen.len(),
+        layers: layers.quantisable().count(),
+        model: model.with_graph(GraphProto {
+            node: rewrite.nodes,
+            initializer: rewrite.weights,
+            ..model.graph().clone()
         })?,
-        layers: count,
-        of,
     })
 }
 
-/// How a value is rounded, and the value after which scale and zero point are called.
-type Rounding<'a> = (&'a str, Affine);
+/// Scale and zero point of a value, and the value after which they are named.
+type Parameters<'a> = (&'a str, Affine);
 
-fn roundings<'a>(
-    rounded: &BTreeMap<&'a str, &'a str>,
+fn parameters<'a>(
+    quantised: &BTreeMap<&'a str, &'a str>,
     ranges: &Ranges,
-) -> Result<BTreeMap<&'a str, Rounding<'a>>, QuantisationError> {
-    let rounding = |(&value, &source): (&&'a str, &&'a str)| {
+) -> Result<BTreeMap<&'a str, Parameters<'a>>, QuantisationError> {
+    let parameters = |(&value, &source): (&&'a str, &&'a str)| {
         let tensor = || source.to_owned();
         let range = ranges
             .get(source)
@@ -83,41 +78,42 @@ fn roundings<'a>(
         }
         Ok((value, (source, Affine::over(range))))
     };
-    rounded.iter().map(rounding).collect()
+    quantised.iter().map(parameters).collect()
 }
 
-/// A network in the making.
+/// The new network while nodes are added.
 struct Rewrite<'a> {
-    roundings: BTreeMap<&'a str, Rounding<'a>>,
+    parameters: BTreeMap<&'a str, Parameters<'a>>,
+    weights_precision: WeightBits,
     input: &'a str,
-    /// What is read in place of a value.
+    /// New names of values, for their readers.
     renamed: HashMap<&'a str, String>,
     nodes: Vec<NodeProto>,
     weights: Vec<TensorProto>,
 }
 
 impl<'a> Rewrite<'a> {
-    /// Rounds the network's input, which keeps its name.
-    fn round_input(&mut self) {
-        let Some(rounding) = self.roundings.get(self.input).copied() else {
+    /// Quantises the network's input, which keeps its name.
+    fn quantise_input(&mut self) {
+        let Some(parameters) = self.parameters.get(self.input).copied() else {
             return;
         };
-        let rounded = format!("{}/rounded", self.input);
-        self.round(self.input, &rounded, rounding, &NodeProto::default());
-        self.renamed.insert(self.input, rounded);
+        let dequantised = format!("{}/dequantised", self.input);
+        self.quantise(self.input, &dequantised, parameters, &NodeProto::default());
+        self.renamed.insert(self.input, dequantised);
     }
 
-    /// Drops the weights of rounded layers that no other reads.
-    fn drop_replaced(&mut self, kernels: &HashMap<&str, Kernel<'_>>) {
+    /// Drops the f32 weights of quantised layers, unless others read them.
+    fn drop_replaced(&mut self, quantised: &HashMap<&str, Layer<'_>>) {
         let read: HashSet<&str> = self
             .nodes
             .iter()
             .flat_map(|node| &node.input)
             .map(String::as_str)
             .collect();
-        let replaced = kernels
+        let replaced = quantised
             .values()
-            .flat_map(|kernel| [Some(kernel.weight), kernel.bias])
+            .flat_map(|layer| [Some(layer.weight), layer.bias])
             .flatten();
         let replaced = replaced
             .map(|weight| weight.name.as_str())
@@ -127,41 +123,36 @@ impl<'a> Rewrite<'a> {
             .retain(|weight| !replaced.contains(weight.name.as_str()));
     }
 
-    fn add(
-        &mut self,
-        node: &'a NodeProto,
-        kernel: Option<&Kernel<'_>>,
-        recipe: &Recipe,
-    ) -> Result<(), QuantisationError> {
+    fn add(&mut self, node: &'a NodeProto, layer: Option<&Layer<'_>>) -> Result<(), QuantisationError> {
         let mut made = node.clone();
         for name in &mut made.input {
             if let Some(renamed) = self.renamed.get(name.as_str()) {
                 name.clone_from(renamed);
             }
         }
-        if let Some(kernel) = kernel {
-            self.round_kernel(&mut made, kernel, recipe)?;
+        if let Some(layer) = layer {
+            self.quantise_layer(&mut made, layer)?;
         }
-        let rounded: Vec<(usize, &'a str, Rounding<'a>)> = node
+        let quantised: Vec<(usize, &'a str, Parameters<'a>)> = node
             .output
             .iter()
             .enumerate()
-            .filter_map(|(slot, name)| Some((slot, name.as_str(), *self.roundings.get(name.as_str())?)))
+            .filter_map(|(slot, name)| Some((slot, name.as_str(), *self.parameters.get(name.as_str())?)))
             .collect();
-        for &(slot, name, _) in &rounded {
+        for &(slot, name, _) in &quantised {
             if let Some(output) = made.output.get_mut(slot) {
                 *output = format!("{name}/exact");
             }
         }
         self.nodes.push(made);
-        for (_, name, rounding) in rounded {
-            self.round(&format!("{name}/exact"), name, rounding, node);
+        for (_, name, parameters) in quantised {
+            self.quantise(&format!("{name}/exact"), name, parameters, node);
         }
         Ok(())
     }
 
-    /// Rounds `from` to `to`; whoever reads `to` knows it by the notes of its maker.
-    fn round(&mut self, from: &str, to: &str, (source, affine): Rounding<'a>, maker: &NodeProto) {
+    /// Adds a `QuantizeLinear` and a `DequantizeLinear` from `from` to `to`, with the metadata of the node `maker`, by which modules are found.
+    fn quantise(&mut self, from: &str, to: &str, (source, affine): Parameters<'a>, maker: &NodeProto) {
         let integers = format!("{to}/integers");
         let (scale, zero_point) = (format!("{source}/scale"), format!("{source}/zero_point"));
         if !self.weights.iter().rev().any(|weight| weight.name == scale) {
@@ -179,32 +170,33 @@ impl<'a> Rewrite<'a> {
         }));
     }
 
-    /// Has a layer read rounded weights.
-    fn round_kernel(
-        &mut self,
-        made: &mut NodeProto,
-        kernel: &Kernel<'_>,
-        recipe: &Recipe,
-    ) -> Result<(), QuantisationError> {
-        let Some((_, input)) = self.roundings.get(kernel.input).copied() else {
+    /// Replaces a layer's weights and biases by integers.
+    fn quantise_layer(&mut self, made: &mut NodeProto, layer: &Layer<'_>) -> Result<(), QuantisationError> {
+        let Some((_, input)) = self.parameters.get(layer.input).copied() else {
             return Ok(());
         };
-        let Numbers {
+        let LayerWeights {
             weights,
             biases,
             channels,
             inner,
-        } = Numbers::read(kernel)?;
-        let RoundedWeights {
+        } = LayerWeights::read(layer)?;
+        let IntegerWeights {
             weights,
             scales,
             biases,
-        } = round_weights(&weights, (channels, inner), &biases, input.scale, recipe.weights);
-        let dims = &kernel.weight.dims;
+        } = quantise_weights(
+            &weights,
+            (channels, inner),
+            &biases,
+            input.scale,
+            self.weights_precision,
+        );
+        let dims = &layer.weight.dims;
         let of = made.label().to_owned();
         let bytes: Vec<u8> = weights.iter().map(|weight| weight.cast_unsigned()).collect();
         let weight = format!("{of}/weight");
-        let axis = i64::try_from(kernel.axis).unwrap_or_default();
+        let axis = i64::try_from(layer.axis).unwrap_or_default();
         self.dequantise(&weight, (data_type::INT8, dims, &bytes), &scales, axis);
         let mut read = vec![weight];
         if !biases.is_empty() {
@@ -227,7 +219,7 @@ impl<'a> Rewrite<'a> {
         Ok(())
     }
 
-    /// Stores integers and makes `name` of them, with a scale for each slice of `axis`.
+    /// Stores integers and adds a `DequantizeLinear` to `name`, with a scale per slice of `axis`.
     fn dequantise(
         &mut self,
         name: &str,
@@ -255,7 +247,7 @@ impl<'a> Rewrite<'a> {
 }
 
 /// A layer's weights, of `[.., channels, inner]`.
-struct Numbers {
+struct LayerWeights {
     weights: Vec<f32>,
     /// One for each channel, or none.
     biases: Vec<f32>,
@@ -263,22 +255,22 @@ struct Numbers {
     inner: usize,
 }
 
-impl Numbers {
-    fn read(kernel: &Kernel<'_>) -> Result<Self, QuantisationError> {
+impl LayerWeights {
+    fn read(layer: &Layer<'_>) -> Result<Self, QuantisationError> {
         let numbers = |tensor: &TensorProto| -> Result<Vec<f32>, QuantisationError> {
             match from_proto(tensor)?.data() {
                 Data::F32(elements) => Ok(elements.clone()),
                 _ => Ok(Vec::new()),
             }
         };
-        let weights = numbers(kernel.weight)?;
-        let biases = kernel.bias.map(numbers).transpose()?.unwrap_or_default();
+        let weights = numbers(layer.weight)?;
+        let biases = layer.bias.map(numbers).transpose()?.unwrap_or_default();
         if !weights.iter().chain(&biases).all(|number| number.is_finite()) {
             return Err(QuantisationError::NotFinite {
-                tensor: kernel.weight.name.clone(),
+                tensor: layer.weight.name.clone(),
             });
         }
-        let dims = &kernel.weight.dims;
+        let dims = &layer.weight.dims;
         let size = |dims: &[i64]| {
             let sizes = dims.iter().map(|&dim| usize::try_from(dim).unwrap_or(0));
             sizes.product()
@@ -286,8 +278,8 @@ impl Numbers {
         Ok(Self {
             weights,
             biases,
-            channels: size(dims.get(kernel.axis..=kernel.axis).unwrap_or_default()),
-            inner: size(dims.get(kernel.axis + 1..).unwrap_or_default()),
+            channels: size(dims.get(layer.axis..=layer.axis).unwrap_or_default()),
+            inner: size(dims.get(layer.axis + 1..).unwrap_or_default()),
         })
     }
 }

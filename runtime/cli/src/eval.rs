@@ -77,7 +77,7 @@ fn show(evaluation: &Evaluation) -> Result<()> {
     if let Some(note) = &evaluation.int8 {
         writeln!(
             stdout(),
-            "{} in its training, on its validation images, with frozen layers in int8",
+            "{} on the validation images in training, with frozen layers in int8",
             note.text
         )?;
     }

@@ -83,8 +83,8 @@ fn of_data(event: &Event) -> Option<String> {
 fn of_int8(event: &Event) -> Option<String> {
     let Event::Int8 {
         used,
+        quantised_layers,
         layers,
-        of,
         cosine,
         speedup,
         reason,
@@ -92,9 +92,10 @@ fn of_int8(event: &Event) -> Option<String> {
     else {
         return None;
     };
-    let used = if *used { "used" } else { "not used" };
+    let used = if *used { "int8" } else { "f32" };
     Some(format!(
-        "int8       {used} for the frozen layers ({layers} of {of} rounded): {speedup:.1} times as fast here, rows agree to {cosine:.4}; {reason}"
+        "precision  {used} for the frozen layers: int8 is {speedup:.1} times as fast here, cosine similarity {cosine:.4}, {quantised_layers} of {layers} \
+         layers; {reason}"
     ))
 }
 

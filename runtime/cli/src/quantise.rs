@@ -15,17 +15,17 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use tokio_util::sync::CancellationToken;
 
-/// What was written.
+/// What `--json` prints.
 #[derive(Serialize)]
 struct Written {
     model: PathBuf,
-    /// Whether its layers compute in int8.
-    int8: bool,
-    /// Up to here.
+    /// Whether its layers are in int8.
+    quantised: bool,
+    /// The cut up to which they are.
     freeze: String,
     bytes: usize,
-    /// What calibration found.
-    found: Option<Event>,
+    /// The event `int8`.
+    comparison: Option<Event>,
 }
 
 pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> Result<()> {
@@ -48,24 +48,24 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
     whole_file::check(&flags.out)?;
     let connection = Connection::open(Access::from_flags(&flags.host)?, &job.root, "cpu").await?;
     let reporter = Arc::new(Reporter::beside(json));
-    let (shown, found) = (Arc::clone(&reporter), Arc::new(OnceLock::new()));
-    let tried = Arc::clone(&found);
+    let (shown, comparison) = (Arc::clone(&reporter), Arc::new(OnceLock::new()));
+    let compared = Arc::clone(&comparison);
     let events = Arc::new(move |event: Event| {
         shown.show(&event);
         if let Event::Int8 { .. } = event {
-            let _ = tried.set(event);
+            let _ = compared.set(event);
         }
     });
-    let quantised = tokio::select! {
-        quantised = quantise(job, connection.hosts(), events) => quantised.map_err(anyhow::Error::from),
+    let network = tokio::select! {
+        network = quantise(job, connection.hosts(), events) => network.map_err(anyhow::Error::from),
         () = stop.cancelled() => Err(anyhow::anyhow!("interrupted; nothing was written")),
     };
     reporter.finish();
     connection.close().await;
-    let quantised = quantised?;
-    let int8 = quantised.is_some();
-    let found = found.get();
-    let bytes = quantised.unwrap_or(model).to_bytes()?;
+    let network = network?;
+    let quantised = network.is_some();
+    let comparison = comparison.get();
+    let bytes = network.unwrap_or(model).to_bytes()?;
     whole_file::write_to(
         &flags.out,
         |path| File::create_new(path),
@@ -73,16 +73,16 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
     )?;
     let written = Written {
         model: flags.out,
-        int8,
+        quantised,
         freeze,
         bytes: bytes.len(),
-        found: found.cloned(),
+        comparison: comparison.cloned(),
     };
     if json {
         return Ok(print_json(&written)?);
     }
-    let how = if int8 { "in int8" } else { "as they were" };
-    if let Some(line) = found.and_then(event_text::text) {
+    let how = if quantised { "in int8" } else { "in f32" };
+    if let Some(line) = comparison.and_then(event_text::text) {
         say!("{line}");
     }
     let (model, freeze) = (written.model.display(), &written.freeze);

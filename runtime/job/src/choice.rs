@@ -207,7 +207,7 @@ pub enum NewHead {
     Keep,
 }
 
-/// In which numbers the frozen layers compute.
+/// The precision of the frozen layers in a job.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, strum::EnumString, strum::VariantNames,
 )]
@@ -217,13 +217,13 @@ pub enum PrefixPrecision {
     /// As the network was exported.
     #[default]
     F32,
-    /// Rounded to eight bits, or not at all: an error where that is too coarse.
+    /// Quantised to eight bits; an error if that is too imprecise.
     Int8,
-    /// Rounded where that is faster and exact enough.
+    /// Quantised if that is faster and precise enough.
     Auto,
 }
 
-/// In which numbers the frozen layers of the written model compute.
+/// The precision of the frozen layers in the written model.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, strum::EnumString, strum::VariantNames,
 )]

@@ -80,19 +80,19 @@ pub enum Event {
         /// For people: why this one.
         reason: String,
     },
-    /// The frozen layers were tried in int8.
+    /// The frozen layers were quantised to int8 and compared with f32.
     Int8 {
-        /// Whether the job computes them so.
+        /// Whether the job uses int8.
         used: bool,
-        /// Layers that are rounded.
+        /// Layers in int8.
+        quantised_layers: usize,
+        /// Layers that could be.
         layers: usize,
-        /// Layers with weights in all.
-        of: usize,
-        /// How rows at the freeze cut agree with those in f32, on images that were not used for calibration: the mean cosine.
+        /// Mean cosine similarity of activations at the freeze cut to those in f32, on held-out images.
         cosine: f64,
-        /// How many times the images a second of f32, on this machine.
+        /// Images a second over those of f32, on this machine.
         speedup: f64,
-        /// For people: why, and what is not rounded.
+        /// For people: why int8 is used or not.
         reason: String,
     },
     /// Rows at the freeze cut are kept, so that the layers before it run once for each sample.
@@ -333,7 +333,7 @@ pub enum Measuring {
     /// What they take on this machine.
     #[strum(serialize = "the network on this machine")]
     Trainer,
-    /// What they take and lose in int8.
+    /// Speed and error of the layers in int8.
     #[strum(serialize = "int8 on this machine")]
     Int8,
 }

@@ -213,21 +213,21 @@ pub enum TrainerError {
         /// What there is, and what was probably meant.
         why: String,
     },
-    /// The frozen layers in int8 make other rows.
+    /// The frozen layers lose too much precision in int8.
     #[error(
-        "int8 is too coarse for the frozen layers: rows agree by a cosine of {cosine:.4} with those in f32, required are {least}; most is lost \
-         up to '{worst}'. Use --prefix-precision f32, freeze less, or take it as it is with --allow-imprecise"
+        "int8 is too imprecise for the frozen layers: the cosine similarity to f32 is {cosine:.4}, at least {least} is required; the error is largest \
+         up to '{worst}'. Use --prefix-precision f32, freeze fewer layers, or accept it with --allow-imprecise"
     )]
     Imprecise {
-        /// How rows agree.
+        /// The mean cosine similarity to f32.
         cosine: f64,
-        /// How they should.
+        /// What is required.
         least: f64,
-        /// The cut that ends the layers which cost most.
+        /// The cut, by its module, before which the error grew most.
         worst: String,
     },
-    /// The frozen layers cannot be computed in int8.
-    #[error("cannot compute the frozen layers in int8: {0}")]
+    /// The frozen layers cannot be quantised.
+    #[error("cannot quantise the frozen layers: {0}")]
     Quantisation(#[from] QuantisationError),
     /// Two batches do not fit the memory given to the job.
     #[error(

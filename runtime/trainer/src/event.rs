@@ -49,7 +49,7 @@ pub struct Evaluation {
     /// Whether they are what the model's own training held out of these data, and no others; else they are the `validation/` part, or all.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub held_out: bool,
-    /// What the model did in training, where its frozen layers computed in int8.
+    /// Validation quality in training, if its frozen layers were in int8.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub int8: Option<Int8Note>,
     /// The same for each class, label or number.

@@ -45,9 +45,9 @@ impl HostLoads {
         grants.max().and_then(|grant| usize::try_from(grant).ok())
     }
 
-    /// A host that answered and does not add products of bytes exactly.
-    pub(crate) fn without_exact_bytes(&self) -> Option<&str> {
-        let host = self.hosts.iter().find(|(_, load)| !load.adds_bytes_exactly);
+    /// A host that answered and saturates int8 dot products.
+    pub(crate) fn without_exact_int8(&self) -> Option<&str> {
+        let host = self.hosts.iter().find(|(_, load)| !load.exact_int8);
         host.map(|(url, _)| url.as_str())
     }
 
@@ -96,13 +96,13 @@ pub(crate) struct LoadWatch {
 }
 
 impl LoadWatch {
-    /// Polls `hosts` at once, then periodically. With `eight_bits`, the job's weights have eight bits: a host that joins and adds products of
-    /// bytes inexactly is warned of, once.
+    /// Polls `hosts` at once, then periodically. With `on_saturation`, frozen layers have int8 weights of
+    /// eight bits: a host that saturates gets one warning.
     pub(crate) fn start(
         hosts: &Hosts,
         fetcher: &Fetcher,
         steering: &Arc<Steering>,
-        mut eight_bits: Option<Events>,
+        mut on_saturation: Option<Events>,
     ) -> Self {
         let (hosts, fetcher, steering) = (hosts.clone(), fetcher.clone(), Arc::clone(steering));
         let asking = tokio::spawn(async move {
@@ -110,11 +110,11 @@ impl LoadWatch {
                 let share = HostLoads::ask(&hosts).await;
                 steering.grant(share.grant());
                 share.bound(&fetcher, &steering.now());
-                if let Some(host) = share.without_exact_bytes()
-                    && let Some(events) = eight_bits.take()
+                if let Some(host) = share.without_exact_int8()
+                    && let Some(events) = on_saturation.take()
                 {
                     events(Event::Warning {
-                        message: inexact(host),
+                        message: saturates(host),
                     });
                 }
                 tokio::time::sleep(EVERY).await;
@@ -126,11 +126,11 @@ impl LoadWatch {
     }
 }
 
-/// What to do about a host that makes other rows in int8.
-fn inexact(host: &str) -> String {
+/// The warning of a host whose int8 activations differ.
+fn saturates(host: &str) -> String {
     format!(
-        "the processor of {host} has no VNNI: its int8 rows differ from those of the other hosts, as weights have eight bits; start the job again \
-         with this host, so that weights have seven bits, or remove it"
+        "host {host} has no VNNI, so its int8 activations differ from the other hosts'; remove it, or start the job again with it: weights then have \
+         seven bits on all hosts"
     )
 }
 
@@ -161,18 +161,18 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_adds_bytes_inexactly_is_named() {
+    fn a_host_without_exact_int8_is_named() {
         let exact = Load {
-            adds_bytes_exactly: true,
+            exact_int8: true,
             ..Load::default()
         };
         let host = |name: &str, load: &Load| (name.to_owned(), load.clone());
         let mut loads = HostLoads {
             hosts: vec![host("a", &exact), host("b", &exact)],
         };
-        assert_eq!(loads.without_exact_bytes(), None);
+        assert_eq!(loads.without_exact_int8(), None);
         loads.hosts.push(host("c", &Load::default()));
-        assert_eq!(loads.without_exact_bytes(), Some("c"));
+        assert_eq!(loads.without_exact_int8(), Some("c"));
     }
 
     fn load(share: f64, seconds_per_row: f64) -> Load {

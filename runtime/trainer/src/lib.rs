@@ -4,7 +4,7 @@
 //! * [`RunFolder`], [`runs`]: the folder that a job resumes from; `docs/runs.md` describes it.
 //! * [`evaluate`]: an [`EvaluationJob`] to a [`Quality`], and to [`Tables`] of it.
 //! * [`Predictor`]: predicts images on this machine, without a host.
-//! * [`quantise`]: a network whose first layers compute in int8, for other programs.
+//! * [`quantise`]: a [`QuantisationJob`] to a network with layers in int8.
 //! * [`study`]: profiles a network on a host.
 //! * [`plan`], [`Policy`], [`Simulation`]: where a network is divided, and why.
 //! * [`rehearsal`]: training steps at given splits, for benchmarks.
@@ -30,7 +30,6 @@ mod offer;
 mod pipeline;
 mod plan;
 mod predict;
-mod quantise;
 mod recipe;
 pub mod rehearsal;
 mod replan;
@@ -55,6 +54,7 @@ pub use frostline_job::{
     Scheduler, SettingError, Shared, Unfreezing,
 };
 pub use guest::Guest;
+pub use int8::{QuantisationJob, quantise};
 pub use job::{EvaluationJob, Job, feature_cache, last_cut_before_head};
 pub use measure::ProfileCache;
 pub use notes::{Int8Note, input_pixels, read_pixels_beside};
@@ -63,7 +63,6 @@ pub use plan::{
     SummaryRow,
 };
 pub use predict::{Answer, ClassProbability, LabelAnswer, Prediction, PredictionJob, Predictor, TargetValue};
-pub use quantise::{QuantisationJob, quantise};
 pub use study::{HostStudy, StudyJob, study};
 pub use team::Team;
 pub use training::train;

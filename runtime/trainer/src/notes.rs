@@ -26,13 +26,13 @@ pub(crate) const TARGETS_KEY: &str = "frostline.targets";
 /// How the job divided its data, of data that did not come divided: JSON.
 pub(crate) const DIVISION_KEY: &str = "frostline.division";
 
-/// What the model did on the job's validation images behind frozen layers in int8: an [`Int8Note`].
+/// The validation quality with frozen layers in int8: an [`Int8Note`].
 const INT8_KEY: &str = "frostline.int8";
 
-/// A model trained behind frozen layers in int8.
+/// Quality in a training whose frozen layers were in int8.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Int8Note {
-    /// Its quality on the job's validation images, behind those layers: as `eval --json` names it.
+    /// On the validation images, by the names of `eval --json`.
     pub validation: Value,
     /// The same for people.
     pub text: String,
@@ -46,12 +46,12 @@ impl Int8Note {
         }
     }
 
-    /// That of `model`, where it carries one.
+    /// Reads it from the metadata of `model`.
     pub(crate) fn read(model: &Model) -> Option<Self> {
         serde_json::from_str(model.metadata(INT8_KEY)?).ok()
     }
 
-    /// Writes it into `model`.
+    /// Writes it to the metadata of `model`.
     pub(crate) fn write(&self, model: &mut Model) {
         if let Ok(text) = serde_json::to_string(self) {
             model.set_metadata(INT8_KEY, &text);

@@ -126,7 +126,7 @@ impl Rehearsal {
             offer: Arc::clone(&self.offer),
             watch: None,
             bad: Vec::new(),
-            eight_bits: false,
+            may_saturate: false,
         };
         let hosts = self.hosts.for_job(notices(events));
         let mut run = Run::start(&self.job, parts, suffix, &hosts, events)?;

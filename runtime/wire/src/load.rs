@@ -26,9 +26,9 @@ pub struct Load {
     /// Samples of one guest call, while memory allows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grant: Option<u64>,
-    /// Whether the processor adds products of bytes exactly; where one does not, weights of a network in int8 have seven bits.
+    /// Whether the processor computes int8 dot products without saturation (VNNI); hosts of earlier versions omit it.
     #[serde(skip_serializing_if = "crate::messages::is_false")]
-    pub adds_bytes_exactly: bool,
+    pub exact_int8: bool,
     /// Stages of the tenant's models that have run here.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stages: Vec<StageLoad>,

@@ -48,10 +48,10 @@ fn speed(report: &mut Report) -> Result<()> {
         let (model, freeze) = (exported(&name)?, grid.network(&name)?.freeze.clone());
         let folder = tempfile::tempdir()?;
         let data = photos.part("train");
-        let rounded = quantised(&model, &data, &freeze, &folder.path().join("int8.onnx"))?;
+        let int8 = quantised(&model, &data, &freeze, &folder.path().join("int8.onnx"))?;
         let mut rates = [0.0_f64; 2];
         for _ in 0..ROUNDS {
-            for (rate, file) in rates.iter_mut().zip([&model, &rounded.file]) {
+            for (rate, file) in rates.iter_mut().zip([&model, &int8.file]) {
                 *rate = rate.max(images_per_second(file, &data, &freeze)?);
             }
         }
@@ -59,19 +59,19 @@ fn speed(report: &mut Report) -> Result<()> {
         let speedup = small / exact;
         println!(
             "{name:<12} {exact:>10.1} {small:>10.1} {speedup:>8.2} {:>8.4} {:>10}",
-            rounded.cosine, rounded.layers
+            int8.cosine, int8.layers
         );
         for (key, value) in [
             ("f32_images_per_second", exact),
             ("int8_images_per_second", small),
             ("int8_speedup", speedup),
-            ("int8_cosine", rounded.cosine),
+            ("int8_cosine", int8.cosine),
         ] {
             report.set(&format!("{name}_{key}"), value);
         }
         speedups.push(speedup);
-        cosines.push(rounded.cosine);
-        if rounded.is_taken {
+        cosines.push(int8.cosine);
+        if int8.is_taken {
             taken.push(speedup);
         }
     }
@@ -91,7 +91,7 @@ fn least(values: &[f64]) -> f64 {
 }
 
 /// A network in int8.
-struct Rounded {
+struct Int8Network {
     file: PathBuf,
     cosine: f64,
     /// Layers in int8, of all with weights.
@@ -100,7 +100,7 @@ struct Rounded {
     is_taken: bool,
 }
 
-fn quantised(model: &Path, data: &Path, freeze: &str, out: &Path) -> Result<Rounded> {
+fn quantised(model: &Path, data: &Path, freeze: &str, out: &Path) -> Result<Int8Network> {
     let (model, data, file) = (text(model)?, text(data)?, text(out)?);
     let lines = frostline(&[
         "model",
@@ -116,13 +116,13 @@ fn quantised(model: &Path, data: &Path, freeze: &str, out: &Path) -> Result<Roun
     ])?;
     let found = lines
         .last()
-        .and_then(|line| line.get("found"))
+        .and_then(|line| line.get("comparison"))
         .context("frostline model quantise printed nothing")?;
     let number = |key: &str| found.get(key).and_then(Value::as_f64).unwrap_or(f64::NAN);
-    Ok(Rounded {
+    Ok(Int8Network {
         file: out.to_owned(),
         cosine: number("cosine"),
-        layers: format!("{} of {}", number("layers"), number("of")),
+        layers: format!("{} of {}", number("quantised_layers"), number("layers")),
         is_taken: number("speedup") >= 1.1 && number("cosine") >= 0.99,
     })
 }

@@ -1,4 +1,4 @@
-//! Operators between numbers and the small integers that stand for them.
+//! Quantisation.
 
 use super::operator::Effort::Passing;
 use super::operator::Operator;

@@ -20,7 +20,7 @@ enum Step {
     ScaledByShape,
     Attention,
     ConstantBranch,
-    Rounding,
+    Quantisation,
 }
 
 const STEPS: &[Step] = &[
@@ -34,7 +34,7 @@ const STEPS: &[Step] = &[
     Step::ScaledByShape,
     Step::Attention,
     Step::ConstantBranch,
-    Step::Rounding,
+    Step::Quantisation,
 ];
 
 /// A network in the making: the current value is `[batch, channels, size, size]`.
@@ -149,7 +149,7 @@ impl Draft {
                 let constant = self.add("Add", &[&left, &right], vec![]);
                 self.add("Mul", &[&from, &constant], vec![])
             }
-            Step::Rounding => {
+            Step::Quantisation => {
                 let scale = self.name();
                 self.weights.push(initializer(
                     &scale,
@@ -242,9 +242,9 @@ proptest! {
     fn parts_equal_the_whole_at_every_cut(steps in prop::collection::vec(prop::sample::select(STEPS), 1..7)) {
         let model = network(&steps);
         let network = model.network().unwrap();
-        // After every step one value carries everything, and so do those around the head; what is rounded next is no cut.
-        let roundings = steps.iter().filter(|step| matches!(step, Step::Rounding)).count();
-        prop_assert!(network.cuts.len() + roundings >= steps.len() + 3, "{:?}", network.cuts);
+        // After every step one value carries everything, and so do those around the head; the input of a quantisation is no cut.
+        let quantisations = steps.iter().filter(|step| matches!(step, Step::Quantisation)).count();
+        prop_assert!(network.cuts.len() + quantisations >= steps.len() + 3, "{:?}", network.cuts);
         let cuts: Vec<String> = network.cuts.iter().map(|cut| cut.name.clone()).filter(|name| name != "scores").collect();
         assert_parts_equal_whole(&model, &cuts);
         for cut in &cuts {

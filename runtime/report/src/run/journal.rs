@@ -330,7 +330,7 @@ fn moment(event: &Event) -> Option<(MomentKind, String)> {
         Event::Int8 {
             used: true, cosine, ..
         } => {
-            let text = format!("frozen layers in int8: rows agree to {cosine:.4} with those in f32");
+            let text = format!("frozen layers in int8: cosine similarity {cosine:.4} to f32");
             (MomentKind::Split, text)
         }
         Event::Replan {

@@ -248,7 +248,7 @@ pub(super) async fn load(caller: Caller) -> Json<Load> {
         share: Some(share(&caller)),
         waited_seconds: waited.max_by(f64::total_cmp),
         grant: Some(caller.config().grant.min(DEFAULT_GRANT) as u64),
-        adds_bytes_exactly: frostline_engine::adds_bytes_exactly(),
+        exact_int8: frostline_engine::exact_int8(),
         stages: stages(&caller),
         memory: Some(memory),
         device_memory: caller.machine().device_memory(),

@@ -1,13 +1,13 @@
 //! Whether a job computes its frozen layers in int8.
 
-use super::calibrate::Trial;
-use super::{EXACT_ENOUGH, Int8Record, WORTHWHILE};
+use super::compare::Comparison;
+use super::{Int8Record, LEAST_SIMILARITY, WORTHWHILE};
 use crate::compute::{Dedicated, blocking, session_options};
 use crate::host_loads::HostLoads;
 use crate::{Event, Events, Job, Measuring, ProfileCache, RunFolder, SettingError, TrainerError, whole_file};
 use bytes::Bytes;
 use frostline_client::{HostClient, Hosts};
-use frostline_engine::{Device, adds_bytes_exactly, library_version};
+use frostline_engine::{Device, exact_int8, library_version};
 use frostline_graph::Model;
 use frostline_images::{DecodeLimits, load, normalise};
 use frostline_job::PrefixPrecision;
@@ -19,8 +19,7 @@ use frostline_wire::ObjectInfo;
 use serde::Serialize;
 use std::io::Write;
 
-/// Images that are looked at: two thirds calibrate, which is where ranges settle (the prototype had 32), and the error of one third
-/// spreads by less than 0.001.
+/// Images read: 32 for calibration, beyond which ranges hardly widen, and 16 held out.
 pub(crate) const IMAGES: usize = 48;
 
 /// Images that are read at once: photos of phones take 10 MB.
@@ -30,34 +29,33 @@ const READ_AT_ONCE: usize = 8;
 pub(crate) struct Candidate<'a> {
     /// The whole network.
     pub(crate) model: &'a Model,
-    /// Layers up to here are never trained.
+    /// The cut up to which layers are never trained.
     pub(crate) freeze: &'a str,
     pub(crate) precision: PrefixPrecision,
     pub(crate) allow_imprecise: bool,
     pub(crate) pixels: PixelSpec,
-    /// Where the images are,
+    /// The data root.
     pub(crate) root: &'a str,
-    /// those to look at,
+    /// Images for calibration and comparison.
     pub(crate) images: Vec<ObjectInfo>,
-    /// and who reads them.
     pub(crate) hosts: &'a Hosts,
     pub(crate) threads: usize,
     pub(crate) cache: Option<&'a ProfileCache>,
-    /// The run's folder, which keeps the record: a run that is resumed computes with the very same integers.
+    /// The run's folder, which stores the record: a resumed run uses the same integers.
     pub(crate) run: Option<&'a RunFolder>,
 }
 
 /// A network whose frozen layers compute in int8.
-pub(crate) struct RoundedModel {
+pub(crate) struct QuantisedModel {
     pub(crate) model: Model,
-    /// How finely its weights are rounded.
+    /// The precision of its weights.
     pub(crate) weights: WeightBits,
 }
 
 /// What a stored record depends on beside the frozen layers.
 #[derive(Serialize)]
 struct Key {
-    int8: u32,
+    rules: u32,
     machine: String,
     library: String,
     threads: usize,
@@ -66,7 +64,7 @@ struct Key {
     samples: Vec<(String, Option<String>)>,
 }
 
-/// The network with its frozen layers in int8, where `job` is to compute so.
+/// The network with its frozen layers in int8, if `job` uses that.
 ///
 /// # Errors
 /// [`TrainerError::Imprecise`], and [`TrainerError::Setting`] for a job that cannot.
@@ -74,17 +72,15 @@ pub(crate) async fn decide_for(
     job: &Job,
     candidate: Candidate<'_>,
     events: &Events,
-) -> Result<Option<RoundedModel>, TrainerError> {
+) -> Result<Option<QuantisedModel>, TrainerError> {
     let why = match candidate.precision {
         PrefixPrecision::F32 => return Ok(None),
         _ if !job.guest.is_stock() => {
-            "only the stock guest is known to prepare images as calibration does; use f32 with this guest"
+            "calibration requires the stock guest, whose preprocessing the trainer knows; use f32 with this guest"
         }
-        _ if job.device != Device::Cpu => {
-            "a GPU computes int8 layers slower than f32; use f32, or --device cpu"
-        }
+        _ if job.device != Device::Cpu => "int8 is supported on the CPU only; use f32, or --device cpu",
         _ if candidate.model.input_name()? == candidate.freeze => {
-            "no layer stays frozen; use f32, or freeze some"
+            "nothing is frozen; use f32, or freeze layers"
         }
         _ => return candidate.decide(events).await,
     };
@@ -100,13 +96,14 @@ pub(crate) async fn decide_for(
 }
 
 impl Candidate<'_> {
-    /// The network with its frozen layers in int8, where they are to compute so.
+    /// The network with its frozen layers in int8, if that is used.
     ///
     /// # Errors
     /// [`TrainerError::Imprecise`].
-    pub(crate) async fn decide(&self, events: &Events) -> Result<Option<RoundedModel>, TrainerError> {
+    pub(crate) async fn decide(&self, events: &Events) -> Result<Option<QuantisedModel>, TrainerError> {
         let mut record = self.record(events).await?;
-        let reason = self.judge(&mut record)?;
+        record.used = self.is_used(&record)?;
+        let reason = self.reason(&record);
         events(record.event(reason));
         self.write(&record).await?;
         if !record.used {
@@ -114,54 +111,75 @@ impl Candidate<'_> {
         }
         let (model, freeze) = (self.model.clone(), self.freeze.to_owned());
         blocking(move || {
-            Ok(Some(RoundedModel {
+            Ok(Some(QuantisedModel {
                 model: record.apply(&model, &freeze)?.model,
-                weights: record.recipe.weights,
+                weights: record.scheme.weights,
             }))
         })
         .await
     }
 
-    /// Why the job computes in int8, or does not.
-    fn judge(&self, record: &mut Int8Record) -> Result<String, TrainerError> {
-        let exact = record.cosine >= EXACT_ENOUGH || self.allow_imprecise;
-        let fast = record.speedup >= WORTHWHILE;
-        record.used = exact && (fast || self.precision == PrefixPrecision::Int8);
-        let worst = || record.worst.clone().unwrap_or_else(|| self.freeze.to_owned());
-        match (exact, record.used) {
-            (false, _) if self.precision == PrefixPrecision::Int8 => Err(TrainerError::Imprecise {
+    /// Whether int8 is used.
+    ///
+    /// # Errors
+    /// [`TrainerError::Imprecise`] if it must be and is too imprecise.
+    fn is_used(&self, record: &Int8Record) -> Result<bool, TrainerError> {
+        let is_fast = record.speedup >= WORTHWHILE;
+        match (self.precision, self.is_precise(record)) {
+            (PrefixPrecision::F32, _) | (PrefixPrecision::Auto, false) => Ok(false),
+            (PrefixPrecision::Auto, true) => Ok(is_fast),
+            (PrefixPrecision::Int8, true) => Ok(true),
+            (PrefixPrecision::Int8, false) => Err(TrainerError::Imprecise {
                 cosine: record.cosine,
-                least: EXACT_ENOUGH,
-                worst: worst(),
-            }),
-            (false, _) => Ok(format!("rows agree too little, most is lost up to '{}'", worst())),
-            (true, false) => Ok("it is not a tenth faster here".to_owned()),
-            (true, true) => Ok(match record.recipe.in_f32.len() {
-                0 => "all layers with weights".to_owned(),
-                kept => format!(
-                    "{kept} layers stay in f32, most precision was lost up to '{}'",
-                    worst()
-                ),
+                least: LEAST_SIMILARITY,
+                worst: self.worst(record),
             }),
         }
     }
 
-    /// What is known of the frozen layers in int8: from the run that is resumed, from the cache, or found out now.
+    fn is_precise(&self, record: &Int8Record) -> bool {
+        self.allow_imprecise || record.cosine >= LEAST_SIMILARITY
+    }
+
+    fn worst(&self, record: &Int8Record) -> String {
+        record.worst.clone().unwrap_or_else(|| self.freeze.to_owned())
+    }
+
+    /// Why int8 is used or not.
+    fn reason(&self, record: &Int8Record) -> String {
+        let in_f32 = record.layers - record.quantised_layers;
+        if !self.is_precise(record) {
+            format!(
+                "too imprecise, the error is largest up to '{}'",
+                self.worst(record)
+            )
+        } else if !record.used {
+            format!("less than {WORTHWHILE} times as fast")
+        } else if in_f32 > 0 {
+            format!(
+                "{in_f32} layers stay in f32, the error was largest up to '{}'",
+                self.worst(record)
+            )
+        } else {
+            "all layers are quantised".to_owned()
+        }
+    }
+
+    /// The record of the resumed run, the cached one, or a new one.
     async fn record(&self, events: &Events) -> Result<Int8Record, TrainerError> {
         let resumed = self.run.filter(|run| run.resume);
         if let Some(record) = resumed.and_then(|run| Int8Record::read(&run.path.join(INT8))) {
             return Ok(record);
         }
-        let exactly =
-            adds_bytes_exactly() && HostLoads::ask(self.hosts).await.without_exact_bytes().is_none();
+        let is_exact = exact_int8() && HostLoads::ask(self.hosts).await.without_exact_int8().is_none();
         let options = session_options(Device::Cpu, self.threads);
         let key = Key {
-            int8: RULES,
+            rules: RULES,
             machine: machine(None),
             library: library_version().unwrap_or_default(),
             threads: options.threads,
             pixels: self.pixels,
-            weights: match exactly {
+            weights: match is_exact {
                 true => WeightBits::Eight,
                 false => WeightBits::Seven,
             },
@@ -179,17 +197,17 @@ impl Candidate<'_> {
         events(Event::Measuring {
             what: Measuring::Int8,
         });
-        let (seen, unseen) = self.read().await?;
-        let trial = Trial {
+        let (calibration, held_out) = self.read().await?;
+        let comparison = Comparison {
             model: self.model.clone(),
             freeze: self.freeze.to_owned(),
-            seen,
-            unseen,
+            calibration,
+            held_out,
             weights,
             options,
         };
-        let tried = Dedicated::open(move |interrupt| trial.run(interrupt)).await?;
-        let record = tried.run(|record| Ok(record.clone())).await?;
+        let compared = Dedicated::open(move |interrupt| comparison.run(interrupt)).await?;
+        let record = compared.run(|record| Ok(record.clone())).await?;
         if let Some(cache) = self.cache {
             // Without it, the next job calibrates again.
             let _ = cache.put(&layers, &key, &record);
@@ -197,7 +215,7 @@ impl Candidate<'_> {
         Ok(record)
     }
 
-    /// Network input of the images, as far as they can be decoded: of two thirds to calibrate with, and of the others to measure the error.
+    /// Network input of the images for calibration and of those held out; images that cannot be decoded are left out.
     async fn read(&self) -> Result<(Tensor, Tensor), TrainerError> {
         let (root, spec) = (self.root, self.pixels);
         let mut crops = Vec::new();
@@ -209,7 +227,7 @@ impl Candidate<'_> {
         blocking(move || divide(crops, &spec)).await
     }
 
-    /// Keeps the record in the run's folder.
+    /// Stores the record in the run's folder.
     async fn write(&self, record: &Int8Record) -> Result<(), TrainerError> {
         let Some(run) = self.run.cloned() else {
             return Ok(());
@@ -234,18 +252,22 @@ fn decode(objects: &[Bytes], spec: &PixelSpec) -> Vec<Vec<u8>> {
     crops.filter_map(Result::ok).collect()
 }
 
-/// Two thirds of the images, and the others.
+/// Network input of two thirds of the images for calibration, and of the others.
 fn divide(crops: Vec<Vec<u8>>, spec: &PixelSpec) -> Result<(Tensor, Tensor), TrainerError> {
-    let (mut seen, mut unseen) = (Vec::new(), Vec::new());
+    let (mut calibration, mut held_out) = (Vec::new(), Vec::new());
     for (index, crop) in crops.into_iter().enumerate() {
-        let side = if index % 3 == 1 { &mut unseen } else { &mut seen };
+        let side = if index % 3 == 1 {
+            &mut held_out
+        } else {
+            &mut calibration
+        };
         side.push(crop);
     }
-    if seen.is_empty() {
+    if calibration.is_empty() {
         return Err(ProfileError::Nothing { what: "sample" }.into());
     }
-    if unseen.is_empty() {
-        unseen.clone_from(&seen);
+    if held_out.is_empty() {
+        held_out.clone_from(&calibration);
     }
     let tensor = |crops: Vec<Vec<u8>>| {
         let shape = Shape::new(spec.sample_shape()).batched(crops.len());
@@ -254,5 +276,5 @@ fn divide(crops: Vec<Vec<u8>>, spec: &PixelSpec) -> Result<(Tensor, Tensor), Tra
             source: OpError::from(error),
         })
     };
-    Ok((tensor(seen)?, tensor(unseen)?))
+    Ok((tensor(calibration)?, tensor(held_out)?))
 }

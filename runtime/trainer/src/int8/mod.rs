@@ -1,15 +1,17 @@
-//! The frozen layers in int8: calibrated on images of the data, tried against f32, and used or not. `docs/int8.md` tells how.
+//! Frozen layers in int8: calibrated on images of the data, compared with f32, and used or not. `docs/int8.md` explains it.
 
-mod calibrate;
+mod compare;
 mod decide;
+mod quantise;
 mod record;
 
-pub(crate) use decide::{Candidate, IMAGES, RoundedModel, decide_for};
+pub(crate) use decide::{Candidate, IMAGES, QuantisedModel, decide_for};
+pub use quantise::{QuantisationJob, quantise};
 pub(crate) use record::Int8Record;
 
-/// The least mean cosine between rows in int8 and in f32 that passes without being allowed: linear probes on SqueezeNet's rows at 0.99
-/// are as accurate as on its f32 rows, and a transformer that plain rounding broke had 0.97.
-pub(crate) const EXACT_ENOUGH: f64 = 0.99;
+/// The least cosine similarity to f32 that needs no permission: heads on SqueezeNet's activations at 0.99 are as accurate as on f32, and a
+/// transformer that naive quantisation broke had 0.97.
+pub(crate) const LEAST_SIMILARITY: f64 = 0.99;
 
-/// `auto` takes int8 from this many times the speed of f32: less is lost in the noise of measuring.
+/// The least speed-up for `auto`: measurements vary by as much.
 const WORTHWHILE: f64 = 1.1;

@@ -1,24 +1,26 @@
 use frostline_graph::Model;
 use frostline_job::Event;
-use frostline_quantisation::{QuantisationError, Quantised, Ranges, Recipe, quantise};
+use frostline_quantisation::{QuantisationError, Quantised, Ranges, Scheme, quantise};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::Path;
 
-/// What int8 makes of a network's frozen layers. Enough to make the very same network again, on any machine.
+/// A quantisation and its measurements: enough to write the same network again, on any machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Int8Record {
     pub(crate) ranges: Ranges,
-    pub(crate) recipe: Recipe,
-    /// How rows at the freeze cut agree with those in f32.
+    pub(crate) scheme: Scheme,
+    /// Mean cosine similarity of activations at the freeze cut to those in f32.
     pub(crate) cosine: f64,
     /// Images a second over those of f32, on the machine that calibrated.
     pub(crate) speedup: f64,
-    /// The layers that cost most of the precision, by the module or cut they end in.
+    /// The cut, by its module, before which the error grew most; `None` if it was small from the start.
     pub(crate) worst: Option<String>,
-    /// Layers that are rounded, and layers with weights in all.
-    pub(crate) layers: (usize, usize),
-    /// Whether the job computes so.
+    /// Layers in int8.
+    pub(crate) quantised_layers: usize,
+    /// Layers that could be.
+    pub(crate) layers: usize,
+    /// Whether the job uses it.
     pub(crate) used: bool,
 }
 
@@ -28,18 +30,17 @@ impl Int8Record {
         serde_json::from_slice(&fs::read(path).ok()?).ok()
     }
 
-    /// The network of this record.
+    /// Writes the network.
     pub(crate) fn apply(&self, model: &Model, freeze: &str) -> Result<Quantised, QuantisationError> {
-        quantise(model, freeze, &self.ranges, &self.recipe)
+        quantise(model, freeze, &self.ranges, &self.scheme)
     }
 
-    /// For people and programs, with why the job computes so or not.
+    /// The event, with why int8 is used or not.
     pub(crate) fn event(&self, reason: String) -> Event {
-        let (layers, of) = self.layers;
         Event::Int8 {
             used: self.used,
-            layers,
-            of,
+            quantised_layers: self.quantised_layers,
+            layers: self.layers,
             cosine: self.cosine,
             speedup: self.speedup,
             reason,

@@ -77,8 +77,8 @@ impl<'a> Setup<'a> {
             cache: job.cache.as_ref(),
             run: job.run.as_ref(),
         };
-        if let Some(frozen) = decide_for(job, candidate, events).await? {
-            network = blocking(move || network.with_frozen(frozen)).await?;
+        if let Some(quantised) = decide_for(job, candidate, events).await? {
+            network = blocking(move || network.with_quantised(quantised)).await?;
         }
         let grant = HostLoads::ask(hosts).await.grant();
         Ok(Self {

@@ -1,6 +1,6 @@
 use super::data::Outputs;
 use crate::compute::{KEPT_MIDDLES, SuffixParts, blocking, session_options};
-use crate::int8::RoundedModel;
+use crate::int8::QuantisedModel;
 use crate::recipe::{balanced, factors, positive, step_settings};
 use crate::standard::{LinearHead, Standard};
 use crate::{ClassWeights, Job, LossName, TrainerError, notes};
@@ -18,9 +18,9 @@ pub(crate) struct DividedNetwork {
     pub(super) network: Network,
     /// The whole under its fresh head, as it was exported.
     pub(crate) headed: Model,
-    /// The same with its frozen layers as the job computes them: in int8 where it is to be.
+    /// The same with its frozen layers as the job computes them, in f32 or int8.
     pub(crate) frozen: Model,
-    /// How finely its weights are rounded, where it is in int8.
+    /// The precision of its weights, if they are in int8.
     pub(crate) int8: Option<WeightBits>,
     suffix: Model,
     /// How a step of the suffix is made.
@@ -86,11 +86,11 @@ impl DividedNetwork {
     }
 
     /// The same with frozen layers in int8.
-    pub(super) fn with_frozen(self, rounded: RoundedModel) -> Result<Self, TrainerError> {
+    pub(super) fn with_quantised(self, quantised: QuantisedModel) -> Result<Self, TrainerError> {
         Ok(Self {
-            network: rounded.model.network()?,
-            frozen: rounded.model,
-            int8: Some(rounded.weights),
+            network: quantised.model.network()?,
+            frozen: quantised.model,
+            int8: Some(quantised.weights),
             ..self
         })
     }

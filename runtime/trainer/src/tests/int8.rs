@@ -9,7 +9,7 @@ use frostline_job::{ExportPrefix, PrefixPrecision};
 use std::path::Path;
 use tempfile::TempDir;
 
-fn rounded(split: &str, out: &Path) -> Job {
+fn int8_job(split: &str, out: &Path) -> Job {
     let mut job = job(split, out);
     job.spec.prefix_precision = PrefixPrecision::Int8;
     // Three colours tell layers of random weights little apart.
@@ -17,10 +17,14 @@ fn rounded(split: &str, out: &Path) -> Job {
     job
 }
 
-/// Whether int8 was used, and how many layers were rounded.
-fn told(ran: &Ran) -> Option<(bool, usize)> {
+/// Whether int8 was used, and how many layers were quantised.
+fn int8_event(ran: &Ran) -> Option<(bool, usize)> {
     ran.events.iter().find_map(|event| match event {
-        Event::Int8 { used, layers, .. } => Some((*used, *layers)),
+        Event::Int8 {
+            used,
+            quantised_layers,
+            ..
+        } => Some((*used, *quantised_layers)),
         _ => None,
     })
 }
@@ -30,21 +34,21 @@ async fn losses_are_those_of_one_network_wherever_it_is_divided() {
     let (host, storage) = photos().start().await;
     let out = TempDir::new().unwrap();
     let exact = run(&host, job("none", out.path())).await;
-    assert_eq!(told(&exact), None);
-    let reference = run(&host, rounded("none", out.path())).await;
+    assert_eq!(int8_event(&exact), None);
+    let reference = run(&host, int8_job("none", out.path())).await;
     let expected = reference.losses();
-    assert_eq!(told(&reference), Some((true, 2)), "{:?}", reference.outcome);
+    assert_eq!(int8_event(&reference), Some((true, 2)), "{:?}", reference.outcome);
     assert_eq!(expected.len(), 9);
     let apart = differ(&expected, &exact.losses());
     assert!(apart > 0.0 && apart < 0.05, "{apart}");
     for split in ["input", "r1", "r2", "pooled", "features", "auto"] {
-        let ran = run(&host, rounded(split, out.path())).await;
+        let ran = run(&host, int8_job(split, out.path())).await;
         let worst = differ(&ran.losses(), &expected);
         assert!(worst < 1e-5, "{split}: {worst}, {:?}", ran.outcome);
     }
     // The guest and one network: the frozen layers in int8.
     assert_eq!(storage.uploaded().len(), 2, "{:?}", storage.uploaded());
-    let inside = run(&host, rounded("c1", out.path())).await.outcome;
+    let inside = run(&host, int8_job("c1", out.path())).await.outcome;
     assert!(inside.unwrap_err().to_string().contains("c1"));
 }
 
@@ -53,7 +57,7 @@ async fn the_written_model_is_in_f32_unless_int8_is_wanted() {
     let (host, _) = photos().start().await;
     let tuned = async |export: ExportPrefix| {
         let out = TempDir::new().unwrap();
-        let mut job = rounded("features", out.path());
+        let mut job = int8_job("features", out.path());
         job.spec.export_prefix = export;
         let ran = run(&host, job).await;
         assert!(ran.outcome.is_ok(), "{:?}", ran.outcome);
@@ -79,7 +83,7 @@ async fn a_resumed_run_computes_with_the_same_integers() {
     let (host, _) = photos().start().await;
     let folder = TempDir::new().unwrap();
     let kept = |run: RunFolder| {
-        let mut job = rounded("features", folder.path());
+        let mut job = int8_job("features", folder.path());
         job.spec.out = None;
         job.run = Some(run);
         job
@@ -93,7 +97,7 @@ async fn a_resumed_run_computes_with_the_same_integers() {
     json["ranges"]["r2"]["greatest"] = 123.0.into();
     std::fs::write(&record, json.to_string()).unwrap();
     let resumed = run(&host, kept(RunFolder::resumed(&path))).await;
-    assert_eq!(told(&resumed), Some((true, 2)), "{:?}", resumed.outcome);
+    assert_eq!(int8_event(&resumed), Some((true, 2)), "{:?}", resumed.outcome);
     let again: serde_json::Value = serde_json::from_slice(&std::fs::read(&record).unwrap()).unwrap();
     assert_eq!(again["ranges"], json["ranges"]);
     // It was finished, and stays as it was.
@@ -101,25 +105,25 @@ async fn a_resumed_run_computes_with_the_same_integers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_cannot_be_rounded_says_why() {
+async fn a_job_that_cannot_use_int8_says_why() {
     let (host, _) = photos().start().await;
     let out = TempDir::new().unwrap();
     let refused = async |change: fn(&mut Job)| {
-        let mut job = rounded("none", out.path());
+        let mut job = int8_job("none", out.path());
         change(&mut job);
         run(&host, job).await.outcome.unwrap_err().to_string()
     };
     let frozen = refused(|job| job.freeze = "image".to_owned()).await;
-    assert!(frozen.contains("no layer stays frozen"), "{frozen}");
+    assert!(frozen.contains("nothing is frozen"), "{frozen}");
     let export = refused(|job| {
         job.spec.prefix_precision = PrefixPrecision::F32;
         job.spec.export_prefix = ExportPrefix::Int8;
     });
     assert!(export.await.contains("--prefix-precision int8"));
-    let mut auto = rounded("none", out.path());
+    let mut auto = int8_job("none", out.path());
     (auto.freeze, auto.spec.prefix_precision) = ("image".to_owned(), PrefixPrecision::Auto);
     let ran = run(&host, auto).await;
-    assert_eq!((told(&ran), ran.outcome.is_ok()), (None, true));
+    assert_eq!((int8_event(&ran), ran.outcome.is_ok()), (None, true));
 }
 
 #[test]

@@ -137,6 +137,6 @@ pub(super) fn parts(job: &Job, prepared: &mut Prepared, phase: &Phase) -> Result
         offer: Arc::clone(&prepared.offer),
         watch: prepared.watch.take().filter(|_| !job.spec.reproducible),
         bad: Vec::new(),
-        eight_bits: prepared.network.int8 == Some(WeightBits::Eight),
+        may_saturate: prepared.network.int8 == Some(WeightBits::Eight),
     })
 }

@@ -5,10 +5,9 @@ use frostline_e2e::finish;
 use serde_json::Value;
 use std::fs;
 
-/// The event that says what became of int8.
-fn told(events: &[Value]) -> &Value {
-    let mut told = events.iter().filter(|event| event["event"] == "int8");
-    told.next().expect("the job says what became of int8")
+fn int8_event(events: &[Value]) -> &Value {
+    let mut found = events.iter().filter(|event| event["event"] == "int8");
+    found.next().expect("the job compares int8 with f32")
 }
 
 #[test]
@@ -32,8 +31,8 @@ fn losses_do_not_depend_on_the_split() {
         events(&run)
     };
     let reference = run("none");
-    assert_eq!(told(&reference)["used"], true);
-    assert!(told(&reference)["cosine"].as_f64().unwrap() > 0.99);
+    assert_eq!(int8_event(&reference)["used"], true);
+    assert!(int8_event(&reference)["cosine"].as_f64().unwrap() > 0.99);
     let expected = series(&reference, "step", "loss");
     for split in ["input", "stem", "stage2.0", "features", "auto"] {
         let losses = series(&run(split), "step", "loss");
@@ -42,6 +41,18 @@ fn losses_do_not_depend_on_the_split() {
             assert!((loss - expected).abs() < 1e-4, "{split}: {losses:?} {expected:?}");
         }
     }
+    let (model, data) = (scratch.path("tuned.onnx"), scratch.path("photos"));
+    let mut eval = frostline();
+    eval.args([
+        "eval",
+        "--model",
+        model.to_str().unwrap(),
+        "--data",
+        data.to_str().unwrap(),
+    ]);
+    let eval = finish(&mut eval).unwrap();
+    // That of the file, in f32, and that of the training.
+    assert!(eval.stdout.contains("with frozen layers in int8"), "{eval:?}");
 }
 
 #[test]
@@ -64,15 +75,15 @@ fn a_network_is_written_in_int8_and_trains_behind_the_cut() {
     assert_eq!(written.code, Some(0), "{written:?}");
     let line: Value = serde_json::from_str(written.stdout.lines().last().unwrap()).unwrap();
     assert_eq!(
-        (&line["int8"], &line["found"]["used"]),
+        (&line["quantised"], &line["comparison"]["used"]),
         (&Value::from(true), &Value::from(true))
     );
     assert!(fs::metadata(&out).unwrap().len() * 2 < fs::metadata(&model).unwrap().len());
     let cached = ["--feature-cache", "off"];
     let flags = [&["--model", out.to_str().unwrap()][..], &cached].concat();
     let again = events(&scratch.train(&flags));
-    let rounded = [&["--prefix-precision", "int8"][..], &cached].concat();
-    let direct = events(&scratch.train(&rounded));
+    let int8 = [&["--prefix-precision", "int8"][..], &cached].concat();
+    let direct = events(&scratch.train(&int8));
     // Both are calibrated, on different images of the same kind.
     let losses = |events: &[Value]| series(events, "step", "loss");
     for (again, direct) in losses(&again).into_iter().zip(losses(&direct)) {

@@ -200,7 +200,7 @@ impl Draw {
         name
     }
 
-    /// How values are rounded: a scale, and a zero point of the element type `code`.
+    /// A scale, and a zero point of the element type `code`.
     pub(super) fn scale(&mut self, code: i32) -> [String; 2] {
         let scale = self.of(&[0.01_f32, 0.05]).to_le_bytes();
         let zero_point = if code == data_type::UINT8 {
@@ -227,8 +227,8 @@ impl Draw {
         output
     }
 
-    /// A weight of bytes, as numbers again.
-    pub(super) fn rounded_weight(&mut self, dims: &[usize]) -> String {
+    /// A dequantised weight of bytes.
+    pub(super) fn quantised_weight(&mut self, dims: &[usize]) -> String {
         let bytes = (0..dims.iter().product()).map(|_| self.next() as u8).collect();
         let integers = self.stored(data_type::INT8, dims, bytes);
         let [scale, zero_point] = self.scale(data_type::INT8);

@@ -28,7 +28,7 @@ pub(super) fn draw(operator: &'static str, mut draw: Draw) -> Option<Case> {
         "Dropout" => dropout,
         name if name.starts_with("Reduce") => reduce,
         "ArgMax" | "ArgMin" => extreme,
-        "DequantizeLinear" | "QuantizeLinear" => rounding,
+        "DequantizeLinear" | "QuantizeLinear" => quantisation,
         "CumSum" => cumulative,
         "TopK" => top,
         "Hardmax" | "LogSoftmax" | "Softmax" | "LpNormalization" => along,
@@ -74,9 +74,8 @@ pub(super) fn draw(operator: &'static str, mut draw: Draw) -> Option<Case> {
     Some(draw.done())
 }
 
-/// Numbers that are rounded and stand for themselves again; where the last step is a rounding, with a layer between, which engines compute on
-/// integers then.
-fn rounding(draw: &mut Draw) {
+/// Quantised and dequantised numbers; for `QuantizeLinear` with a layer between, which engines compute in integers.
+fn quantisation(draw: &mut Draw) {
     draw.dtype = 1;
     let axes = 1 + draw.below(2);
     let mut dims = vec![draw.of(&[1, 2, 3]), draw.of(&[1, 3, 8, 17])];
@@ -89,14 +88,14 @@ fn rounding(draw: &mut Draw) {
         draw.inputs = vec![integers, scale, zero_point];
         return;
     }
-    let rounded = draw.first("DequantizeLinear", &[&integers, &scale, &zero_point], vec![]);
-    let made = between(draw, &dims, &rounded);
+    let dequantised = draw.first("DequantizeLinear", &[&integers, &scale, &zero_point], vec![]);
+    let made = layer_on_integers(draw, &dims, &dequantised);
     let [scale, zero_point] = draw.scale(code);
     draw.inputs = vec![made, scale, zero_point];
 }
 
-/// A layer on rounded numbers of `[batch, channels, ..]`.
-fn between(draw: &mut Draw, dims: &[usize], rounded: &str) -> String {
+/// A layer on dequantised numbers of `[batch, channels, ..]`.
+fn layer_on_integers(draw: &mut Draw, dims: &[usize], input: &str) -> String {
     let (axes, channels) = (dims.len() - 2, dims[1]);
     let window = || {
         vec![
@@ -108,9 +107,9 @@ fn between(draw: &mut Draw, dims: &[usize], rounded: &str) -> String {
         0 | 1 => {
             let groups = if draw.flip() { channels } else { 1 };
             let kernel = [&[channels, channels / groups][..], &vec![2; axes]].concat();
-            let weight = draw.rounded_weight(&kernel);
+            let weight = draw.quantised_weight(&kernel);
             let attributes = [window(), vec![int("group", groups as i64)]].concat();
-            let made = draw.first("Conv", &[rounded, &weight], attributes);
+            let made = draw.first("Conv", &[input, &weight], attributes);
             if draw.flip() {
                 draw.first("Relu", &[&made], vec![])
             } else {
@@ -119,15 +118,15 @@ fn between(draw: &mut Draw, dims: &[usize], rounded: &str) -> String {
         }
         2 => {
             let columns = draw.of(&[1, 3, 16, 17]);
-            let weight = draw.rounded_weight(&[dims[dims.len() - 1], columns]);
-            draw.first("MatMul", &[rounded, &weight], vec![])
+            let weight = draw.quantised_weight(&[dims[dims.len() - 1], columns]);
+            draw.first("MatMul", &[input, &weight], vec![])
         }
-        3 => draw.first("MaxPool", &[rounded], window()),
-        4 => draw.first("AveragePool", &[rounded], window()),
-        5 => draw.first("GlobalAveragePool", &[rounded], vec![]),
-        6 => draw.first("Add", &[rounded, rounded], vec![]),
-        7 => draw.first("Concat", &[rounded, rounded], vec![int("axis", 1)]),
-        _ => draw.first("Sigmoid", &[rounded], vec![]),
+        3 => draw.first("MaxPool", &[input], window()),
+        4 => draw.first("AveragePool", &[input], window()),
+        5 => draw.first("GlobalAveragePool", &[input], vec![]),
+        6 => draw.first("Add", &[input, input], vec![]),
+        7 => draw.first("Concat", &[input, input], vec![int("axis", 1)]),
+        _ => draw.first("Sigmoid", &[input], vec![]),
     }
 }
 

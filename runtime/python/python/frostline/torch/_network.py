@@ -141,26 +141,26 @@ def piece(exported, begin, end):
     finally:
         for node in counting:
             node.input[0] = INPUT
-    _round_again(exported, sliced, begin)
+    _requantise(exported, sliced, begin)
     sliced.metadata_props.extend(exported.metadata_props)
     return sliced.SerializeToString()
 
 
-def _round_again(exported, sliced, begin):
-    """Has a piece that begins behind a rounding to integers round once more, which changes no value and lets engines compute with the integers."""
+def _requantise(exported, sliced, begin):
+    """Quantises `begin` again in a piece that begins behind a `DequantizeLinear`, which changes no value and lets engines compute in integers."""
     makers = {name: node for node in exported.graph.node for name in node.output}
     dequantise = makers.get(begin)
     quantise = makers.get(dequantise.input[0]) if dequantise is not None and dequantise.op_type == "DequantizeLinear" else None
     if quantise is None or quantise.op_type != "QuantizeLinear":
         return
-    integers, rounded = f"{begin}/integers", f"{begin}/rounded"
+    integers, dequantised = f"{begin}/integers", f"{begin}/dequantised"
     for node in sliced.graph.node:
         for place, name in enumerate(node.input):
             if name == begin:
-                node.input[place] = rounded
+                node.input[place] = dequantised
     scale = list(quantise.input[1:])
     first = onnx.helper.make_node("QuantizeLinear", [begin, *scale], [integers], integers)
-    second = onnx.helper.make_node("DequantizeLinear", [integers, *scale], [rounded], rounded)
+    second = onnx.helper.make_node("DequantizeLinear", [integers, *scale], [dequantised], dequantised)
     nodes = [first, second, *sliced.graph.node]
     del sliced.graph.node[:]
     sliced.graph.node.extend(nodes)

@@ -86,8 +86,8 @@ def pushdown(
       Where a `guest` is given, `auto` has it run all of them.
     * `encoding`: how activations travel: `f32`, `f16`, `int8`, each with `+lz4` or `+zstd`; `auto` as it was planned.
     * `suffix`: the module after the freeze cut, where `model` cannot be divided by itself.
-    * `prefix_precision`: `int8` has the frozen layers compute in eight bits, calibrated on images of the data, in half to a quarter of the time; `auto`
-      where that is faster and exact enough. `allow_imprecise`: also where activations agree less than 0.99 (cosine) with those in f32.
+    * `prefix_precision`: `int8` quantises the frozen layers, calibrated on images of the data: a half to a quarter of the time; `auto` does so if it is
+      faster and precise enough. `allow_imprecise` accepts a cosine similarity to f32 below 0.99.
     * `pixels`: a recipe by `frostline.pixels`, or what states one to `pixels_of`, such as an image processor of transformers. Without one it is
       timm's own of the model, else ImageNet's for the `size`, with a warning. `augment`: how training images are varied.
     * `columns`: of `key`, `version` and `size`; with any, batches are `(x, y, columns)`, a dictionary with a list for each.
@@ -271,16 +271,15 @@ class _Frozen:
         self.row = network.check(model, self.layers, suffix, example)
 
     def quantise(self, client, data, precision, allow_imprecise, layout, guest):
-        """Has the layers compute in int8, where they are to."""
+        """Quantises the layers to int8, if `precision` and their error allow it."""
         if guest:
-            raise ValueError("prefix_precision: only the stock guest is known to prepare images as calibration does; leave it at 'f32' with guest=")
+            raise ValueError("prefix_precision: calibration requires the stock guest; leave it at 'f32' with guest=")
         _say("calibrating int8 on images of the data")
         whole, rounded = self._file(f"{self.name}.onnx"), self._file(f"{self.name}-int8.onnx")
         whole.write_bytes(self.exported.SerializeToString())
         written = client.quantise(whole, data, rounded, freeze=self.cut, prefix_precision=precision, allow_imprecise=allow_imprecise, layout=layout)
-        found = written["found"] or {}
-        LOG.info("int8: %s", {name: found.get(name) for name in ("used", "layers", "of", "cosine", "speedup", "reason")})
-        if written["int8"]:
+        LOG.info("int8: %s", written["comparison"])
+        if written["quantised"]:
             self.exported = onnx.load(rounded)
             self.layers = network.piece(self.exported, network.INPUT, self.cut)
         whole.unlink()

@@ -31,8 +31,8 @@ pub(crate) struct RunParts {
     pub(crate) watch: Option<Watch>,
     /// Samples that are known to be bad.
     pub(crate) bad: Vec<(Part, usize)>,
-    /// Whether frozen layers compute in int8, with weights of eight bits.
-    pub(crate) eight_bits: bool,
+    /// Whether the frozen layers have int8 weights of eight bits, which saturate on some processors.
+    pub(crate) may_saturate: bool,
 }
 
 /// A fetcher that decodes on as many threads as the engine has.
@@ -128,7 +128,7 @@ impl Run {
                 hosts,
                 &fetcher,
                 &steering,
-                parts.eight_bits.then(|| Arc::clone(events)),
+                parts.may_saturate.then(|| Arc::clone(events)),
             ),
             fetcher,
             steering,

@@ -1,8 +1,8 @@
-//! Numbers as integers.
+//! Scales, zero points, and integers for numbers.
 
 use crate::{Range, WeightBits};
 
-/// How an activation is rounded: `(integer - zero_point) * scale`.
+/// Parameters of an activation: the number is `(integer - zero_point) * scale`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Affine {
     pub(crate) scale: f32,
@@ -30,22 +30,22 @@ impl Affine {
 
 /// Weights and biases as integers, with a scale for each output channel.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct RoundedWeights {
+pub(crate) struct IntegerWeights {
     pub(crate) weights: Vec<i8>,
     pub(crate) scales: Vec<f32>,
-    /// By `input scale * scale`.
+    /// With the scales `input scale * scale`.
     pub(crate) biases: Vec<i32>,
 }
 
-/// Rounds weights of `[.., channels, inner]`, whose input has the scale `input`.
+/// Quantises weights of `[.., channels, inner]`, whose input has the scale `input`.
 #[allow(clippy::cast_possible_truncation)]
-pub(crate) fn round_weights(
+pub(crate) fn quantise_weights(
     weights: &[f32],
     (channels, inner): (usize, usize),
     biases: &[f32],
     input: f32,
     bits: WeightBits,
-) -> RoundedWeights {
+) -> IntegerWeights {
     let channel_of = |index: usize| index / inner.max(1) % channels.max(1);
     let mut most = vec![0.0_f32; channels];
     for (index, weight) in weights.iter().enumerate() {
@@ -58,7 +58,7 @@ pub(crate) fn round_weights(
         .iter()
         .enumerate()
         .map(|(channel, most)| {
-            // The bias has to fit too, where the weights of a channel are nearly nothing.
+            // Near-zero weights would give a scale by which the bias overflows 32 bits.
             let of_bias = bias(channel).abs() / input / (i32::MAX / 2) as f32;
             let scale = (most / bits.greatest()).max(of_bias);
             if scale.is_normal() { scale } else { 1.0 }
@@ -67,7 +67,7 @@ pub(crate) fn round_weights(
     let scale = |channel: usize| scales.get(channel).copied().unwrap_or(1.0);
     let rounded =
         |(index, weight): (usize, &f32)| (weight / scale(channel_of(index))).round_ties_even() as i8;
-    RoundedWeights {
+    IntegerWeights {
         weights: weights.iter().enumerate().map(rounded).collect(),
         biases: (0..biases.len())
             .map(|channel| {

@@ -1,8 +1,8 @@
-//! A network whose first layers compute in int8, without a job.
+//! Quantises a network without a job.
 
+use super::{Candidate, IMAGES};
 use crate::compute::blocking;
 use crate::event::notices;
-use crate::int8::{Candidate, IMAGES};
 use crate::measure::spread;
 use crate::{Events, ProfileCache, TrainerError, notes};
 use frostline_client::{HostClient, Hosts};
@@ -10,16 +10,16 @@ use frostline_graph::Model;
 use frostline_job::{PixelFlags, PrefixPrecision};
 use frostline_wire::Layout;
 
-/// What is to compute in int8, and what it is calibrated on.
+/// A network to quantise, and images to calibrate on: the input of `frostline model quantise`.
 #[derive(Debug, Clone)]
 pub struct QuantisationJob {
     /// The network.
     pub model: Model,
-    /// The cut up to which it is to compute so.
+    /// The cut up to which it is quantised.
     pub freeze: String,
-    /// In any case, or where it is faster and exact enough.
+    /// `Int8` fails if that is too imprecise, `Auto` leaves the network in f32 then.
     pub precision: PrefixPrecision,
-    /// Whether it may be less exact than is safe.
+    /// Whether to accept a cosine similarity to f32 below 0.99.
     pub allow_imprecise: bool,
     /// The data root, as the host is to open it.
     pub root: String,
@@ -31,15 +31,18 @@ pub struct QuantisationJob {
     pub threads: usize,
 }
 
-/// The network with its layers up to the cut in int8; `None` where `auto` leaves it as it is.
+/// The network with its layers up to the cut in int8; `None` if it stays in f32.
 ///
 /// # Errors
-/// [`TrainerError`]; [`TrainerError::Imprecise`] where int8 is too coarse.
+/// [`TrainerError`]; [`TrainerError::Imprecise`] if int8 is too imprecise.
 pub async fn quantise(
     job: QuantisationJob,
     hosts: impl Into<Hosts>,
     events: Events,
 ) -> Result<Option<Model>, TrainerError> {
+    if job.precision == PrefixPrecision::F32 {
+        return Ok(None);
+    }
     let hosts = hosts.into().for_job(notices(&events));
     let (root, layout) = (&job.root, job.layout);
     let list = |client: HostClient| async move { client.objects(root, layout).await };

@@ -1,4 +1,4 @@
-use crate::rounding::{Affine, RoundedWeights, round_weights};
+use crate::arithmetic::{Affine, IntegerWeights, quantise_weights};
 use crate::{Range, WeightBits};
 use proptest::prelude::*;
 
@@ -65,8 +65,8 @@ proptest! {
     ) {
         let bits = if seven { WeightBits::Seven } else { WeightBits::Eight };
         let inner = if outer { 4 } else { 1 };
-        let RoundedWeights { weights: rounded, scales, biases: integers } =
-            round_weights(&weights, (3, inner), &biases, input, bits);
+        let IntegerWeights { weights: rounded, scales, biases: integers } =
+            quantise_weights(&weights, (3, inner), &biases, input, bits);
         for (index, (weight, rounded)) in weights.iter().zip(&rounded).enumerate() {
             let scale = scales[index / inner % 3];
             prop_assert!((f32::from(*rounded) * scale - weight).abs() <= scale * 0.501);
@@ -81,7 +81,7 @@ proptest! {
 
 #[test]
 fn channels_of_zeros_stay_zeros() {
-    let rounded = round_weights(&[0.0, 0.0, 1.0, -1.0], (2, 2), &[], 0.1, WeightBits::Eight);
+    let rounded = quantise_weights(&[0.0, 0.0, 1.0, -1.0], (2, 2), &[], 0.1, WeightBits::Eight);
     assert_eq!(rounded.weights, [0, 0, 127, -127]);
     assert_eq!(rounded.scales[0], 1.0);
 }

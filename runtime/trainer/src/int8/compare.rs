@@ -1,0 +1,296 @@
+//! Calibrates the frozen layers and compares int8 with f32 on this machine.
+
+use super::{Int8Record, LEAST_SIMILARITY};
+use crate::TrainerError;
+use frostline_engine::{EngineError, Interrupt, Session, SessionOptions};
+use frostline_graph::{Cut, Model};
+use frostline_profile::{candidates, timed};
+use frostline_quantisation::{
+    Calibration, Quantised, Scheme, WeightBits, cosine, layers_between, quantise, with_cuts_as_outputs,
+};
+use frostline_tensor::Tensor;
+
+/// Rows of a run: enough to keep two cores busy.
+const ROWS: usize = 8;
+
+/// How often the least precise layers are put back into f32: beyond, little of a network is left in int8.
+const ROUNDS: usize = 4;
+
+/// The frozen layers and the images they are compared on.
+pub(super) struct Comparison {
+    pub(super) model: Model,
+    pub(super) freeze: String,
+    /// Network input `[images, 3, height, width]` of the calibration images.
+    pub(super) calibration: Tensor,
+    /// That of held-out images, on which the error is measured.
+    pub(super) held_out: Tensor,
+    pub(super) weights: WeightBits,
+    pub(super) options: SessionOptions,
+}
+
+/// Rows at the freeze cut, and the seconds of a batch.
+struct TimedRows {
+    rows: Tensor,
+    seconds: f64,
+}
+
+/// The layers between two cuts that add most of the error.
+struct LeastPrecise {
+    /// The later cut, by its module.
+    ends_at: String,
+    /// By their outputs.
+    layers: Vec<String>,
+}
+
+impl Comparison {
+    /// Calibrates, and puts layers back into f32 until rows are similar enough.
+    ///
+    /// # Errors
+    /// [`TrainerError::Quantisation`], [`TrainerError::Engine`].
+    pub(super) fn run(&self, interrupt: &Interrupt) -> Result<Int8Record, TrainerError> {
+        let mut calibration = Calibration::new(&self.model, &self.freeze)?;
+        self.run_batches(calibration.model(), &self.calibration, interrupt)?
+            .iter()
+            .for_each(|outputs| calibration.add(outputs));
+        let ranges = calibration.ranges();
+        let exact = self.time(&self.model, interrupt)?;
+        let (mut scheme, mut worst, mut rounds) = (Scheme::new(self.weights), None, ROUNDS);
+        loop {
+            let quantised = quantise(&self.model, &self.freeze, &ranges, &scheme)?;
+            let Quantised {
+                model,
+                quantised_layers,
+                layers,
+            } = &quantised;
+            let rows = self.time(model, interrupt)?;
+            let cosine = cosine(&exact.rows, &rows.rows);
+            if cosine < LEAST_SIMILARITY
+                && rounds > 0
+                && let Some(least_precise) = self.least_precise(model, &scheme, interrupt)?
+            {
+                worst.get_or_insert(least_precise.ends_at);
+                // A network without int8 layers is exact, and no gain.
+                if least_precise.layers.len() < *quantised_layers {
+                    scheme.in_f32.extend(least_precise.layers);
+                    rounds -= 1;
+                    continue;
+                }
+            }
+            return Ok(Int8Record {
+                cosine,
+                speedup: exact.seconds / rows.seconds,
+                quantised_layers: *quantised_layers,
+                layers: *layers,
+                used: false,
+                ranges,
+                scheme,
+                worst,
+            });
+        }
+    }
+
+    /// The layers to put back into f32 next; `None` if all layers with an error are.
+    fn least_precise(
+        &self,
+        quantised: &Model,
+        scheme: &Scheme,
+        interrupt: &Interrupt,
+    ) -> Result<Option<LeastPrecise>, TrainerError> {
+        let (network, of_quantised) = (self.model.network()?, quantised.network()?);
+        let mut cuts = candidates(&self.model, &network, &self.freeze)?;
+        cuts.retain(|cut| of_quantised.cut(&cut.name).is_ok());
+        let similarities = self.similarities(quantised, &cuts, interrupt)?;
+        let mut before = 1.0;
+        let mut segments = Vec::new();
+        for (index, (cut, similarity)) in cuts.iter().zip(similarities).enumerate() {
+            let from = index.checked_sub(1).and_then(|index| cuts.get(index));
+            segments.push((before - similarity, from, cut));
+            before = similarity;
+        }
+        segments.sort_by(|(left, ..), (right, ..)| right.total_cmp(left));
+        for (_, from, cut) in segments {
+            let mut layers = layers_between(&self.model, from.map(|cut| cut.name.as_str()), &cut.name)?;
+            layers.retain(|layer| !scheme.in_f32.contains(layer));
+            if !layers.is_empty() {
+                let ends_at = network.title(cut).to_owned();
+                return Ok(Some(LeastPrecise { ends_at, layers }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The similarity of the values at each of `cuts`.
+    fn similarities(
+        &self,
+        quantised: &Model,
+        cuts: &[Cut],
+        interrupt: &Interrupt,
+    ) -> Result<Vec<f64>, TrainerError> {
+        let rows = self.first_batch()?;
+        let run = |model: &Model| -> Result<Vec<(String, Tensor)>, TrainerError> {
+            let outputs = self.run_batches(&with_cuts_as_outputs(model, cuts)?, &rows, interrupt)?;
+            Ok(outputs.into_iter().flatten().collect())
+        };
+        let (exact, quantised) = (run(&self.model)?, run(quantised)?);
+        let pairs = exact.iter().zip(&quantised);
+        Ok(pairs
+            .map(|((_, exact), (_, quantised))| cosine(exact, quantised))
+            .collect())
+    }
+
+    /// Rows of `model` at the freeze cut for the held-out images, and the seconds of a batch of them.
+    fn time(&self, model: &Model, interrupt: &Interrupt) -> Result<TimedRows, TrainerError> {
+        let part = model.slice(None, Some(&self.freeze))?;
+        let rows = self.run_batches(&part, &self.held_out, interrupt)?;
+        let rows: Vec<Tensor> = rows.into_iter().flatten().map(|(_, rows)| rows).collect();
+        let mut session = self.open(&part, interrupt)?;
+        let (input, batch) = (part.input_name()?, self.first_batch()?);
+        let once = || session.run_until(&[(input, &batch)], interrupt).map_err(engine);
+        Ok(TimedRows {
+            rows: Tensor::concat_rows(&rows)?,
+            seconds: timed(once)?.1,
+        })
+    }
+
+    fn first_batch(&self) -> Result<Tensor, TrainerError> {
+        Ok(self.held_out.slice_rows(0, self.held_out.rows()?.min(ROWS))?)
+    }
+
+    /// The outputs of `model` for each batch of `rows`.
+    fn run_batches(
+        &self,
+        model: &Model,
+        rows: &Tensor,
+        interrupt: &Interrupt,
+    ) -> Result<Vec<Vec<(String, Tensor)>>, TrainerError> {
+        let mut session = self.open(model, interrupt)?;
+        let (input, count) = (model.input_name()?, rows.rows()?);
+        let starts = (0..count).step_by(ROWS);
+        let run = |start: usize| {
+            let batch = rows.slice_rows(start, count.min(start + ROWS))?;
+            session.run_until(&[(input, &batch)], interrupt).map_err(engine)
+        };
+        starts.map(run).collect()
+    }
+
+    fn open(&self, model: &Model, interrupt: &Interrupt) -> Result<Session, TrainerError> {
+        Session::open_until(&model.to_bytes()?, &self.options, interrupt).map_err(engine)
+    }
+}
+
+fn engine(source: EngineError) -> TrainerError {
+    TrainerError::Engine {
+        doing: "calibrating int8",
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::network;
+    use frostline_graph::build::{batched, initializer, int, ints, model, node};
+    use frostline_graph::onnx::GraphProto;
+
+    const CHANNELS: usize = 4;
+
+    fn noise(seed: u32, count: usize) -> Vec<f32> {
+        let mut state = seed;
+        let next = |_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 8) as f32 / (1 << 23) as f32 - 1.0
+        };
+        (0..count).map(next).collect()
+    }
+
+    fn comparison(model: Model) -> Comparison {
+        let rows = |seed| Tensor::f32([4, 3, 8, 8], noise(seed, 4 * 3 * 64)).unwrap();
+        Comparison {
+            model,
+            freeze: "features".to_owned(),
+            calibration: rows(1),
+            held_out: rows(2),
+            // Those of eight bits saturate on some processors.
+            weights: WeightBits::Seven,
+            options: SessionOptions::default(),
+        }
+    }
+
+    /// Three convolutions. One channel between the first two is `factor` times as large, which changes no output.
+    fn with_large_channel(factor: f32) -> Model {
+        let mut weights =
+            [(1, 3), (2, CHANNELS), (3, CHANNELS)].map(|(seed, inputs)| noise(seed, CHANNELS * inputs * 9));
+        weights[0]
+            .iter_mut()
+            .take(27)
+            .for_each(|weight| *weight *= factor);
+        let reads_large = |index: usize| (index / 9).is_multiple_of(CHANNELS);
+        let second = weights[1]
+            .iter_mut()
+            .enumerate()
+            .filter(|(index, _)| reads_large(*index));
+        second.for_each(|(_, weight)| *weight /= factor);
+        let initializer = (1..).zip(weights).map(|(number, weight)| {
+            let dims = [CHANNELS, weight.len() / CHANNELS / 9, 3, 3];
+            initializer(&format!("w{number}"), &Tensor::f32(dims, weight).unwrap())
+        });
+        let convolution = |from: &str, weight: &str, to: &str| {
+            node("Conv", &[from, weight], &[to]).with([ints("pads", &[1; 4])])
+        };
+        let graph = GraphProto {
+            initializer: initializer.collect(),
+            node: vec![
+                convolution("image", "w1", "c1"),
+                node("Relu", &["c1"], &["r1"]),
+                convolution("r1", "w2", "c2"),
+                node("Relu", &["c2"], &["r2"]),
+                convolution("r2", "w3", "c3"),
+                node("GlobalAveragePool", &["c3"], &["pooled"]),
+                node("Flatten", &["pooled"], &["features"]).with([int("axis", 1)]),
+            ],
+            input: vec![batched("image", &[3, 8, 8])],
+            output: vec![batched("features", &[CHANNELS])],
+            ..GraphProto::default()
+        };
+        Model::from_proto(model(17, graph)).unwrap()
+    }
+
+    #[test]
+    fn imprecise_layers_go_back_to_f32() {
+        let plain = comparison(network()).run(&Interrupt::new()).unwrap();
+        assert_eq!((plain.quantised_layers, plain.layers, plain.worst), (2, 2, None));
+        assert!(
+            plain.cosine >= LEAST_SIMILARITY && plain.cosine < 1.0,
+            "{}",
+            plain.cosine
+        );
+        let large = comparison(with_large_channel(1e4))
+            .run(&Interrupt::new())
+            .unwrap();
+        assert!(
+            large.cosine >= LEAST_SIMILARITY && large.cosine < 1.0,
+            "{}",
+            large.cosine
+        );
+        assert_eq!(
+            (large.quantised_layers, large.layers),
+            (1, 3),
+            "{:?}",
+            large.scheme
+        );
+        assert!(large.worst.is_some());
+    }
+
+    #[test]
+    fn a_network_of_which_nothing_would_be_left_stays_imprecise() {
+        let two = with_large_channel(1e4).slice(None, Some("r2")).unwrap();
+        let mut imprecise = comparison(two);
+        imprecise.freeze = "r2".to_owned();
+        let record = imprecise.run(&Interrupt::new()).unwrap();
+        assert!(record.cosine < LEAST_SIMILARITY, "{}", record.cosine);
+        assert!(
+            record.quantised_layers > 0 && record.worst.is_some(),
+            "{record:?}"
+        );
+    }
+}
