@@ -1,7 +1,7 @@
 //! Memory that a lane keeps from one run to the next for what goes into a network and comes out of it.
 //!
-//! ONNX Runtime reads the batch from there and writes the output to there. For a GPU it is pinned, so the driver copies it without the
-//! processor's help. Memory that is touched for the first time costs several times what a copy does, and without an arena every
+//! ONNX Runtime reads the batch from there and writes the output to there. For a GPU the batch is pinned, so the driver copies it without
+//! the processor's help. Memory that is touched for the first time costs several times what a copy does, and without an arena every
 //! output of ONNX Runtime's own is such memory.
 
 use crate::interrupt::Target;
@@ -95,7 +95,7 @@ impl Session {
         let Passage { from, batch, .. } = passage;
         let on_cpu = passage.pixels.filter(|_| self.device == Device::Cpu);
         let dtype = on_cpu.map_or(batch.dtype(), |_| DType::F32);
-        let memory = self.memory(MemoryType::CPUInput).map_err(taking)?;
+        let memory = self.input_memory().map_err(taking)?;
         let input = reserve(&mut staging.input, &memory, dtype, batch.shape()).map_err(taking)?;
         match on_cpu {
             Some(pixels) => values::write_pixels(batch, pixels, input),
@@ -128,7 +128,8 @@ impl Session {
     ) -> ort::Result<()> {
         match made.filter(|(dtype, shape)| is_kept(shape.bytes(dtype.size()).ok())) {
             Some((dtype, shape)) => {
-                let memory = self.memory(MemoryType::CPUOutput)?;
+                // Not pinned: ONNX Runtime 1.31 copies a pinned output onto itself, and then refuses that (onnxruntime#29713).
+                let memory = Allocator::default();
                 binding.bind_output(to, reserve(&mut staging.output, &memory, dtype, &shape)?)
             }
             None => binding.bind_output_to_device(to, &device_memory(Device::Cpu)?),
@@ -136,11 +137,12 @@ impl Session {
     }
 
     /// Memory of the host, in the form from which the session's device takes it best.
-    fn memory(&self, kind: MemoryType) -> ort::Result<Allocator> {
+    fn input_memory(&self) -> ort::Result<Allocator> {
         match self.device {
             Device::Cpu => Ok(Allocator::default()),
             Device::Cuda(_) => {
                 let (pinned, index) = (AllocationDevice::CUDA_PINNED, index_of(self.device));
+                let kind = MemoryType::CPUInput;
                 Allocator::new(
                     &self.inner,
                     MemoryInfo::new(pinned, index, AllocatorType::Device, kind)?,

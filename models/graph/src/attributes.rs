@@ -4,7 +4,7 @@ use crate::onnx::{AttributeProto, NodeProto, TensorProto, TensorType, ValueInfo}
 
 impl ValueInfo {
     /// What a file says of it, if it is a tensor.
-    pub(crate) fn tensor(&self) -> Option<&TensorType> {
+    pub fn tensor(&self) -> Option<&TensorType> {
         self.r#type.as_ref()?.tensor_type.as_ref()
     }
 }

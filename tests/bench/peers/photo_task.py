@@ -10,7 +10,6 @@ import json
 import pathlib
 import sys
 
-import boto3
 import torch
 import torchvision
 from PIL import Image
@@ -47,6 +46,9 @@ def parse_arguments(description, extend=None):
 
 def connect(endpoint):
     """An S3 client; one per process, as clients must not cross a fork."""
+    # The peer on a GPU reads a folder, on machines without boto3.
+    import boto3
+
     return boto3.client("s3", endpoint_url=endpoint)
 
 

@@ -10,6 +10,7 @@ mod engine;
 mod few;
 mod fleet;
 mod fresh;
+mod gpu;
 mod grid;
 mod isolation;
 mod legs;
@@ -44,6 +45,7 @@ mod zoo;
 use anyhow::{Result, bail};
 use clap::Parser;
 use clap::builder::PossibleValuesParser;
+use frostline_engine::Device;
 use report::Report;
 use std::path::PathBuf;
 
@@ -77,8 +79,13 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
     ),
     (
         "engine",
-        "a host against a bare loop, killed lanes, lanes that run out of memory, and a GPU if present",
+        "a host against a bare loop, killed lanes, and lanes that run out of memory",
         engine::run,
+    ),
+    (
+        "gpu",
+        "frozen layers on a device by precision and batch, memory, and a whole job, against PyTorch",
+        gpu::run,
     ),
     (
         "grid",
@@ -167,17 +174,19 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
     ),
 ];
 
-/// The benchmarks that take `--networks`, `--links`, `--parts` and `--suffixes`.
-const TAKE_NETWORKS: &[&str] = &["grid", "peers"];
+/// The benchmarks that take `--networks`, `--links`, `--parts`, `--suffixes`, `--device` and `--seconds`.
+const TAKE_NETWORKS: &[&str] = &["gpu", "grid", "peers"];
 const TAKE_LINKS: &[&str] = &["grid", "peers"];
 const TAKE_PARTS: &[(&str, &[&str])] = &[
     ("accuracy", &accuracy::PARTS),
+    ("gpu", &gpu::PARTS),
     ("peers", &peers::PARTS),
     ("prefix", &prefix::PARTS),
     ("tenants", &tenants::PARTS),
     ("zoo", &zoo::PARTS),
 ];
 const TAKE_SUFFIXES: &[&str] = &["training"];
+const TAKE_DEVICE: &[&str] = &["gpu"];
 
 /// Benchmarks of Frostline; without a name, lists them
 #[derive(Debug, Parser)]
@@ -204,6 +213,12 @@ pub(crate) struct Arguments {
     /// Parts of accuracy, peers, tenants or zoo to run; the results go to a separate file
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) parts: Vec<String>,
+    /// Where gpu measures: cuda:0 for the first GPU
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) device: Option<Device>,
+    /// Seconds after which gpu begins no other measurement
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) seconds: Option<u64>,
     /// Run as the trainer of the benchmark dataset, on the listing at this address
     #[arg(long, value_name = "URL", hide = true)]
     pub(crate) listing: Option<String>,
@@ -234,6 +249,8 @@ fn check_flags(name: &str, arguments: &Arguments) -> Result<()> {
         ("--networks", !arguments.networks.is_empty(), TAKE_NETWORKS),
         ("--links", !arguments.links.is_empty(), TAKE_LINKS),
         ("--suffixes", !arguments.suffixes.is_empty(), TAKE_SUFFIXES),
+        ("--device", arguments.device.is_some(), TAKE_DEVICE),
+        ("--seconds", arguments.seconds.is_some(), TAKE_DEVICE),
     ] {
         if given && !takers.contains(&name) {
             bail!("{name} does not take {flag}; it applies to {}", takers.join(", "));

@@ -1,6 +1,7 @@
 //! The networks that are measured, torchvision's with random weights: those change neither shapes nor times.
 
 use crate::report::{Report, folder};
+use crate::run::source;
 use crate::trainer::cannot_train;
 use crate::training::torch;
 use anyhow::{Context, Result, bail};
@@ -118,9 +119,9 @@ pub(crate) fn exported(name: &str) -> Result<PathBuf> {
         return Ok(file);
     }
     let unfinished = networks.join("unfinished");
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/zoo/export.py");
     let status = Command::new(torch(&["--vision"])?)
-        .args([script, name, "--exporter", "legacy", "--out"])
+        .arg(source("models/zoo/export.py"))
+        .args([name, "--exporter", "legacy", "--out"])
         .arg(&unfinished)
         .stdout(stderr())
         .status()

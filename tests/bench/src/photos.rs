@@ -1,6 +1,6 @@
 //! The photos and the trained networks that benchmarks use: those of the repository, unless others are named.
 
-use crate::run::shared;
+use crate::run::{shared, source};
 use std::path::{Path, PathBuf};
 
 /// A folder of photos: `train/<class>/*` and `validation/<class>/*`, or `<class>/*` alone.
@@ -62,9 +62,7 @@ impl Pretrained {
 }
 
 fn demo(path: &str) -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let root = here.ancestors().nth(2).unwrap_or(here);
-    root.join("models/zoo/demo").join(path)
+    source("models/zoo/demo").join(path)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use crate::Arguments;
 use crate::photos::Photos;
 use anyhow::{Context, Result};
+use frostline_engine::Device;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -52,6 +53,16 @@ impl Report {
     /// The ends of networks that were named to be measured.
     pub(crate) fn suffixes(&self) -> &[String] {
         &self.arguments.suffixes
+    }
+
+    /// The device to measure on.
+    pub(crate) fn device(&self) -> Device {
+        self.arguments.device.unwrap_or_default()
+    }
+
+    /// Seconds after which no other measurement begins.
+    pub(crate) fn seconds(&self) -> u64 {
+        self.arguments.seconds.unwrap_or(3600)
     }
 
     /// The photos to measure with.

@@ -21,6 +21,12 @@ pub(crate) fn binary() -> Result<PathBuf> {
     Ok(binary)
 }
 
+/// A file of this repository: of the copy that `FROSTLINE_SOURCE` names on a machine without it.
+pub(crate) fn source(path: &str) -> PathBuf {
+    let named = std::env::var_os("FROSTLINE_SOURCE").map(PathBuf::from);
+    named.unwrap_or_else(frostline_e2e::repository).join(path)
+}
+
 /// A file or folder of the shared real data, where `FROSTLINE_SHARED` names some.
 pub(crate) fn shared(path: &str) -> Option<PathBuf> {
     let folder = std::env::var_os("FROSTLINE_SHARED")?;

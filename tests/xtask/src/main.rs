@@ -7,6 +7,7 @@ mod demo;
 mod deploy;
 mod fuzz;
 mod gpu;
+mod gpu_kit;
 #[cfg(feature = "source")]
 mod links;
 #[cfg(feature = "source")]
@@ -45,6 +46,8 @@ Usage: cargo xtask <command>
   deploy     check the Helm chart, the Debian package and the image, or build them (build-deb, build-image)
   wheel      build the Python wheel and print its path (--release: optimised)
   ort        download the ONNX Runtime library to target/ and print its path (--gpu: the build for NVIDIA GPUs)
+  gpu-kit    pack tests and benchmarks for a machine with a GPU and nothing else: cargo xtask gpu-kit [--photos DIR] [--arch N]
+             (--cpu: pack them for the CPU and try them here)
   stores     test against third-party object stores: cargo xtask stores [--install] [azurite|fake_gcs|swift|moto..]
              (--serve: only start them and print their connection files)
   compat     test today's command against that of the last release: cargo xtask compat [COMMIT]
@@ -64,6 +67,7 @@ fn main() -> Result<()> {
         "deploy" => deploy::run(&rest),
         "wheel" => wheel::run_command(&rest),
         "ort" => ort::run(&rest),
+        "gpu-kit" => gpu_kit::run(&rest),
         "compat" => compat::run(&rest),
         "book" => book::run(&rest),
         "bench" => bench::run(&rest),

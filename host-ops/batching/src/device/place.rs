@@ -300,7 +300,10 @@ impl<S: Clone + Eq + Hash> Device<S> {
     /// The works of its tenant that could run together with `id`, and how many rows they should have.
     fn gather(&self, id: u64, entry: &Entry, known: &Known<S>) -> (Vec<(u64, usize)>, usize) {
         let rules = &self.rules;
-        let aim = known.rate.aim(rules.quantum, rules.tolerance, rules.most_rows);
+        let aim = match rules.padded_rows {
+            Some(rows) => rows,
+            None => known.rate.aim(rules.quantum, rules.tolerance, rules.most_rows),
+        };
         let aim = aim.min(known.needs.most_rows()).max(1);
         let enough = 2 * aim;
         let mut rows = entry.first_rows();
@@ -318,7 +321,8 @@ impl<S: Clone + Eq + Hash> Device<S> {
             }
         }
         // As even as can be: a rest of one row would cost nearly as much as a whole batch where batches pay.
-        (parts, rows.div_ceil(rows.div_ceil(aim)))
+        let even = rows.div_ceil(rows.div_ceil(aim));
+        (parts, if rules.padded_rows.is_some() { aim } else { even })
     }
 }
 

@@ -28,6 +28,9 @@ pub struct DeviceRules {
     /// Whether a session keeps what its runs took until it is closed, for its next ones, as a GPU's arena does. One that lacked memory is
     /// closed then: its arena may be in pieces that are of no use.
     pub keeps: bool,
+    /// Rows of every run, as far as memory allows: fewer are padded. For devices that plan kernels anew when the number of rows changes.
+    /// `None` runs as many rows as there are, in the most efficient batch.
+    pub padded_rows: Option<usize>,
 }
 
 impl DeviceRules {
@@ -42,6 +45,7 @@ impl DeviceRules {
             works: 1024,
             bytes: 1 << 30,
             keeps: false,
+            padded_rows: None,
         }
     }
 }

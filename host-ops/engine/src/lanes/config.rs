@@ -11,6 +11,10 @@ use std::time::Duration;
 /// mapped.
 pub(super) const SMALLEST_RUN: u64 = 64 << 20;
 
+/// What a lane's process takes of a GPU beside ONNX Runtime's arena: CUDA's context and the code of kernels (520 MB on an H200), and room for
+/// more kernels.
+const CUDA_BYTES: u64 = 768 << 20;
+
 /// Is told how long whatever begins on a lane has waited for it; it must not wait itself.
 #[derive(Clone)]
 pub struct OnBegin(pub Arc<dyn Fn(Duration) + Send + Sync>);
@@ -98,6 +102,18 @@ impl LanesConfig {
             sessions_per_lane: 64,
             session_bytes_per_lane: 2 << 30,
             on_begin: None,
+        }
+    }
+
+    /// The same lanes within `memory`, that of a device. Of a lane's part ONNX Runtime's arena gets what CUDA leaves.
+    #[must_use]
+    pub fn within(self, memory: Memory) -> Self {
+        let bytes = memory.read(|ledger| ledger.budget().bytes);
+        let part = (bytes < u64::MAX).then(|| bytes / self.lanes.max(1) as u64);
+        Self {
+            arena_bytes: part.map(|part| part.saturating_sub(CUDA_BYTES).max(part / 2)),
+            device_memory: Some(memory),
+            ..self
         }
     }
 

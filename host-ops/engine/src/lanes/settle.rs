@@ -188,7 +188,7 @@ impl State {
             }
             PartOutcome::Refused { needs, most } => {
                 let key = self.budget_key;
-                self.fail(id, |stage| never_fits(stage, needs, most, key))
+                self.fail(id, |job| never_fits(job, needs, most, key))
             }
             PartOutcome::Dropped => None,
         }

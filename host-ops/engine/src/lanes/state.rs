@@ -8,7 +8,7 @@ use super::quarantine::{Quarantine, Quarantined};
 use super::run::{about, describe};
 use super::waits::Waits;
 use super::{LaneStats, LanesConfig, LanesPlace, OnBegin};
-use crate::{EngineError, Interrupt, InterruptCause};
+use crate::{Device as Place, EngineError, Interrupt, InterruptCause};
 use frostline_batching::device::{Decision, Device, DeviceRules, MemoryEstimate, Room, Run, Work};
 use frostline_batching::{Kind, Memory};
 use frostline_tensor::{OpError, OpErrorCode, Stage};
@@ -72,6 +72,10 @@ pub(super) struct Decided {
     pub(super) lacking: u64,
 }
 
+/// Rows of a run on a GPU. ONNX Runtime has cuDNN plan every convolution anew when the number of rows changes, 0.1 s for ResNet50 on an H200,
+/// where 32 rows take 0.01 s. Of the best rate, 32 rows reach 70 % (ResNet50 in f32) to 100 % (ViT-B/16).
+const GPU_ROWS: usize = 32;
+
 /// When a run is ended, and why then.
 #[derive(Clone)]
 pub(super) struct Deadline {
@@ -86,6 +90,10 @@ impl State {
             works: config.queue_jobs,
             bytes: config.queue_bytes,
             keeps: config.device_memory.is_some(),
+            padded_rows: match config.device {
+                Place::Cpu => None,
+                Place::Cuda(_) => Some(GPU_ROWS),
+            },
             ..DeviceRules::for_lanes(config.lanes)
         };
         let quarantine = match &config.place {
@@ -193,7 +201,7 @@ impl State {
                 }
                 Decision::Refuse { work, needs, most } => {
                     let key = self.budget_key;
-                    let refused = self.fail(work, |stage| never_fits(stage, needs, most, key));
+                    let refused = self.fail(work, |job| never_fits(job, needs, most, key));
                     decided.told.extend(refused);
                 }
                 Decision::Wait { until, lacking } => {
@@ -343,7 +351,7 @@ impl State {
         let patience = self.patience;
         let mut told: Told = waited
             .into_iter()
-            .filter_map(|id| self.fail(id, |stage| waited_too_long(stage, patience)))
+            .filter_map(|id| self.fail(id, |job| waited_too_long(&job.stage, patience)))
             .collect();
         let runs = self.lanes.iter().filter_map(|lane| lane.running.as_ref());
         let running = runs.filter(|running| running.order.interrupt.cause().is_none());
@@ -355,7 +363,7 @@ impl State {
                 if let InterruptCause::HeldUp { .. } = late {
                     self.quarantine.count(now, &part.job.customer.tenant);
                 }
-                told.extend(self.fail(part.id, |stage| about(stage, &EngineError::from(late))));
+                told.extend(self.fail(part.id, |job| about(&job.stage, &EngineError::from(late))));
             }
         }
         told
@@ -397,9 +405,9 @@ impl State {
     }
 
     /// A submission failed for this reason; whom to tell.
-    pub(super) fn fail(&mut self, id: u64, why: impl FnOnce(&Stage) -> OpError) -> Option<(Reply, Outcome)> {
-        let stage = self.entries.get(&id)?.job.stage.clone();
-        Some((self.cancel(id)?, Err(why(&stage))))
+    pub(super) fn fail(&mut self, id: u64, why: impl FnOnce(&Job) -> OpError) -> Option<(Reply, Outcome)> {
+        let job = Arc::clone(&self.entries.get(&id)?.job);
+        Some((self.cancel(id)?, Err(why(&job))))
     }
 
     /// Submissions with rows in a run.
@@ -426,11 +434,15 @@ impl State {
     }
 }
 
-pub(super) fn never_fits(stage: &Stage, needs: u64, most: u64, key: &str) -> OpError {
+pub(super) fn never_fits(job: &Job, needs: u64, most: u64, key: &str) -> OpError {
+    let (what, smaller) = match job.customer.terms.terms.fixed_batch {
+        Some(rows) if rows > 1 => (format!("a fixed batch of {rows} rows"), "a smaller batch"),
+        _ => ("a single row".to_owned(), "an earlier cut"),
+    };
     OpError::too_large(format!(
-        "{}: a single row needs {needs} bytes of memory, of which this host has at most {most} for its lanes; take an earlier cut, or ask \
-         whoever runs the host for a larger {key}",
-        describe(stage)
+        "{}: {what} needs {needs} bytes of memory, of which this host has at most {most} for its lanes; take {smaller}, or ask whoever runs \
+         the host for a larger {key}",
+        describe(&job.stage)
     ))
 }
 

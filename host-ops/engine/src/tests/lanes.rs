@@ -402,13 +402,12 @@ mod needs_gpu {
         let free = crate::free_device_memory(device).unwrap();
         let config = LanesConfig {
             device,
-            device_memory: Some(Memory::new(Budget {
-                bytes: free / 2,
-                ..Budget::default()
-            })),
-            arena_bytes: Some(free / 2),
             ..one_lane(lane_process::place())
         };
+        let config = config.within(Memory::new(Budget {
+            bytes: free / 2,
+            ..Budget::default()
+        }));
         let (_, lanes) = start(config);
         let less = RunTerms {
             terms: Terms {

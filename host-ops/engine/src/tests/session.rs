@@ -163,22 +163,44 @@ fn an_absent_gpu_is_an_error() {
 
 mod needs_gpu {
     use super::*;
+    use frostline_tensor::Precision;
 
     #[test]
     #[ignore = "needs a GPU: cargo xtask test runs it where there is one"]
-    fn a_network_runs_there() {
-        let options = SessionOptions {
-            device: Device::Cuda(0),
-            ..SessionOptions::default()
-        };
-        let mut session = Session::open(&relu(3), &options).unwrap();
-        assert_eq!(session.device, Device::Cuda(0));
-        let batch = Tensor::f32([2, 3], vec![-1.0, 2.0, -3.0, 4.0, -5.0, 6.0]).unwrap();
-        let expected = Tensor::f32([2, 3], vec![0.0, 2.0, 0.0, 4.0, 0.0, 6.0]).unwrap();
-        assert_eq!(
-            session.run(&[("x", &batch)]).unwrap(),
-            vec![("y".to_owned(), expected)]
+    fn convolutions_compute_there_what_the_cpu_computes() {
+        let weights: Vec<f32> = (0..16 * 3 * 9)
+            .map(|index| (index % 11) as f32 / 11.0 - 0.5)
+            .collect();
+        let network = network(
+            vec![node("Conv", &["x", "w"], "c"), node("Relu", &["c"], "y")],
+            vec![floats("x", &[-1, 3, 16, 16])],
+            vec![floats("y", &[-1, 16, 14, 14])],
+            vec![weight("w", &[16, 3, 3, 3], weights)],
         );
+        let pixels = (0..2 * 3 * 256)
+            .map(|index| (index % 251) as f32 / 251.0)
+            .collect();
+        let batch = Tensor::f32([2, 3, 16, 16], pixels).unwrap();
+        let expected = open(&network).run(&[("x", &batch)]).unwrap();
+        for (precision, error) in [(Precision::Full, 1e-5), (Precision::Tf32, 1e-2)] {
+            let options = SessionOptions {
+                device: Device::Cuda(0),
+                precision,
+                ..SessionOptions::default()
+            };
+            let found = Session::open(&network, &options)
+                .unwrap()
+                .run(&[("x", &batch)])
+                .unwrap();
+            let [Data::F32(expected), Data::F32(found)] =
+                [&expected, &found].map(|outputs| outputs[0].1.data())
+            else {
+                panic!("the output is f32");
+            };
+            let differences = expected.iter().zip(found).map(|(a, b)| (a - b).abs());
+            let worst = differences.fold(0.0, f32::max);
+            assert!(worst < error, "{precision:?}: {worst}");
+        }
     }
 }
 

@@ -181,13 +181,7 @@ fn machine(
 ) -> Result<Machine, StartError> {
     let waits = metrics.queue_waits.clone();
     let device_memory = device_memory(config);
-    let of_device = device_memory.as_ref();
-    let budget = of_device.map(|memory| memory.read(|ledger| ledger.budget().bytes));
     let lanes = LanesConfig {
-        arena_bytes: budget
-            .filter(|bytes| *bytes < u64::MAX)
-            .map(|bytes| bytes / config.lanes.max(1) as u64),
-        device_memory,
         lanes: config.lanes,
         threads_per_lane: config.threads_per_lane,
         place: place(config),
@@ -196,6 +190,10 @@ fn machine(
             waits.observe(Queue::Lane, waited);
         }))),
         ..LanesConfig::for_device(config.device)
+    };
+    let lanes = match device_memory {
+        Some(memory) => lanes.within(memory),
+        None => lanes,
     };
     let stages = ModelStages::new(models, Handle::current(), &lanes.memory, config.limits.model);
     let gpu = match config.device {

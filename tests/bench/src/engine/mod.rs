@@ -1,8 +1,7 @@
-//! The engine behind a host: the rate of the whole path against a bare loop, the effect of killed lanes and of halved memory under load,
-//! the time of a scheduling decision, and the same path on a GPU if there is one.
+//! The engine behind a host: the rate of the whole path against a bare loop, the effect of killed lanes and of halved memory under load, and
+//! the time of a scheduling decision.
 
 mod decision;
-mod gpu;
 mod kills;
 mod limits;
 mod path;
@@ -15,8 +14,7 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
     runtime.block_on(async {
         path::run(report).await?;
         kills::run(report).await?;
-        limits::run(report).await?;
-        gpu::run(report).await
+        limits::run(report).await
     })?;
     decision::run(report)
 }

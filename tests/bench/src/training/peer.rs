@@ -1,7 +1,7 @@
 //! PyTorch's step, in a process that lives as long as its suffix is measured.
 
 use super::THREADS;
-use crate::run::text;
+use crate::run::{source, text};
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -86,9 +86,12 @@ fn next<T: DeserializeOwned>(answers: &mut impl BufRead) -> Result<T> {
     serde_json::from_str(&line).with_context(|| format!("unexpected answer: {line}"))
 }
 
-/// The interpreter of an environment with PyTorch, made on the first call.
+/// The interpreter of an environment with PyTorch, made on the first call, or the one that `FROSTLINE_TORCH_PYTHON` names.
 pub(crate) fn torch(extras: &[&str]) -> Result<PathBuf> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/setup_torch.py");
+    if let Some(named) = std::env::var_os("FROSTLINE_TORCH_PYTHON") {
+        return Ok(named.into());
+    }
+    let script = source("tests/bench/peers/setup_torch.py");
     let output = Command::new("python3")
         .arg(script)
         .args(extras)

@@ -122,8 +122,9 @@ proptest! {
         lanes in 1..4_usize,
         budget in 200..2000_u64,
         keeps in any::<bool>(),
+        padded_rows in proptest::option::of(1..40_usize),
     ) {
-        let rules = DeviceRules { keeps, ..DeviceRules::for_lanes(lanes) };
+        let rules = DeviceRules { keeps, padded_rows, ..DeviceRules::for_lanes(lanes) };
         let mut world = World::new(rules, budget * MIB, truths);
         play(&mut world, sendings, assert_not_idle);
         for work in world.works.values() {

@@ -60,6 +60,49 @@ fn works_that_wait_are_joined_within_a_tenant_and_never_across_tenants() {
 }
 
 #[test]
+fn runs_of_a_device_that_plans_by_rows_have_one_size_and_the_rest_is_padding() {
+    let rules = DeviceRules {
+        padded_rows: Some(8),
+        ..DeviceRules::for_lanes(1)
+    };
+    let truth = Truth {
+        per_row: 10 << 20,
+        ..Truth::default()
+    };
+    let mut world = World::new(rules, 1 << 30, vec![truth]);
+    world.send("a", 1, 0, 16, Terms::default());
+    world.finish();
+    world.runs.clear();
+    for rows in [3, 8, 21, 1] {
+        world.send("a", 1, 0, rows, Terms::default());
+        world.finish();
+    }
+    world.assert_all_done_once();
+    let sizes = |of: fn(&Run<usize>) -> usize| world.runs.iter().map(of).collect::<Vec<_>>();
+    assert_eq!(sizes(|run| run.rows), [8; 6]);
+    let rows = |run: &Run<usize>| run.parts.iter().map(|part| part.rows.len()).sum();
+    assert_eq!(sizes(rows), [3, 8, 8, 8, 5, 1]);
+}
+
+#[test]
+fn padding_ends_where_memory_does() {
+    let rules = DeviceRules {
+        padded_rows: Some(32),
+        ..DeviceRules::for_lanes(1)
+    };
+    let truth = Truth {
+        per_row: 100 << 20,
+        ..Truth::default()
+    };
+    let mut world = World::new(rules, 2000 << 20, vec![truth]);
+    world.send("a", 1, 0, 200, Terms::default());
+    world.finish();
+    world.assert_all_done_once();
+    let most = world.runs.iter().map(|run| run.rows).max();
+    assert!((4..20).contains(&most.unwrap()), "{most:?}");
+}
+
+#[test]
 fn one_lane_at_a_time_opens_a_stage() {
     let truth = Truth {
         opening: MILLI * 3000,

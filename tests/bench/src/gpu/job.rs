@@ -1,0 +1,147 @@
+//! An epoch of a whole job, from photos to a step, by a host and a trainer on this machine, and by PyTorch.
+
+use super::Extent;
+use super::torch::ask;
+use crate::networks::{Grid, exported};
+use crate::report::Report;
+use crate::run::{binary, frostline, series, text};
+use anyhow::{Context, Result};
+use frostline_e2e::HostProcess;
+use serde_json::Value;
+use std::path::Path;
+
+/// Images of a step.
+const BATCH: &str = "64";
+
+/// The first one warms up: sessions are opened, and plans corrected.
+const EPOCHS: &str = "2";
+
+/// Of the photos, which the host computes in the same epoch.
+const VALIDATION: &str = "0.05";
+
+/// Photos of the folder, which is repeated until it has as many.
+const PHOTOS: usize = 2048;
+const QUICK_PHOTOS: usize = 40;
+
+pub(super) fn run(report: &mut Report, extent: &Extent) -> Result<()> {
+    let Some(network) = extent.networks.first() else {
+        return Ok(());
+    };
+    let folder = tempfile::tempdir()?;
+    let data = folder.path().join("photos");
+    let photos = repeat(
+        &report.photos().part("train"),
+        &data,
+        if report.quick() { QUICK_PHOTOS } else { PHOTOS },
+    )?;
+    println!("\n{network} on {photos} photos, steps of {BATCH}");
+    let device = extent.device.to_string();
+    for precision in ["full", "tf32"] {
+        if !extent.has_time("job") {
+            return Ok(());
+        }
+        let host = HostProcess::start(
+            &binary()?,
+            &folder.path().join(format!("host-{precision}")),
+            text(&data)?,
+            &["--device", &device],
+        )?;
+        let rate = photos as f64 / epoch(network, &host, &data, &device, precision)?;
+        println!("{precision:<5} {rate:>10.0} images/s");
+        report.set(&format!("job_{precision}_images_per_second"), rate);
+        let torch = torch(extent, network, &data, precision)?;
+        println!("{precision:<5} {torch:>10.0} images/s by PyTorch");
+        report.set(&format!("job_{precision}_pytorch_images_per_second"), torch);
+        report.set(&format!("job_{precision}_ratio_vs_pytorch"), rate / torch);
+    }
+    Ok(())
+}
+
+/// Seconds of the last epoch.
+fn epoch(network: &str, host: &HostProcess, data: &Path, device: &str, precision: &str) -> Result<f64> {
+    let folder = tempfile::tempdir()?;
+    let freeze = Grid::read()?.network(network)?.freeze.clone();
+    let events = frostline(&[
+        "train",
+        "--host",
+        &host.url(),
+        "--token-file",
+        text(host.token_file())?,
+        "--model",
+        text(&exported(network)?)?,
+        "--data",
+        text(data)?,
+        "--freeze",
+        &freeze,
+        "--split",
+        &freeze,
+        "--batch",
+        BATCH,
+        "--epochs",
+        EPOCHS,
+        "--precision",
+        precision,
+        // Random weights make features so large that usual rates diverge.
+        "--lr",
+        "1e-9",
+        "--device",
+        device,
+        "--validation",
+        VALIDATION,
+        "--feature-cache",
+        "off",
+        "--out",
+        text(&folder.path().join("tuned.onnx"))?,
+        "--runs",
+        text(folder.path())?,
+    ])?;
+    let seconds = series(&events, "epoch", "seconds").last().copied();
+    seconds.context("train printed no epoch")
+}
+
+fn torch(extent: &Extent, network: &str, data: &Path, precision: &str) -> Result<f64> {
+    let precision = if precision == "full" { "f32" } else { precision };
+    let found = ask(
+        extent,
+        &[
+            "job",
+            "--network",
+            network,
+            "--precision",
+            precision,
+            "--batch",
+            BATCH,
+            "--epochs",
+            EPOCHS,
+            "--data",
+            text(data)?,
+        ],
+    )?;
+    let rate = found.get("images_per_second").and_then(Value::as_f64);
+    rate.context("gpu.py printed no images_per_second")
+}
+
+/// Links the photos of `from` to `to` until there are at least `count`; how many.
+fn repeat(from: &Path, to: &Path, count: usize) -> Result<usize> {
+    let mut linked = 0;
+    for round in 0.. {
+        for class in std::fs::read_dir(from)? {
+            let class = class?;
+            let folder = to.join(class.file_name());
+            std::fs::create_dir_all(&folder)?;
+            for photo in std::fs::read_dir(class.path())? {
+                let photo = photo?;
+                let name = photo.file_name();
+                std::fs::copy(
+                    photo.path(),
+                    folder.join(format!("{round}-{}", name.to_string_lossy())),
+                )?;
+                linked += 1;
+            }
+        }
+        if linked >= count || linked == 0 {
+            break;
+        }
+    }
+    Ok(linked)
+}

@@ -1,0 +1,99 @@
+"""Packs the GPU kit: one archive in parts of a bounded size, for machines that are reached by small transfers.
+
+    python3 pack.py --out target/gpu-kit --file bin/frostline=target/release/frostline --source . [--photos DIR] [--arch 90]
+
+Called by `cargo xtask gpu-kit`. Of ONNX Runtime's CUDA provider, GPU code for other architectures than `--arch` is replaced by zeros: 284 MB
+that hardly compress become 50.
+"""
+
+import argparse
+import io
+import lzma
+import pathlib
+import shutil
+import struct
+import subprocess
+import tarfile
+
+PROVIDER = "libonnxruntime_providers_cuda.so"
+# What the benchmark starts from the repository.
+SOURCES = ["models/zoo", "tests/bench/peers"]
+FAT_BINARY = struct.pack("<I", 0xBA55ED50)
+GPU_CODE = 2
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--file", action="append", default=[], metavar="NAME=PATH", help="a file of the kit")
+    parser.add_argument("--source", type=pathlib.Path, required=True, help="the repository")
+    parser.add_argument("--photos", type=pathlib.Path, help="class folders of photos; default: the demo's")
+    parser.add_argument("--arch", type=int, default=90, help="compute capability, 90 for Hopper; 0 keeps all GPU code")
+    parser.add_argument("--part-mib", type=int, default=50)
+    return parser.parse_args()
+
+
+def pruned(library, arch):
+    """The provider's bytes with the GPU code of one architecture. A container holds entries; an entry's header has its kind, its own
+    size, the payload's size, and at byte 28 the architecture."""
+    data = bytearray(library)
+    start = 0
+    while (start := data.find(FAT_BINARY, start)) >= 0:
+        _, version, header, size = struct.unpack_from("<IHHQ", data, start)
+        if (version, header) != (1, 16):
+            start += len(FAT_BINARY)
+            continue
+        entry, end = start + header, start + header + size
+        while entry < end:
+            kind, _, header, payload = struct.unpack_from("<HHIQ", data, entry)
+            (found,) = struct.unpack_from("<I", data, entry + 28)
+            if kind == GPU_CODE and found != arch:
+                data[entry + header : entry + header + payload] = bytes(payload)
+            entry += header + payload
+        start = end
+    return bytes(data)
+
+
+def content(path, arch):
+    if path.name == PROVIDER and arch:
+        return pruned(path.read_bytes(), arch)
+    return path.read_bytes()
+
+
+def add(archive, name, data):
+    info = tarfile.TarInfo(name)
+    info.size, info.mode = len(data), 0o755
+    archive.addfile(info, io.BytesIO(data))
+
+
+def tracked(repository):
+    """The committed files among SOURCES."""
+    listed = subprocess.run(["git", "ls-files", "-z", *SOURCES], cwd=repository, capture_output=True, check=True)
+    return [name.decode() for name in listed.stdout.split(b"\0") if name]
+
+
+def main():
+    arguments = parse_arguments()
+    shutil.rmtree(arguments.out, ignore_errors=True)
+    arguments.out.mkdir(parents=True)
+    whole = io.BytesIO()
+    with lzma.open(whole, "wb", preset=3) as packed, tarfile.open(fileobj=packed, mode="w|") as archive:
+        for file in arguments.file:
+            name, path = file.split("=", 1)
+            add(archive, name, content(pathlib.Path(path), arguments.arch))
+        for name in tracked(arguments.source):
+            add(archive, f"source/{name}", (arguments.source / name).read_bytes())
+        photos = arguments.photos or arguments.source / "models/zoo/demo/photos/train"
+        for photo in sorted(path for path in photos.rglob("*") if path.is_file()):
+            add(archive, f"photos/{photo.relative_to(photos)}", photo.read_bytes())
+    data, size = whole.getvalue(), arguments.part_mib << 20
+    for index, start in enumerate(range(0, len(data), size)):
+        part = arguments.out / f"part-{index}" / f"kit.tar.xz.{index:02}"
+        part.parent.mkdir()
+        part.write_bytes(data[start : start + size])
+    shutil.copy(arguments.source / "tests/gpu-kit/run.py", arguments.out / "run.py")
+    print(f"{len(data) / 1e6:.0f} MB in {index + 1} parts: {arguments.out}/part-*")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+//! A folder that tests and measures a GPU on a machine without network, Rust and this repository.
+
+use crate::ort;
+use crate::workspace::{self, cargo, output, root, target};
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const USAGE: &str = "usage: cargo xtask gpu-kit [--cpu] [--photos DIR] [--arch N]";
+
+/// `cargo xtask gpu-kit`: builds the kit in `target/gpu-kit`; with `--cpu` for the CPU, and tries it.
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    let is_for_cpu = arguments.iter().any(|word| word == "--cpu");
+    let mut pack: Vec<&str> = Vec::new();
+    let mut words = arguments.iter().map(String::as_str);
+    while let Some(word) = words.next() {
+        match word {
+            "--cpu" => {}
+            "--photos" | "--arch" => pack.extend([word, words.next().context(USAGE)?]),
+            other => bail!("unknown argument {other:?}; {USAGE}"),
+        }
+    }
+    let kit = target().join("gpu-kit");
+    let files = files(is_for_cpu)?;
+    let mut command = Command::new("python3");
+    command
+        .arg(root().join("tests/gpu-kit/pack.py"))
+        .arg("--out")
+        .arg(&kit)
+        .arg("--source")
+        .arg(root())
+        .args(pack);
+    for (name, path) in files {
+        command.arg("--file").arg(format!("{name}={}", path.display()));
+    }
+    workspace::run(&mut command)?;
+    match is_for_cpu {
+        true => try_on_cpu(&kit),
+        false => Ok(()),
+    }
+}
+
+/// Runs the smallest measurements from the kit alone.
+fn try_on_cpu(kit: &Path) -> Result<()> {
+    let python = output(
+        Command::new("python3")
+            .arg(root().join("tests/bench/peers/setup_torch.py"))
+            .arg("--vision"),
+    )?;
+    let words = ["all", "--device", "cpu", "--quick", "--seconds", "600", "--from"];
+    workspace::run(
+        Command::new(python.trim())
+            .arg(kit.join("run.py"))
+            .args(words)
+            .arg(kit),
+    )
+}
+
+/// The kit's programs and libraries by their names in it. Debug information stays here.
+fn files(is_for_cpu: bool) -> Result<Vec<(String, PathBuf)>> {
+    let packages = ["--package", "frostline", "--package", "frostline-bench"];
+    workspace::run(cargo().args(["build", "--release"]).args(packages))?;
+    let stripped = target().join("gpu-kit-stripped");
+    std::fs::create_dir_all(&stripped)?;
+    let programs = [
+        ("frostline", target().join("release/frostline")),
+        ("frostline-bench", target().join("release/frostline-bench")),
+        ("engine-tests", test_binary("frostline-engine")?),
+    ];
+    let mut files = Vec::new();
+    for (name, built) in programs {
+        let file = stripped.join(name);
+        workspace::run(Command::new("strip").arg("-o").arg(&file).arg(built))?;
+        files.push((format!("bin/{name}"), file));
+    }
+    let library = if is_for_cpu {
+        ort::ensure()?
+    } else {
+        ort::ensure_gpu()?
+    };
+    files.push(("lib/libonnxruntime.so".to_owned(), library.clone()));
+    let shared = ["libonnxruntime_providers_shared.so", ort::CUDA_PROVIDER];
+    let beside = shared.iter().filter(|_| !is_for_cpu);
+    files.extend(beside.map(|name| (format!("lib/{name}"), library.with_file_name(name))));
+    Ok(files)
+}
+
+/// The program with the unit tests of `package`.
+fn test_binary(package: &str) -> Result<PathBuf> {
+    let build = [
+        "test",
+        "--no-run",
+        "--lib",
+        "--message-format",
+        "json",
+        "--package",
+        package,
+    ];
+    let messages = output(cargo().args(build))?;
+    let executables = messages.lines().filter_map(|line| {
+        let message: Value = serde_json::from_str(line).ok()?;
+        Some(PathBuf::from(message.get("executable")?.as_str()?))
+    });
+    executables
+        .last()
+        .with_context(|| format!("cargo named no test program of {package}"))
+}
