@@ -29,6 +29,7 @@ def parse_arguments():
     parser.add_argument("--source", type=pathlib.Path, required=True, help="the repository")
     parser.add_argument("--photos", type=pathlib.Path, help="class folders of photos; default: the demo's")
     parser.add_argument("--arch", type=int, default=90, help="compute capability, 90 for Hopper; 0 keeps all GPU code")
+    parser.add_argument("--preset", type=int, default=3, help="of xz: 0 is fast, 9 is small")
     parser.add_argument("--part-mib", type=int, default=50)
     return parser.parse_args()
 
@@ -77,7 +78,7 @@ def main():
     shutil.rmtree(arguments.out, ignore_errors=True)
     arguments.out.mkdir(parents=True)
     whole = io.BytesIO()
-    with lzma.open(whole, "wb", preset=3) as packed, tarfile.open(fileobj=packed, mode="w|") as archive:
+    with lzma.open(whole, "wb", preset=arguments.preset) as packed, tarfile.open(fileobj=packed, mode="w|") as archive:
         for file in arguments.file:
             name, path = file.split("=", 1)
             add(archive, name, content(pathlib.Path(path), arguments.arch))

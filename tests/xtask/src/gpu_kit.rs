@@ -31,6 +31,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         .arg("--source")
         .arg(root())
         .args(pack);
+    if is_for_cpu {
+        command.args(["--preset", "0"]);
+    }
     for (name, path) in files {
         command.arg("--file").arg(format!("{name}={}", path.display()));
     }
@@ -48,7 +51,7 @@ fn try_on_cpu(kit: &Path) -> Result<()> {
             .arg(root().join("tests/bench/peers/setup_torch.py"))
             .arg("--vision"),
     )?;
-    let words = ["all", "--device", "cpu", "--quick", "--seconds", "600", "--from"];
+    let words = ["all", "--device", "cpu", "--quick", "--seconds", "1200", "--from"];
     workspace::run(
         Command::new(python.trim())
             .arg(kit.join("run.py"))
@@ -59,13 +62,11 @@ fn try_on_cpu(kit: &Path) -> Result<()> {
 
 /// The kit's programs and libraries by their names in it. Debug information stays here.
 fn files(is_for_cpu: bool) -> Result<Vec<(String, PathBuf)>> {
-    let packages = ["--package", "frostline", "--package", "frostline-bench"];
-    workspace::run(cargo().args(["build", "--release"]).args(packages))?;
     let stripped = target().join("gpu-kit-stripped");
     std::fs::create_dir_all(&stripped)?;
     let programs = [
-        ("frostline", target().join("release/frostline")),
-        ("frostline-bench", target().join("release/frostline-bench")),
+        ("frostline", program("frostline", is_for_cpu)?),
+        ("frostline-bench", program("frostline-bench", is_for_cpu)?),
         ("engine-tests", test_binary("frostline-engine")?),
     ];
     let mut files = Vec::new();
@@ -86,6 +87,15 @@ fn files(is_for_cpu: bool) -> Result<Vec<(String, PathBuf)>> {
     Ok(files)
 }
 
+/// A program built for release, or as the tests have it where only the kit is tried.
+fn program(name: &str, is_tried: bool) -> Result<PathBuf> {
+    if is_tried {
+        return workspace::program(name);
+    }
+    workspace::run(cargo().args(["build", "--release", "--package", name]))?;
+    Ok(target().join("release").join(name))
+}
+
 /// The program with the unit tests of `package`.
 fn test_binary(package: &str) -> Result<PathBuf> {
     let build = [
@@ -98,11 +108,11 @@ fn test_binary(package: &str) -> Result<PathBuf> {
         package,
     ];
     let messages = output(cargo().args(build))?;
-    let executables = messages.lines().filter_map(|line| {
+    let mut executables = messages.lines().filter_map(|line| {
         let message: Value = serde_json::from_str(line).ok()?;
         Some(PathBuf::from(message.get("executable")?.as_str()?))
     });
     executables
-        .last()
+        .next_back()
         .with_context(|| format!("cargo named no test program of {package}"))
 }

@@ -163,7 +163,7 @@ pub(super) async fn run(report: &mut Report, extent: &Extent) -> Result<()> {
                 let cosine = frostline_quantisation::cosine(exact.get_or_insert_with(|| rows.clone()), &rows);
                 println!("{network:<10} {:<5} {:>5} {batch:>5} {rate:>10.0}", way.name(), 1);
                 report.set(&format!("{name}_b{batch}_images_per_second"), rate);
-                if batch == extent.batches[0] {
+                if extent.batches.first() == Some(&batch) {
                     report.set(&format!("{name}_cosine"), cosine);
                     println!("{network:<10} {:<5} cosine to f32 {cosine:.6}", way.name());
                 }
