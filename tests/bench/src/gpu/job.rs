@@ -7,6 +7,7 @@ use crate::report::Report;
 use crate::run::{binary, frostline, series, text};
 use anyhow::{Context, Result};
 use frostline_e2e::HostProcess;
+use frostline_engine::Device;
 use serde_json::Value;
 use std::path::Path;
 
@@ -36,7 +37,11 @@ pub(super) fn run(report: &mut Report, extent: &Extent) -> Result<()> {
     )?;
     println!("\n{network} on {photos} photos, steps of {BATCH}");
     let device = extent.device.to_string();
-    for precision in ["full", "tf32"] {
+    let precisions: &[&str] = match extent.device {
+        Device::Cpu => &["full"],
+        Device::Cuda(_) => &["full", "tf32"],
+    };
+    for precision in precisions {
         if !extent.has_time("job") {
             return Ok(());
         }

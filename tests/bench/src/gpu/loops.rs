@@ -7,7 +7,7 @@ use crate::networks::{Grid, exported};
 use crate::report::Report;
 use anyhow::{Context, Result};
 use bytes::Bytes;
-use frostline_engine::{Lanes, LanesConfig, StageSource};
+use frostline_engine::{Device, Lanes, LanesConfig, StageSource};
 use frostline_graph::Model;
 use frostline_tensor::{
     Data, GraphExecutor, Normalisation, OpError, PixelSpec, Precision, RunTerms, Stage, Tensor, Terms,
@@ -34,7 +34,13 @@ pub(super) enum Way {
 }
 
 impl Way {
-    const ALL: [Self; 3] = [Self::F32, Self::Tf32, Self::F16];
+    /// Those that differ on `device`.
+    fn on(device: Device) -> &'static [Self] {
+        match device {
+            Device::Cpu => &[Self::F32, Self::F16],
+            Device::Cuda(_) => &[Self::F32, Self::Tf32, Self::F16],
+        }
+    }
 
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -150,7 +156,7 @@ pub(super) async fn run(report: &mut Report, extent: &Extent) -> Result<()> {
     );
     for network in &extent.networks {
         let mut exact = None;
-        for way in Way::ALL {
+        for &way in Way::on(extent.device) {
             let name = format!("{network}_{}", way.name());
             if !extent.has_time(&name) {
                 continue;
@@ -200,6 +206,10 @@ async fn at_best(
         way.name(),
         2
     );
+    if extent.device == Device::Cpu && way == Way::F16 {
+        // PyTorch computes f16 convolutions one number at a time there.
+        return Ok(());
+    }
     let torch = forward(&prefix.network, way, batch, extent)?;
     report.set(&format!("{name}_pytorch_images_per_second"), torch);
     report.set(&format!("{name}_ratio_vs_pytorch"), rate.max(two) / torch);
