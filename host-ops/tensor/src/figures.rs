@@ -14,9 +14,33 @@ pub fn shown_bytes(count: f64) -> String {
     }
 }
 
+/// A number for people, to three digits and never in powers: `0.00123`, `12.3`, `4567`.
+pub fn shown_number(value: f64) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return format!("{value}");
+    }
+    let decimals = (2.0 - value.abs().log10().floor()).clamp(0.0, 12.0);
+    format!("{value:.*}", decimals as usize)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::shown_bytes;
+    use super::{shown_bytes, shown_number};
+
+    #[test]
+    fn numbers_have_three_digits() {
+        let cases = [
+            (0.0, "0"),
+            (0.001_234, "0.00123"),
+            (1.0, "1.00"),
+            (12.34, "12.3"),
+            (4567.8, "4568"),
+            (-0.5, "-0.500"),
+        ];
+        for (value, shown) in cases {
+            assert_eq!(shown_number(value), shown);
+        }
+    }
 
     #[test]
     fn bytes_read_well() {

@@ -26,7 +26,7 @@ pub use augmentation::{
 pub use cause::{Cause, one_line};
 pub use dtype::DType;
 pub use error::{OpError, OpErrorCode};
-pub use figures::shown_bytes;
+pub use figures::{shown_bytes, shown_number};
 pub use half_precision::{exceeds_f16, from_f16, to_f16};
 pub use normalisation::{Normalisation, NormalisationTable};
 pub use pixels::{PixelFormat, PixelSpec, PixelSpecError};

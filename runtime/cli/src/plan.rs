@@ -7,7 +7,10 @@ use crate::reporter::Reporter;
 use crate::train::{connect, open, spec};
 use anyhow::{Context, Result, bail};
 use frostline_client::Link;
-use frostline_trainer::{Explanation, Job, LinkPoint, Modules, PlannedJob, Simulation, Summary, SummaryRow};
+use frostline_tensor::shown_number;
+use frostline_trainer::{
+    Explanation, Job, LinkPoint, Modules, Objective, PlannedJob, Simulation, Summary, SummaryRow, Usage,
+};
 use frostline_wire::Split;
 use serde::Serialize;
 use std::path::Path;
@@ -102,17 +105,22 @@ impl From<Link> for PrintedLink {
     }
 }
 
+/// Settings that no file of measurements has.
+const SIMULATED: [&str; 4] = ["split", "objective", "prices", "link_bytes_per_second"];
+
 /// Plans on measurements from a file, without host or data.
 fn simulate(file: &Path, flags: &Flags, json: bool) -> Result<()> {
-    if let Some(flag) = flags.job.given.other_than(&["split", "link_bytes_per_second"]) {
+    if let Some(flag) = flags.job.given.other_than(&SIMULATED) {
         let said =
             format!("the argument '--simulate <FILE>' cannot be used with '{flag}': the file says it\n");
         return Err(clap::Error::raw(clap::error::ErrorKind::ArgumentConflict, said).into());
     }
     let given = flags.job.given.settings()?;
+    given.check_objective()?;
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     let cannot = || format!("cannot use {}", file.display());
-    let mut simulation = Simulation::parse(&text).with_context(cannot)?;
+    let simulation = Simulation::parse(&text).with_context(cannot)?;
+    let mut simulation = simulation.with_objective(given.objective, given.prices);
     if let Some(link) = given.link_bytes_per_second {
         simulation = simulation.with_link(link);
     }
@@ -213,8 +221,8 @@ fn describe_cache(summary: &Summary) -> String {
 
 fn print_plan(summary: &Summary, explanation: &Explanation, modules: &Modules) -> Result<()> {
     say!("{}", explanation.headline);
-    if let Some(layers) = &explanation.layers {
-        say!("{layers}");
+    for line in [&explanation.cost, &explanation.layers].into_iter().flatten() {
+        say!("{line}");
     }
     say!();
     let milliseconds = |seconds: f64| format!("{:.1}", seconds * 1e3);
@@ -244,11 +252,78 @@ fn print_plan(summary: &Summary, explanation: &Explanation, modules: &Modules) -
             "TRAINER MS",
             "ITERATION MS",
             "BOUND BY",
-            "COSTS",
+            relative_to_chosen(summary.objective),
             "WINS IF",
         ],
         &[false, false, true, true, true, true, true, false, true, false],
         &rows,
     )?;
+    print_usage(summary, modules)
+}
+
+/// What candidates are compared by.
+fn relative_to_chosen(objective: Objective) -> &'static str {
+    match objective {
+        Objective::Time => "TIME",
+        Objective::Cost => "COST",
+    }
+}
+
+/// What the first epoch uses at every split, and epochs and the job at the chosen one.
+fn print_usage(summary: &Summary, modules: &Modules) -> Result<()> {
+    say!();
+    let row = |row: &SummaryRow| {
+        let epoch = &row.first_epoch;
+        let mut cells = vec![
+            modules.label(&row.split),
+            shown_number(epoch.seconds),
+            shown_number(epoch.host_core_seconds),
+            shown_number(epoch.trainer_core_seconds),
+            bytes(epoch.bytes.round() as u64),
+            shown_number(row.job.seconds),
+        ];
+        cells.extend(row.job.cost.map(|cost| shown_number(cost.total)));
+        cells
+    };
+    let rows: Vec<_> = summary.candidates.iter().map(row).collect();
+    let header = [
+        "SPLIT",
+        "EPOCH S",
+        "HOST CORE-S",
+        "TRAINER CORE-S",
+        "TRAFFIC",
+        "JOB S",
+        "JOB COST",
+    ];
+    let columns = rows.first().map_or(0, Vec::len);
+    let right: Vec<bool> = (0..columns).map(|column| column > 0).collect();
+    print_table(header.get(..columns).unwrap_or_default(), &right, &rows)?;
+    say!();
+    let later = summary.later_epoch.iter().map(|epoch| ("a later epoch", epoch));
+    let epochs = [("the first epoch", &summary.first_epoch)]
+        .into_iter()
+        .chain(later);
+    for (what, usage) in epochs.chain([("the job", &summary.job)]) {
+        say!("{}", describe_usage(what, usage));
+    }
     Ok(())
+}
+
+fn describe_usage(what: &str, usage: &Usage) -> String {
+    let cost = usage.cost.map_or_else(String::new, |cost| {
+        format!(
+            "; costs {} (host {}, trainer {}, link {})",
+            shown_number(cost.total),
+            shown_number(cost.host),
+            shown_number(cost.trainer),
+            shown_number(cost.link)
+        )
+    });
+    format!(
+        "{what}: {} s, {} host core-seconds, {} trainer core-seconds, {}{cost}",
+        shown_number(usage.seconds),
+        shown_number(usage.host_core_seconds),
+        shown_number(usage.trainer_core_seconds),
+        bytes(usage.bytes.round() as u64)
+    )
 }

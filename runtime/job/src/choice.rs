@@ -30,7 +30,8 @@ as_word!(
     Unfreezing,
     CacheLimit,
     crate::Channels,
-    crate::Colour
+    crate::Colour,
+    crate::Prices
 );
 
 /// How activations travel: as a job says, or as suits the link.
@@ -142,6 +143,20 @@ impl fmt::Display for Policy {
             Self::Fixed(split) => write!(to, "{split}"),
         }
     }
+}
+
+/// What the rule `auto` minimises.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, strum::EnumString, strum::VariantNames,
+)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum Objective {
+    /// The job's time.
+    #[default]
+    Time,
+    /// What the job costs at given prices.
+    Cost,
 }
 
 /// The freeze cuts of later epochs, by the first epoch of each; each lies before the one it follows. `3=layer4,6=layer3` in words; `none` freezes

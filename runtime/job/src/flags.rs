@@ -172,7 +172,7 @@ pub(crate) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> O
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{BatchNorm, CacheLimit, JobSpec, LearningRates, OptimizerName, Recipe};
+    use crate::{BatchNorm, CacheLimit, JobSpec, LearningRates, Objective, OptimizerName, Recipe};
     use clap::Parser;
 
     #[derive(Parser)]
@@ -286,6 +286,24 @@ mod tests {
         ] {
             let recipe = spec(&unfit.split(' ').collect::<Vec<_>>()).recipe;
             assert!(recipe.check().is_err(), "{unfit}");
+        }
+    }
+
+    #[test]
+    fn minimising_the_cost_needs_prices() {
+        let priced = spec(&["--objective", "cost", "--prices", "host=0.05,gb=0.09"]);
+        assert_eq!(priced.objective, Objective::Cost);
+        assert_eq!(priced.prices.unwrap().to_string(), "host=0.05,trainer=0,gb=0.09");
+        priced.check().unwrap();
+        for flags in [
+            &["--objective", "cost"][..],
+            &["--objective", "cost", "--prices", "gb=0"],
+        ] {
+            let refused = spec(flags).check().unwrap_err().to_string();
+            assert!(
+                refused.starts_with("--objective is cost; it needs prices"),
+                "{refused}"
+            );
         }
     }
 

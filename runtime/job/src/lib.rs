@@ -16,6 +16,7 @@ pub mod folder;
 mod notice;
 mod pixels;
 mod plain;
+mod prices;
 mod quality;
 mod rates;
 mod recipe;
@@ -28,13 +29,14 @@ mod stated_pixels;
 mod utc;
 
 pub use choice::{
-    CacheLimit, EncodingChoice, ExportPrefix, Keep, NewHead, OnBadSample, ParsePolicyError, Policy,
-    PrefixPrecision, RULES, Unfreezing, Unlisted, parse_size,
+    CacheLimit, EncodingChoice, ExportPrefix, Keep, NewHead, Objective, OnBadSample, ParsePolicyError,
+    Policy, PrefixPrecision, RULES, Unfreezing, Unlisted, parse_size,
 };
 pub use event::{Event, Events, LeftOut, Logged, Measuring, ProfileState, Received, Shared, Task};
 pub use notice::{HostState, Notice, Notices, UploadKind};
 pub use pixels::{Channels, Colour, PixelFlags, PixelSource, pixels_line};
 pub use plain::{Plain, plain, plain_line};
+pub use prices::Prices;
 pub use quality::Quality;
 pub use rates::{HEAD, LearningRates, REST};
 pub use recipe::{BatchNorm, ClassWeights, LossName, OptimizerName, Recipe, Sampling, Scheduler};

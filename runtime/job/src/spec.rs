@@ -2,8 +2,8 @@
 use crate::flags::{above_zero, named, positive};
 use crate::setting::settings;
 use crate::{
-    CacheLimit, Class, EncodingChoice, ExportPrefix, Keep, NewHead, OnBadSample, PixelFlags, Policy,
-    PrefixPrecision, Recipe, Setting, SettingError, Unfreezing, Unlisted, without_secrets,
+    CacheLimit, Class, EncodingChoice, ExportPrefix, Keep, NewHead, Objective, OnBadSample, PixelFlags,
+    Policy, PrefixPrecision, Prices, Recipe, Setting, SettingError, Unfreezing, Unlisted, without_secrets,
 };
 use frostline_tensor::{Layout, Precision, Terms};
 use frostline_wire::Split;
@@ -64,6 +64,11 @@ settings! {
         Exact split: Policy = Policy::Auto => arg(long, alias = "policy", value_name = "CUT");
         /// The only splits to choose from
         Exact candidates: Option<Vec<Split>> = None => arg(skip);
+        /// What --split auto minimises: the job's time, or its cost at --prices
+        Exact objective: Objective = Objective::Time => arg(long, value_parser = named::<Objective>());
+        /// Prices in any currency, as in host=0.05,trainer=0.20,gb=0.09: of an hour of one host core and of one trainer core, and of a GB from
+        /// host to trainer. The trainer's cores (--threads) are paid from the job's start to its end, a host's while they work for it
+        Exact prices: Option<Prices> = None => arg(long, value_name = "NAME=PRICE,..");
         /// What the link moves, in bytes a second, instead of measuring it
         Free link_bytes_per_second: Option<f64> = None
             => arg(long, value_name = "NUMBER", value_parser = above_zero);
@@ -273,6 +278,20 @@ impl JobSpec {
         settings
     }
 
+    /// Refuses to minimise the cost without prices, or at prices that are all 0.
+    ///
+    /// # Errors
+    /// [`SettingError`].
+    pub fn check_objective(&self) -> Result<(), SettingError> {
+        let priced = self.prices.is_some_and(|prices| prices != Prices::default());
+        SettingError::unless(
+            self.objective != Objective::Cost || priced,
+            "--objective",
+            &"cost",
+            "it needs prices above 0; add --prices host=0.05,trainer=0.20,gb=0.09 with yours",
+        )
+    }
+
     /// Refuses what no job can be.
     ///
     /// # Errors
@@ -280,6 +299,7 @@ impl JobSpec {
     pub fn check(&self) -> Result<(), SettingError> {
         self.recipe.check()?;
         self.pixels.check_beside(self.parameters.as_deref())?;
+        self.check_objective()?;
         let least = SettingError::at_least_one;
         least("the number of batches ahead", self.prefetch)?;
         least("the number of samples per request", self.request_samples)?;

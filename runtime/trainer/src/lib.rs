@@ -50,8 +50,8 @@ pub use evaluation::{ClassFigures, ConfusedPair, LabelFigures, Tables, TargetFig
 pub use event::{Evaluation, Outcome};
 pub use frostline_job::{
     ClassWeights, EncodingChoice, Event, Events, Flow, JobSpec, Keep, LearningRates, LossName, Measuring,
-    OnBadSample, OptimizerName, ParsePolicyError, Policy, ProfileState, Quality, Received, Recipe, Sampling,
-    Scheduler, SettingError, Shared, Unfreezing,
+    Objective, OnBadSample, OptimizerName, ParsePolicyError, Policy, Prices, ProfileState, Quality, Received,
+    Recipe, Sampling, Scheduler, SettingError, Shared, Unfreezing,
 };
 pub use guest::Guest;
 pub use int8::{QuantisationJob, quantise};
@@ -59,8 +59,8 @@ pub use job::{EvaluationJob, Job, feature_cache, last_cut_before_head};
 pub use measure::ProfileCache;
 pub use notes::{Int8Note, input_pixels, read_pixels_beside};
 pub use plan::{
-    Bottleneck, Explanation, LinkPoint, Modules, Reuse, Rival, Simulation, SimulationError, Stages, Summary,
-    SummaryRow,
+    Bottleneck, Cost, Explanation, LinkPoint, Modules, Reuse, Rival, ShortestJob, Simulation,
+    SimulationError, Stages, Summary, SummaryRow, Usage, Work,
 };
 pub use predict::{Answer, ClassProbability, LabelAnswer, Prediction, PredictionJob, Predictor, TargetValue};
 pub use study::{HostStudy, StudyJob, study};

@@ -64,6 +64,58 @@ fn a_simulation_takes_every_flag_or_refuses_it() {
 }
 
 #[test]
+fn a_simulation_minimises_the_cost_at_given_prices() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("measured.json");
+    std::fs::write(&file, MEASURED).unwrap();
+    let file = file.to_str().unwrap();
+    let plan = |flags: &[&str]| frostline(&[&["plan", "--simulate", file], flags].concat());
+    let priced = |objective, prices| plan(&["--json", "--objective", objective, "--prices", prices]);
+    let object = |output: &std::process::Output| -> Value {
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))
+    };
+    let time = object(&plan(&["--json"]));
+    assert_eq!(time["split"], "features");
+    assert_eq!(time["first_epoch"]["host_core_seconds"], 12.0);
+    assert_eq!(time["first_epoch"]["bytes"], 8e6);
+    assert_eq!(time["candidates"][0]["job"]["bytes"], 72e6);
+    assert!(time["job"].get("cost").is_none());
+    // A host's core-hour so dear that its layers cost more than the trainer's longer wait.
+    let cost = object(&priced("cost", "host=36,trainer=0.36,gb=0.09"));
+    assert_eq!(cost["split"], "none");
+    assert_eq!(cost["shortest"]["split"], "features");
+    let total = |job: &Value| job["cost"]["total"].as_f64().unwrap();
+    assert!(total(&cost["job"]) < total(&cost["shortest"]["job"]));
+    assert_eq!(object(&priced("time", "host=36"))["split"], "features");
+    let text = plan(&["--objective", "cost", "--prices", "host=36,trainer=0.36,gb=0.09"]);
+    let text = String::from_utf8_lossy(&text.stdout);
+    for told in [
+        "the job costs 0.0218 (host 0.00800, trainer 0.00731, link 0.00648) and takes 73.10 s",
+        "; --objective time takes 'features' as f32 at 0.122 in 13.50 s",
+        "EPOCH S  HOST CORE-S  TRAINER CORE-S  TRAFFIC  JOB S  JOB COST",
+        "the first epoch: ",
+        "the job: ",
+    ] {
+        assert!(text.contains(told), "{told}: {text}");
+    }
+    let refused = plan(&["--json", "--objective", "cost"]);
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    let said = failure(&refused)["error"].as_str().unwrap().to_owned();
+    assert!(
+        said.contains("it needs prices above 0; add --prices host="),
+        "{said}"
+    );
+    for (prices, said) in [
+        ("egress=1", "unknown price 'egress'"),
+        ("gb=-1", "the price of 'gb' is -1"),
+    ] {
+        let refused = plan(&["--json", "--prices", prices]);
+        assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+        assert!(failure(&refused)["error"].as_str().unwrap().contains(said));
+    }
+}
+
+#[test]
 fn a_simulation_tells_what_epochs_from_kept_rows_take() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("measured.json");

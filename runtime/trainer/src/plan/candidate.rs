@@ -1,5 +1,5 @@
 use super::scenario::Scenario;
-use super::{Prediction, Stages, Workload};
+use super::{Prediction, Stages, Work, Workload};
 use frostline_wire::{Encoding, Split};
 
 /// A split that can be used, and how its rows may travel, the exact encoding first.
@@ -22,6 +22,8 @@ pub(crate) struct Candidate {
     pub(crate) encoding: Encoding,
     /// Seconds of one batch on each tier.
     pub(crate) stages: Stages,
+    /// Core-seconds of one batch.
+    pub(crate) work: Work,
     /// Bytes of one sample on the link.
     pub(crate) bytes_per_sample: f64,
 }

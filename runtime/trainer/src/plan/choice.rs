@@ -1,6 +1,7 @@
 use super::policy::choose;
 use super::{Candidate, Ranked, Workload};
 use crate::{Flow, Policy};
+use frostline_job::Objective;
 use frostline_wire::{Encoding, Split};
 
 /// A choice among candidates.
@@ -10,6 +11,8 @@ pub(crate) struct Plan {
     pub(crate) candidates: Vec<Ranked>,
     /// One of them.
     pub(crate) chosen: Ranked,
+    /// Where the plan minimises the cost: what takes the least time.
+    pub(crate) shortest: Option<Ranked>,
     /// The rule that chose it.
     pub(crate) policy: Policy,
     /// The job it is for.
@@ -31,8 +34,27 @@ impl Plan {
         Some(Self {
             chosen: ranked.get(choose(policy, &ranked, workload)?)?.clone(),
             candidates: ranked,
+            shortest: None,
             policy: policy.clone(),
             workload: *workload,
+        })
+    }
+
+    /// [`Plan::choose`] among the `candidates` of a workload, which depend on what it minimises, with the plan for time beside one for cost.
+    pub(crate) fn compare(
+        candidates: impl Fn(&Workload) -> Vec<Candidate>,
+        workload: &Workload,
+        policy: &Policy,
+    ) -> Option<Self> {
+        let plan = Self::choose(candidates(workload), workload, policy)?;
+        if *policy != Policy::Auto || workload.cost.objective == Objective::Time {
+            return Some(plan);
+        }
+        let for_time = workload.minimising_time();
+        let shortest = Self::choose(candidates(&for_time), &for_time, policy);
+        Some(Self {
+            shortest: shortest.map(|plan| plan.chosen),
+            ..plan
         })
     }
 }

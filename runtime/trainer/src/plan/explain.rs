@@ -3,7 +3,8 @@
 use super::scenario::Scenario;
 use super::text::{ordinal, rate, seconds};
 use super::{Bottleneck, Candidate, Layers, Modules, Plan, Ranked, Workload};
-use frostline_tensor::shown_bytes;
+use frostline_job::Objective;
+use frostline_tensor::{shown_bytes, shown_number};
 use frostline_wire::Split;
 
 /// A plan in words.
@@ -13,6 +14,8 @@ pub struct Explanation {
     pub headline: String,
     /// The others, the nearest first.
     pub rivals: Vec<Rival>,
+    /// What the job costs, and what the objective time takes instead; `None` without prices.
+    pub cost: Option<String>,
     /// What sending the frozen layers came to, or why they stay here; `None` when the host had them.
     pub layers: Option<String>,
 }
@@ -22,7 +25,7 @@ pub struct Explanation {
 pub struct Rival {
     /// The split.
     pub split: Split,
-    /// Its predicted time over that of the chosen one; below 1 where it is too near to tell, and would lose more should it turn out worse.
+    /// Its predicted time over that of the chosen one, its cost where the plan minimises that; below 1 where it is too near to tell, and would lose more should it turn out worse.
     pub ratio: f64,
     /// What would make it the better one; `None` when no single change within a factor of 64 does.
     pub wins_if: Option<String>,
@@ -40,12 +43,13 @@ impl Plan {
     /// Explains the plan, and what became of the frozen layers for it. Splits are shown with their `modules`.
     pub(crate) fn explain(&self, layers: &Layers, modules: &Modules) -> Explanation {
         let chosen = &self.chosen;
+        let minimised = |ranked: &Ranked| ranked.candidate.objective(&self.workload);
         let is_other = |ranked: &&Ranked| ranked.candidate.split != chosen.candidate.split;
         let others = self.candidates.iter().filter(is_other);
         let mut rivals: Vec<Rival> = others
             .map(|other| Rival {
                 split: other.candidate.split.clone(),
-                ratio: other.prediction.total_seconds / chosen.prediction.total_seconds,
+                ratio: minimised(other) / minimised(chosen).max(f64::MIN_POSITIVE),
                 wins_if: wins_if(&chosen.candidate, &other.candidate, &self.workload),
             })
             .collect();
@@ -53,6 +57,7 @@ impl Plan {
         Explanation {
             headline: self.headline(rivals.first(), modules),
             rivals,
+            cost: self.cost(modules),
             layers: layers.explain(self),
         }
     }
@@ -76,14 +81,49 @@ impl Plan {
         );
         let next = next.map(|next| {
             let (split, ratio) = (modules.label(&next.split), next.ratio);
-            if ratio < 1.0 {
-                format!("'{split}' at {ratio:.2}x is within the error, at a higher risk")
-            } else {
-                format!("next is '{split}' at {ratio:.2}x")
+            match self.workload.cost.objective {
+                Objective::Cost if ratio < 1.0 => {
+                    format!("'{split}' at {ratio:.2}x the cost takes longer")
+                }
+                Objective::Cost => format!("next is '{split}' at {ratio:.2}x the cost"),
+                Objective::Time if ratio < 1.0 => {
+                    format!("'{split}' at {ratio:.2}x is within the error, at a higher risk")
+                }
+                Objective::Time => format!("next is '{split}' at {ratio:.2}x"),
             }
         });
         let parts = [Some(chosen), next, self.reused()];
         parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
+    }
+
+    /// What the job costs and what with the objective time; `None` without prices.
+    fn cost(&self, modules: &Modules) -> Option<String> {
+        let usage = |ranked: &Ranked| ranked.candidate.job(&self.workload, &ranked.prediction);
+        let job = usage(&self.chosen);
+        let cost = job.cost?;
+        let costs = format!(
+            "the job costs {} (host {}, trainer {}, link {})",
+            shown_number(cost.total),
+            shown_number(cost.host),
+            shown_number(cost.trainer),
+            shown_number(cost.link)
+        );
+        let Some(shortest) = &self.shortest else {
+            return Some(costs);
+        };
+        let way = |ranked: &Ranked| (ranked.candidate.split.clone(), ranked.candidate.encoding);
+        if way(shortest) == way(&self.chosen) {
+            return Some(format!("{costs}; --objective time takes the same split"));
+        }
+        let other = usage(shortest);
+        Some(format!(
+            "{costs} and takes {}; --objective time takes '{}' as {} at {} in {}",
+            seconds(job.seconds),
+            modules.label(&shortest.candidate.split),
+            shortest.candidate.encoding,
+            shown_number(other.cost?.total),
+            seconds(other.seconds)
+        ))
     }
 
     /// What epochs that take kept rows come to; `None` where none does.
@@ -113,12 +153,11 @@ impl Plan {
     }
 }
 
-/// The smallest single change after which `other` takes less time than `chosen`; `None` where it takes less as things are.
+/// The smallest single change after which `other` takes less time, or costs less, than `chosen`; `None` where it does as things are.
 fn wins_if(chosen: &Candidate, other: &Candidate, workload: &Workload) -> Option<String> {
     const STEPS: i32 = 48;
-    let total =
-        |candidate: &Candidate, scenario: &Scenario| candidate.predict_in(workload, scenario).total_seconds;
-    let wins = |scenario: &Scenario| total(other, scenario) < total(chosen, scenario);
+    let minimised = |candidate: &Candidate, scenario: &Scenario| candidate.objective_in(workload, scenario);
+    let wins = |scenario: &Scenario| minimised(other, scenario) < minimised(chosen, scenario);
     if wins(&Scenario::MEASURED) {
         return None;
     }

@@ -126,7 +126,7 @@ fn needs_layers(split: &Split) -> bool {
 mod tests {
     use super::*;
     use crate::Policy;
-    use crate::plan::{Candidate, Reuse, Stages};
+    use crate::plan::{Candidate, CostModel, Reuse, Stages, Work};
     use frostline_wire::Encoding;
 
     fn workload(iterations: u64) -> Workload {
@@ -134,10 +134,12 @@ mod tests {
             batch: 10,
             iterations,
             epoch_iterations: iterations,
+            epoch_samples: 10.0 * iterations as f64,
             link_bytes_per_second: 1e6,
             shared_cores: false,
             request_share: 1.0,
             reuse: None,
+            cost: CostModel::default(),
         }
     }
 
@@ -149,6 +151,7 @@ mod tests {
                 link_seconds,
                 ..Stages::default()
             },
+            work: Work::default(),
             bytes_per_sample: link_seconds * 1e5,
         }
     }

@@ -20,13 +20,13 @@ pub struct LinkPoint {
     pub speed_up: f64,
 }
 
-/// The best split over links of 1 Mbit/s to 10 Gbit/s as `choose` finds it; nothing where `none` is not among the candidates.
+/// The split of the shortest job over links of 1 Mbit/s to 10 Gbit/s as `choose` finds it; nothing where `none` is not among the candidates.
 pub(crate) fn over_links(workload: &Workload, choose: impl Fn(&Workload) -> Option<Plan>) -> Vec<LinkPoint> {
     let rate = |step: u32| SLOWEST * 10_f64.powf(f64::from(step) / f64::from(STEPS));
     let point = |step: u32| {
         let over = Workload {
             link_bytes_per_second: rate(step),
-            ..*workload
+            ..workload.minimising_time()
         };
         let plan = choose(&over)?;
         let is_none = |ranked: &&Ranked| ranked.candidate.split == Split::None;

@@ -4,6 +4,7 @@
 
 mod candidate;
 mod choice;
+mod cost;
 mod explain;
 mod layers;
 mod links;
@@ -25,6 +26,8 @@ mod trainer_profile;
 
 pub(crate) use candidate::{Candidate, Ranked, UsableSplit};
 pub(crate) use choice::{Chosen, Plan};
+pub(crate) use cost::CostModel;
+pub use cost::{Cost, Usage, Work};
 pub use explain::{Explanation, Rival};
 pub(crate) use layers::Layers;
 pub use links::LinkPoint;
@@ -37,7 +40,7 @@ pub(crate) use policy::within as split_within;
 pub use reuse::Reuse;
 pub use simulate::{Simulation, SimulationError};
 pub use stages::Stages;
-pub use summary::{Summary, SummaryRow};
+pub use summary::{ShortestJob, Summary, SummaryRow};
 pub(crate) use survey::{Slowdown, Survey};
 pub(crate) use text::{list_first, rate};
 pub(crate) use trainer_profile::TrainerProfile;

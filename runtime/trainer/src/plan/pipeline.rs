@@ -1,6 +1,7 @@
 //! The time of a job as a pipeline of three tiers that overlap: while the trainer trains one batch, the next ones are extracted
 //! and travel.
 
+use super::cost::CostModel;
 use super::reuse::{Pass, Reuse};
 use super::scenario::Scenario;
 use super::stages::Stages;
@@ -29,6 +30,8 @@ pub(crate) struct Workload {
     pub(crate) iterations: u64,
     /// Those of an epoch.
     pub(crate) epoch_iterations: u64,
+    /// Samples of an epoch, whose last batch may have fewer.
+    pub(crate) epoch_samples: f64,
     /// What the link moves, in bytes per second.
     pub(crate) link_bytes_per_second: f64,
     /// Whether host and trainer compute on the same cores, as in the embedded default: their times add up then.
@@ -37,6 +40,8 @@ pub(crate) struct Workload {
     pub(crate) request_share: f64,
     /// Rows that are kept for later epochs; `None` where every epoch fetches all.
     pub(crate) reuse: Option<Reuse>,
+    /// What is minimised, and at what prices.
+    pub(crate) cost: CostModel,
 }
 
 /// What a job takes with one split.
@@ -135,6 +140,7 @@ impl Workload {
         Self {
             iterations,
             epoch_iterations: iterations,
+            epoch_samples: (self.batch as u64 * iterations) as f64,
             reuse: None,
             ..*self
         }

@@ -42,8 +42,11 @@ impl Planner {
     }
 
     fn plan_by(&self, policy: &Policy, workload: &Workload) -> Option<Plan> {
-        let candidates = self.survey.candidates(&self.splits, workload);
-        Plan::choose(candidates, workload, policy)
+        Plan::compare(
+            |workload| self.survey.candidates(&self.splits, workload),
+            workload,
+            policy,
+        )
     }
 
     /// The candidate that the plan takes, and the choice in words.
@@ -71,7 +74,7 @@ impl Planner {
         }
     }
 
-    /// `split` in the encoding that makes the job shortest.
+    /// `split` in the encoding that suits the objective best.
     pub(crate) fn candidate(&self, split: &Split) -> Option<Candidate> {
         let mut candidates = self.survey.candidates(&self.splits, &self.workload).into_iter();
         candidates.find(|candidate| candidate.split == *split)

@@ -5,12 +5,16 @@ use super::ties;
 use super::{Ranked, Workload};
 use crate::{Policy, TrainerError};
 use frostline_graph::{GraphError, Network};
-use frostline_job::RULES;
+use frostline_job::{Objective, RULES};
 use frostline_wire::Split;
 use std::cmp::Ordering;
 
 /// Images by which HAPI's first rule compares sizes, whatever the job's batch is (versions 1 and 2 of its authors' client).
 const HAPI_IMAGES: f64 = 2500.0;
+
+/// Costs this near to the least are equal to it. What costs are made of errs by more, but in all candidates alike: the trainer's time costs
+/// the same at every split.
+const SAME_COST: f64 = 1.01;
 
 /// Why `policy` chose nothing among `splits`, and what to do.
 pub(crate) fn unfit<'a>(policy: &Policy, splits: impl IntoIterator<Item = &'a Split>) -> String {
@@ -64,7 +68,10 @@ pub(crate) fn within(policy: &Policy, network: &Network) -> Result<Policy, Train
 pub(super) fn choose(policy: &Policy, candidates: &[Ranked], workload: &Workload) -> Option<usize> {
     let freeze = candidates.len().checked_sub(1)?;
     match policy {
-        Policy::Auto => robust(candidates, workload),
+        Policy::Auto => match workload.cost.objective {
+            Objective::Time => robust(candidates, workload),
+            Objective::Cost => cheapest(candidates, workload),
+        },
         Policy::Freeze => Some(freeze),
         Policy::HapiSize => hapi_size(candidates, workload).map(|cut| cut.unwrap_or(freeze)),
         Policy::HapiTime => least(candidates, |_, ranked| [hapi_seconds(ranked, workload)]),
@@ -80,6 +87,20 @@ fn robust(candidates: &[Ranked], workload: &Workload) -> Option<usize> {
     let regret = |index: usize| regrets.get(index).copied().unwrap_or(f64::INFINITY);
     least(candidates, |index, ranked| {
         [regret(index), ranked.prediction.total_seconds]
+    })
+}
+
+/// The shortest job of those that cost about the least.
+fn cheapest(candidates: &[Ranked], workload: &Workload) -> Option<usize> {
+    let costs: Vec<f64> = candidates
+        .iter()
+        .map(|ranked| ranked.candidate.objective(workload))
+        .collect();
+    let most = SAME_COST * costs.iter().copied().fold(f64::INFINITY, f64::min);
+    least(candidates, |index, ranked| {
+        let cost = costs.get(index).copied().unwrap_or(f64::INFINITY);
+        let over = if cost <= most { 0.0 } else { cost };
+        [over, ranked.prediction.total_seconds]
     })
 }
 

@@ -3,9 +3,11 @@
 use super::policy::unfit;
 use super::text::list_first;
 use super::{
-    Candidate, Explanation, Layers, LinkPoint, Modules, Plan, Reuse, Stages, Summary, Workload, over_links,
+    Candidate, CostModel, Explanation, Layers, LinkPoint, Modules, Plan, Reuse, Stages, Summary, Work,
+    Workload, over_links,
 };
 use crate::{Flow, Policy};
+use frostline_job::{Objective, Prices};
 use frostline_wire::{Encoding, Split};
 use serde::Deserialize;
 use std::collections::HashSet;
@@ -19,11 +21,20 @@ pub struct Simulation {
     iterations: u64,
     /// One epoch without.
     epoch_iterations: Option<u64>,
+    /// Full batches without.
+    epoch_samples: Option<f64>,
+    /// Cores that the trainer holds.
+    #[serde(default = "one")]
+    trainer_cores: f64,
+    #[serde(skip)]
+    objective: Objective,
+    #[serde(skip)]
+    prices: Option<Prices>,
     reuse: Option<Reuse>,
     #[serde(default)]
     shared_cores: bool,
     /// Where nothing is known about requests, the first batch is taken to be extracted whole before it travels.
-    #[serde(default = "whole")]
+    #[serde(default = "one")]
     request_share: f64,
     candidates: Vec<CandidateTimes>,
 }
@@ -39,9 +50,14 @@ struct CandidateTimes {
     step_seconds: Option<f64>,
     bytes: Option<f64>,
     bytes_per_sample: Option<f64>,
+    /// Those of one core without.
+    host_core_seconds: Option<f64>,
+    /// Those of all the trainer's cores without, as is the step.
+    trainer_core_seconds: Option<f64>,
+    step_core_seconds: Option<f64>,
 }
 
-fn whole() -> f64 {
+fn one() -> f64 {
     1.0
 }
 
@@ -102,6 +118,13 @@ impl Simulation {
         self
     }
 
+    /// The same for a plan that minimises this, at these prices.
+    #[must_use]
+    pub fn with_objective(mut self, objective: Objective, prices: Option<Prices>) -> Self {
+        (self.objective, self.prices) = (objective, prices);
+        self
+    }
+
     /// The same with these candidates alone.
     ///
     /// # Errors
@@ -137,8 +160,14 @@ impl Simulation {
     fn check(&self) -> Result<(), SimulationError> {
         let positive = |value: f64| value > 0.0 && value.is_finite();
         let (link, share) = (self.link_bytes_per_second, self.request_share);
-        if !positive(link) {
-            return Err(figure("link_bytes_per_second", link, "above 0"));
+        for (what, value) in [
+            ("link_bytes_per_second", link),
+            ("trainer_cores", self.trainer_cores),
+            ("epoch_samples", self.epoch_samples.unwrap_or(1.0)),
+        ] {
+            if !positive(value) {
+                return Err(figure(what, value, "above 0"));
+            }
         }
         if !(positive(share) && share <= 1.0) {
             return Err(figure("request_share", share, "above 0 and at most 1"));
@@ -194,14 +223,22 @@ impl Simulation {
 
     /// The job described.
     pub(super) fn workload(&self) -> Workload {
+        let epoch_iterations = self.epoch_iterations.unwrap_or(self.iterations);
+        let full = self.batch as f64 * epoch_iterations as f64;
         Workload {
             batch: self.batch,
             iterations: self.iterations,
-            epoch_iterations: self.epoch_iterations.unwrap_or(self.iterations),
+            epoch_iterations,
+            epoch_samples: self.epoch_samples.unwrap_or(full),
             link_bytes_per_second: self.link_bytes_per_second,
             shared_cores: self.shared_cores,
             request_share: self.request_share,
             reuse: self.reuse,
+            cost: CostModel {
+                objective: self.objective,
+                prices: self.prices,
+                trainer_cores: self.trainer_cores,
+            },
         }
     }
 
@@ -212,9 +249,13 @@ impl Simulation {
     }
 
     fn choose(&self, workload: &Workload, policy: &Policy) -> Option<Plan> {
-        let candidates = self.candidates.iter();
-        let candidates = candidates.filter_map(|measured| measured.candidate(workload, self.step_seconds()));
-        Plan::choose(candidates.collect(), workload, policy)
+        let candidates = |workload: &Workload| {
+            let candidates = self.candidates.iter();
+            candidates
+                .filter_map(|measured| measured.candidate(workload, self.step_seconds()))
+                .collect()
+        };
+        Plan::compare(candidates, workload, policy)
     }
 }
 
@@ -252,6 +293,12 @@ impl CandidateTimes {
             ("host_seconds", self.host_seconds),
             ("trainer_seconds", self.trainer_seconds),
             ("step_seconds", self.step_seconds.unwrap_or_default()),
+            ("host_core_seconds", self.host_core_seconds.unwrap_or_default()),
+            (
+                "trainer_core_seconds",
+                self.trainer_core_seconds.unwrap_or_default(),
+            ),
+            ("step_core_seconds", self.step_core_seconds.unwrap_or_default()),
             ("bytes", bytes),
         ];
         for (what, value) in fields {
@@ -270,6 +317,11 @@ impl CandidateTimes {
     /// `step_seconds` where none is given.
     fn candidate(&self, workload: &Workload, step_seconds: f64) -> Option<Candidate> {
         let bytes = self.bytes_of(workload.batch)?;
+        let step_seconds = self
+            .step_seconds
+            .unwrap_or(step_seconds)
+            .min(self.trainer_seconds);
+        let cores = workload.cost.trainer_cores;
         Some(Candidate {
             split: self.split.clone(),
             encoding: self.encoding,
@@ -277,11 +329,13 @@ impl CandidateTimes {
                 host_seconds: self.host_seconds,
                 link_seconds: bytes / workload.link_bytes_per_second,
                 trainer_seconds: self.trainer_seconds,
-                step_seconds: self
-                    .step_seconds
-                    .unwrap_or(step_seconds)
-                    .min(self.trainer_seconds),
+                step_seconds,
                 upload_seconds: 0.0,
+            },
+            work: Work {
+                host_core_seconds: self.host_core_seconds.unwrap_or(self.host_seconds),
+                trainer_core_seconds: self.trainer_core_seconds.unwrap_or(self.trainer_seconds * cores),
+                step_core_seconds: self.step_core_seconds.unwrap_or(step_seconds * cores),
             },
             bytes_per_sample: bytes / workload.batch as f64,
         })

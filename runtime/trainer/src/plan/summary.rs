@@ -1,7 +1,8 @@
 //! A plan as scripts read it.
 
-use super::{Bottleneck, Layers, Plan, Ranked, Reuse, Stages};
+use super::{Bottleneck, Layers, Plan, Ranked, Reuse, Stages, Usage, Work, Workload};
 use crate::Flow;
+use frostline_job::{Objective, Prices};
 use frostline_wire::{Encoding, Split};
 use serde::Serialize;
 
@@ -32,6 +33,8 @@ pub struct Summary {
     pub iterations: u64,
     /// Iterations of an epoch.
     pub epoch_iterations: u64,
+    /// Samples of an epoch, whose last batch may have fewer.
+    pub epoch_samples: f64,
     /// Iterations' worth of rows that come from the store.
     pub kept_iterations: u64,
     /// What the rows kept take at the end of the job.
@@ -55,6 +58,22 @@ pub struct Summary {
     pub later_epoch_seconds: Option<f64>,
     /// Predicted seconds of the whole job.
     pub total_seconds: f64,
+    /// What the plan minimises.
+    pub objective: Objective,
+    /// What cores and traffic cost, where that is given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prices: Option<Prices>,
+    /// Cores that the trainer holds from the job's start to its end.
+    pub trainer_cores: f64,
+    /// What an epoch uses that sees its rows for the first time; any where nothing is kept.
+    pub first_epoch: Usage,
+    /// What an epoch uses that takes the rows kept; `None` where no epoch does.
+    pub later_epoch: Option<Usage>,
+    /// What the whole job uses.
+    pub job: Usage,
+    /// What the objective time takes; not there where that is the objective.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shortest: Option<ShortestJob>,
     /// Bytes of frozen layers that were sent to the host for this plan; 0 when it had them or they stay here.
     pub upload_bytes: u64,
     /// What sending them took. It is behind us when the split is chosen, so no candidate's time contains it.
@@ -83,6 +102,48 @@ pub struct SummaryRow {
     pub stages: Stages,
     /// Predicted seconds of the whole job.
     pub total_seconds: f64,
+    /// Core-seconds of one batch.
+    #[serde(flatten)]
+    pub work: Work,
+    /// As in [`Summary`].
+    pub first_epoch: Usage,
+    /// As in [`Summary`].
+    pub later_epoch: Option<Usage>,
+    /// As in [`Summary`].
+    pub job: Usage,
+}
+
+/// What a plan for the shortest time takes instead.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ShortestJob {
+    /// Its split.
+    pub split: Split,
+    /// Its encoding.
+    pub encoding: Encoding,
+    /// What it uses.
+    pub job: Usage,
+}
+
+impl Ranked {
+    fn summary(&self, workload: &Workload) -> SummaryRow {
+        let Self {
+            candidate,
+            prediction,
+        } = self;
+        SummaryRow {
+            split: candidate.split.clone(),
+            encoding: candidate.encoding,
+            iteration_seconds: prediction.iteration_seconds,
+            bottleneck: prediction.bottleneck,
+            bytes_per_sample: candidate.bytes_per_sample,
+            stages: candidate.stages,
+            total_seconds: prediction.total_seconds,
+            work: candidate.work,
+            first_epoch: candidate.first_epoch(workload, prediction),
+            later_epoch: candidate.later_epoch(workload, prediction),
+            job: candidate.job(workload, prediction),
+        }
+    }
 }
 
 impl Plan {
@@ -94,15 +155,13 @@ impl Plan {
         let [_, later] = kept.passes();
         let epoch = |iteration_seconds: f64| iteration_seconds * workload.epoch_iterations as f64;
         let (upload_bytes, upload_seconds) = layers.sent();
-        let row = |ranked: &Ranked| SummaryRow {
-            split: ranked.candidate.split.clone(),
-            encoding: ranked.candidate.encoding,
-            iteration_seconds: ranked.prediction.iteration_seconds,
-            bottleneck: ranked.prediction.bottleneck,
-            bytes_per_sample: ranked.candidate.bytes_per_sample,
-            stages: ranked.candidate.stages,
-            total_seconds: ranked.prediction.total_seconds,
-        };
+        let row = |ranked: &Ranked| ranked.summary(workload);
+        let uses = row(chosen);
+        let shortest = self.shortest.as_ref().map(|shortest| ShortestJob {
+            split: shortest.candidate.split.clone(),
+            encoding: shortest.candidate.encoding,
+            job: row(shortest).job,
+        });
         Summary {
             split: chosen.candidate.split.clone(),
             encoding: chosen.candidate.encoding,
@@ -115,6 +174,7 @@ impl Plan {
             batch: workload.batch,
             iterations: workload.iterations,
             epoch_iterations: workload.epoch_iterations,
+            epoch_samples: workload.epoch_samples,
             kept_iterations: kept.kept_iterations(),
             store_bytes: kept.store_bytes(),
             reuse: workload.reuse,
@@ -126,6 +186,13 @@ impl Plan {
             first_epoch_seconds: epoch(prediction.iteration_seconds),
             later_epoch_seconds: (later.iterations > 0).then(|| epoch(prediction.later_seconds)),
             total_seconds: prediction.total_seconds,
+            objective: workload.cost.objective,
+            prices: workload.cost.prices,
+            trainer_cores: workload.cost.trainer_cores,
+            first_epoch: uses.first_epoch,
+            later_epoch: uses.later_epoch,
+            job: uses.job,
+            shortest,
             upload_bytes,
             upload_seconds,
             upload_reason: layers.explain(self),

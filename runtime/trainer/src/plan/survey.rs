@@ -1,10 +1,10 @@
 //! From measurements to candidates: what a batch takes on each tier at every split.
 
-use super::{Candidate, Stages, TrainerProfile, UsableSplit, Workload};
+use super::{Candidate, Stages, TrainerProfile, UsableSplit, Work, Workload};
 use frostline_wire::{CutProfile, Encoded, Encoding, Platform, Profile, Split};
 use std::collections::BTreeMap;
 
-/// How much shorter a job must be for an encoding that rounds to be worth it.
+/// How much shorter or cheaper a job must be for an encoding that rounds to be worth it.
 const WORTH_ROUNDING: f64 = 0.97;
 
 /// Everything measured that a plan rests on.
@@ -39,6 +39,8 @@ struct SampleCost {
     bytes: f64,
     /// Of the whole host.
     host: f64,
+    /// Of one of the host's cores.
+    host_cores: f64,
     /// Of one of the trainer's threads.
     decoding: f64,
     /// Of the trainer's engine.
@@ -55,8 +57,8 @@ impl Default for Slowdown {
 }
 
 impl Survey {
-    /// The candidates for a job, one for each split that can be: in the encoding that makes the job shortest, the exact one where
-    /// another saves less than 3 %.
+    /// The candidates for a job, one for each split that can be: in the encoding that makes the job shortest, or cheapest where the
+    /// workload says so; the exact one where another saves less than 3 %.
     pub(crate) fn candidates(&self, splits: &[UsableSplit], workload: &Workload) -> Vec<Candidate> {
         splits
             .iter()
@@ -71,8 +73,7 @@ impl Survey {
             .filter_map(|&encoding| self.candidate(&usable.split, encoding, workload));
         // Encodings come with the exact one first.
         all.reduce(|best, other| {
-            let seconds = |candidate: &Candidate| candidate.predict(workload).total_seconds;
-            if seconds(&other) < seconds(&best) * WORTH_ROUNDING {
+            if other.objective(workload) < best.objective(workload) * WORTH_ROUNDING {
                 other
             } else {
                 best
@@ -91,15 +92,17 @@ impl Survey {
         let SampleCost {
             bytes,
             host,
-            decoding,
+            host_cores,
+            decoding: decoding_alone,
             middle,
         } = self.sample(split, encoding, workload.batch)?;
         let reading = self.host.read_seconds_per_sample / self.host.reads_at_once.max(1) as f64;
         let host = host + self.host.read_busy_seconds_per_sample;
         let share = batch / self.hosts.max(1) as f64;
         let host = host.max(reading) * share * self.slowdown.host * (1 + self.neighbours) as f64;
-        let decoding = decoding / self.trainer.platform.decode_threads.max(1) as f64;
+        let decoding = decoding_alone / self.trainer.platform.decode_threads.max(1) as f64;
         let step = self.step(workload.batch);
+        let engine = engine_cores(&self.trainer.platform);
         let trainer = ((decoding + middle) * batch + step) * self.slowdown.trainer;
         Some(Candidate {
             split: split.clone(),
@@ -110,6 +113,12 @@ impl Survey {
                 trainer_seconds: trainer,
                 step_seconds: step * self.slowdown.trainer,
                 upload_seconds: 0.0,
+            },
+            work: Work {
+                host_core_seconds: (host_cores + self.reading_cores()) * batch * self.slowdown.host,
+                trainer_core_seconds: (decoding_alone * batch + (middle * batch + step) * engine)
+                    * self.slowdown.trainer,
+                step_core_seconds: step * engine * self.slowdown.trainer,
             },
             bytes_per_sample: bytes,
         })
@@ -123,6 +132,7 @@ impl Survey {
             Split::None => SampleCost {
                 bytes: self.object_bytes,
                 host: 0.0,
+                host_cores: 0.0,
                 decoding: trainer.decode_seconds_per_sample + normalising,
                 middle: self.middle(None, batch)?,
             },
@@ -132,6 +142,7 @@ impl Survey {
                 SampleCost {
                     bytes: wire.bytes_per_sample,
                     host: self.decode_on_host() + self.encode_on_host(wire),
+                    host_cores: self.host.decode_seconds_per_sample + wire.encode_seconds_per_sample,
                     decoding: here + normalising,
                     middle: self.middle(None, batch)?,
                 }
@@ -143,6 +154,7 @@ impl Survey {
                 SampleCost {
                     bytes: wire.bytes_per_sample,
                     host: self.prefix_on_host(there, wire, batch),
+                    host_cores: self.prefix_cores(there, wire, batch),
                     decoding: here.decode_seconds_per_sample,
                     middle: self.middle(Some(name), batch)?,
                 }
@@ -171,6 +183,22 @@ impl Survey {
         }
     }
 
+    /// Core-seconds of the same. Where a GPU computes, the host is counted with all its cores while it works on the sample.
+    fn prefix_cores(&self, cut: &CutProfile, wire: Encoded, batch: usize) -> f64 {
+        let platform = &self.host.platform;
+        if platform.device == "cpu" {
+            let pixels = self.host.decode_seconds_per_sample + wire.encode_seconds_per_sample;
+            pixels + busy(cut, platform, batch) * engine_cores(platform)
+        } else {
+            self.prefix_on_host(cut, wire, batch) * self.host_threads()
+        }
+    }
+
+    /// Core-seconds that reading one object takes on the host.
+    fn reading_cores(&self) -> f64 {
+        self.host.read_busy_seconds_per_sample * engine_cores(&self.host.platform)
+    }
+
     /// The layers from `split` (the network's input without one) to the freeze cut, for one sample of `batch` on the trainer; nothing
     /// where nothing is frozen.
     fn middle(&self, split: Option<&str>, batch: usize) -> Option<f64> {
@@ -193,6 +221,16 @@ impl Survey {
     fn host_threads(&self) -> f64 {
         self.host.platform.decode_threads.max(1) as f64
     }
+}
+
+/// Cores that the engine computes with; of a machine with a GPU, all.
+fn engine_cores(platform: &Platform) -> f64 {
+    let cores = if platform.device == "cpu" {
+        platform.lanes * platform.threads_per_lane
+    } else {
+        platform.decode_threads
+    };
+    cores.max(1) as f64
 }
 
 fn cut<'a>(cuts: &'a [CutProfile], name: &str) -> Option<&'a CutProfile> {

@@ -4,6 +4,7 @@ use crate::Flow;
 use crate::Policy;
 use frostline_wire::{Encoding, Split};
 
+mod cost;
 mod recorded;
 mod reuse;
 mod ties;
@@ -13,10 +14,12 @@ fn workload() -> Workload {
         batch: 100,
         iterations: 10,
         epoch_iterations: 10,
+        epoch_samples: 1000.0,
         link_bytes_per_second: 1e6,
         shared_cores: false,
         request_share: 0.5,
         reuse: None,
+        cost: CostModel::default(),
     }
 }
 
@@ -31,6 +34,11 @@ fn candidate(split: &str, host: f64, trainer: f64, bytes: f64) -> Candidate {
             link_seconds: bytes * workload.batch as f64 / workload.link_bytes_per_second,
             trainer_seconds: trainer,
             ..Stages::default()
+        },
+        work: Work {
+            host_core_seconds: 2.0 * host,
+            trainer_core_seconds: 2.0 * trainer,
+            step_core_seconds: 0.0,
         },
         bytes_per_sample: bytes,
     }

@@ -2,13 +2,15 @@ use super::observed::{Iteration, Observed};
 use super::recent::{Bunch, Recent};
 use crate::Policy;
 use crate::plan::{Bottleneck, Candidate, Planner, Ranked, Workload, rate};
+use frostline_job::Objective;
+use frostline_tensor::shown_number;
 use frostline_wire::Profile;
 
 /// Iterations after a change that say nothing yet: batches asked for before it, and the pipeline filling again.
 const SETTLING: u64 = 3;
-/// Another split must need at most this share of the present one's predicted rest, so that noise changes nothing.
+/// Another split must need at most this share of the time (or cost) that the present one is predicted to need for the rest, so that noise changes nothing.
 const MARGIN: f64 = 0.9;
-/// Steps' worth of time that must have been lost to another split before it is taken, about what a change disturbs: large gains are
+/// Steps' worth of time, or of cost, that must have been lost to another split before it is taken, about what a change disturbs: large gains are
 /// taken at once, small ones when they last.
 const LOST: f64 = 2.0;
 
@@ -31,7 +33,7 @@ pub(crate) struct Replanner {
     rate: Recent,
     bunch: Bunch,
     settling: u64,
-    /// Steps' worth of time lost since another split has been better.
+    /// Steps' worth of time, or of cost, lost since another split has been better.
     lost: f64,
 }
 
@@ -143,16 +145,17 @@ impl Replanner {
     fn consider(&mut self) -> Option<Change> {
         let best = self.planner.plan().ok()?.chosen;
         let workload = &self.planner.workload;
-        let now = workload.predict(&self.present.stages);
+        let iteration = |candidate: &Candidate| candidate.iteration_objective(workload);
+        let now = iteration(&self.present);
         // The pipeline is full already here, and has to be filled again there.
-        let rest = now.steady_seconds * workload.iterations as f64;
-        let saves = best.prediction.total_seconds < MARGIN * rest;
+        let rest = now * workload.iterations as f64;
+        let saves = best.candidate.objective(workload) < MARGIN * rest;
         let way = |candidate: &Candidate| (candidate.split.clone(), candidate.encoding);
         if way(&best.candidate) == way(&self.present) || !saves {
             self.lost = 0.0;
             return None;
         }
-        self.lost += 1.0 - best.prediction.steady_seconds / now.steady_seconds;
+        self.lost += 1.0 - iteration(&best.candidate) / now;
         (self.lost >= LOST).then(|| self.change(&best))
     }
 
@@ -160,15 +163,22 @@ impl Replanner {
         let (workload, slowdown) = (&self.planner.workload, self.planner.survey.slowdown);
         let now = workload.predict(&self.present.stages);
         let shown = |split| self.planner.modules.label(split);
+        let takes = |candidate: &Candidate, seconds: f64| match workload.cost.objective {
+            Objective::Time => format!("{seconds:.2} s"),
+            Objective::Cost => {
+                let cost = shown_number(candidate.iteration_objective(workload));
+                format!("{seconds:.2} s and a cost of {cost}")
+            }
+        };
         let reason = format!(
-            "'{}' in {} is bound by the {} at {:.2} s per iteration; '{}' in {} would take {:.2} s (link {}, host {:.1}x its profile, trainer {:.1}x)",
+            "'{}' in {} is bound by the {} at {} per iteration; '{}' in {} would take {} (link {}, host {:.1}x its profile, trainer {:.1}x)",
             shown(&self.present.split),
             self.present.encoding,
             now.bottleneck,
-            now.steady_seconds,
+            takes(&self.present, now.steady_seconds),
             shown(&best.candidate.split),
             best.candidate.encoding,
-            best.prediction.steady_seconds,
+            takes(&best.candidate, best.prediction.steady_seconds),
             rate(workload.link_bytes_per_second),
             slowdown.host,
             slowdown.trainer,

@@ -6,7 +6,9 @@ use crate::host_loads::{HostLoads, in_whole_grants};
 use crate::int8::{Candidate, IMAGES, decide_for};
 use crate::offer::Offer;
 use crate::pipeline::Part;
-use crate::plan::{Layers, Modules, Planner, Reuse, Survey, TrainerProfile, UsableSplit, Workload};
+use crate::plan::{
+    CostModel, Layers, Modules, Planner, Reuse, Survey, TrainerProfile, UsableSplit, Workload,
+};
 use crate::upload::{OnHosts, Upload};
 use crate::{Event, Events, Flow, Job, Policy, TrainerError};
 use frostline_client::{Hosts, Link};
@@ -197,6 +199,11 @@ impl<'a> Setup<'a> {
     ) -> Planner {
         let (job, feed) = (self.job, &self.data.feed);
         let epoch = (feed.batches(Part::Train) as u64).max(1);
+        let cost = CostModel {
+            objective: job.spec.objective,
+            prices: job.spec.prices,
+            trainer_cores: survey.trainer.platform.decode_threads as f64,
+        };
         Planner {
             survey,
             splits,
@@ -204,10 +211,12 @@ impl<'a> Setup<'a> {
                 batch: self.batch().max(1),
                 iterations: epoch * u64::from(job.spec.recipe.epochs.max(1)),
                 epoch_iterations: epoch,
+                epoch_samples: feed.train.len() as f64,
                 link_bytes_per_second: link.bytes_per_second,
                 shared_cores,
                 request_share: (self.flow.request_samples as f64 / feed.batch as f64).min(1.0),
                 reuse: self.keeps,
+                cost,
             },
             link,
             policy: job.spec.split.clone(),

@@ -2,6 +2,7 @@
 
 mod augmented;
 mod computing_host;
+mod costs;
 mod evaluation;
 mod failed_job;
 mod features;

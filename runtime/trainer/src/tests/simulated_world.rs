@@ -2,7 +2,9 @@
 
 use crate::Flow;
 use crate::Policy;
-use crate::plan::{Layers, Modules, Planner, Slowdown, Survey, TrainerProfile, UsableSplit, Workload};
+use crate::plan::{
+    CostModel, Layers, Modules, Planner, Slowdown, Survey, TrainerProfile, UsableSplit, Workload,
+};
 use crate::replan::{Iteration, Replanner};
 use frostline_client::Link;
 use frostline_wire::{CutProfile, Encoded, Encoding, Linear, Platform, Profile, Split};
@@ -122,10 +124,12 @@ impl World {
             batch: BATCH,
             iterations: STEPS,
             epoch_iterations: STEPS,
+            epoch_samples: (BATCH as u64 * STEPS) as f64,
             link_bytes_per_second: self.link,
             shared_cores: false,
             request_share: 0.3,
             reuse: None,
+            cost: CostModel::default(),
         }
     }
 

@@ -15,6 +15,7 @@ fn epochs(epochs: u64, reuse: Option<Reuse>) -> Workload {
     Workload {
         iterations: 2 * epochs,
         epoch_iterations: 2,
+        epoch_samples: 200.0,
         reuse,
         ..workload()
     }
@@ -235,10 +236,12 @@ fn twenty(reuse: Option<Reuse>) -> Workload {
         batch: 64,
         iterations: 1000,
         epoch_iterations: 50,
+        epoch_samples: 3200.0,
         link_bytes_per_second: 1e6,
         shared_cores: false,
         request_share: 1.0,
         reuse,
+        cost: CostModel::default(),
     }
 }
 

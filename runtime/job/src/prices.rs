@@ -1,0 +1,97 @@
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// How prices are written.
+const EXAMPLE: &str = "host=0.05,trainer=0.20,gb=0.09";
+
+/// What cores and traffic cost, in any one currency. Written as `host=0.05,trainer=0.20,gb=0.09`; a price that is not named is 0.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Prices {
+    /// An hour of one of a host's cores.
+    pub host: f64,
+    /// An hour of one of the trainer's cores.
+    pub trainer: f64,
+    /// 10^9 bytes from the hosts to the trainer.
+    pub gb: f64,
+}
+
+impl FromStr for Prices {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (mut host, mut trainer, mut gb) = (None, None, None);
+        for part in text.split(',') {
+            let (name, price) = part
+                .split_once('=')
+                .ok_or_else(|| format!("invalid price {part:?}: write NAME=PRICE, as in {EXAMPLE}"))?;
+            let place = match name.trim() {
+                "host" => &mut host,
+                "trainer" => &mut trainer,
+                "gb" => &mut gb,
+                other => {
+                    return Err(format!(
+                        "unknown price '{other}'; prices are host, trainer and gb, as in {EXAMPLE}"
+                    ));
+                }
+            };
+            let price: f64 = price.trim().parse().map_err(|_| invalid(name, price))?;
+            if !(price >= 0.0 && price.is_finite()) {
+                return Err(invalid(name, price));
+            }
+            if place.replace(price).is_some() {
+                return Err(format!("duplicate price '{}'", name.trim()));
+            }
+        }
+        Ok(Self {
+            host: host.unwrap_or_default(),
+            trainer: trainer.unwrap_or_default(),
+            gb: gb.unwrap_or_default(),
+        })
+    }
+}
+
+fn invalid(name: &str, price: impl fmt::Display) -> String {
+    format!(
+        "the price of '{}' is {price}; write a number from 0, as in {EXAMPLE}",
+        name.trim()
+    )
+}
+
+impl fmt::Display for Prices {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, trainer, gb } = self;
+        write!(to, "host={host},trainer={trainer},gb={gb}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prices_are_read_and_written_alike() {
+        let prices: Prices = "trainer=0.2, host=0.05,gb=0.09".parse().unwrap();
+        assert_eq!(prices.to_string(), "host=0.05,trainer=0.2,gb=0.09");
+        assert_eq!(prices.to_string().parse(), Ok(prices));
+        let only: Prices = "gb=0.09".parse().unwrap();
+        assert_eq!((only.host, only.trainer, only.gb), (0.0, 0.0, 0.09));
+    }
+
+    #[test]
+    fn a_wrong_price_is_named() {
+        for (text, named) in [
+            ("", "invalid price \"\""),
+            ("0.05", "invalid price \"0.05\""),
+            ("egress=1", "unknown price 'egress'"),
+            ("gb=cheap", "the price of 'gb' is cheap"),
+            ("gb=-1", "the price of 'gb' is -1"),
+            ("gb=inf", "the price of 'gb' is inf"),
+            ("gb=1,gb=2", "duplicate price 'gb'"),
+        ] {
+            let said = text.parse::<Prices>().unwrap_err();
+            assert!(said.starts_with(named), "{text}: {said}");
+        }
+    }
+}
