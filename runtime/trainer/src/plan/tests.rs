@@ -5,6 +5,7 @@ use crate::Policy;
 use frostline_wire::{Encoding, Split};
 
 mod cost;
+mod per_sample;
 mod recorded;
 mod reuse;
 mod ties;
