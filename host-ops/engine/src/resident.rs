@@ -1,10 +1,9 @@
 use crate::binding::device_memory;
-use crate::session::{borrow_all, extract_output};
+use crate::session::extract_output;
 use crate::{Device, EngineError, Interrupt, Session, TensorSlot, values};
 use frostline_tensor::Tensor;
-use ort::session::{SessionInputValue, SessionOutputs};
+use ort::session::{IoBinding, SessionOutputs};
 use ort::value::{DynValue, ValueType};
-use std::borrow::Cow;
 
 /// One tensor that a step reads and replaces, such as a weight or its momentum.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,6 +24,8 @@ pub struct ResidentSlot {
 #[derive(Debug)]
 pub struct ResidentState {
     slots: Vec<Slot>,
+    /// Whether a step ended when it had written a part of it in place.
+    torn: bool,
 }
 
 #[derive(Debug)]
@@ -35,13 +36,16 @@ struct Slot {
 }
 
 impl ResidentState {
-    /// A state of these tensors; their elements are moved, not copied.
+    /// A state of these tensors, copied one after another to memory that steps can write to.
     ///
     /// # Errors
     /// The library's, see [`library_version`](crate::library_version); [`EngineError::InputCount`] for a name that occurs twice.
     pub fn new(slots: impl IntoIterator<Item = ResidentSlot>) -> Result<Self, EngineError> {
         crate::library::environment()?;
-        let mut state = Self { slots: Vec::new() };
+        let mut state = Self {
+            slots: Vec::new(),
+            torn: false,
+        };
         for slot in slots {
             if state
                 .slots
@@ -53,11 +57,10 @@ impl ResidentState {
                     times: 2,
                 });
             }
-            let value = values::own(slot.initial)?;
             state.slots.push(Slot {
+                value: values::place(&slot.initial).map_err(EngineError::internal("keep a state"))?,
                 input: slot.input,
                 output: slot.output,
-                value,
             });
         }
         Ok(state)
@@ -66,8 +69,9 @@ impl ResidentState {
     /// The tensor that the next step would take as input `name` (copied).
     ///
     /// # Errors
-    /// [`EngineError::UnknownInput`] when no slot has that input.
+    /// [`EngineError::UnknownInput`] when no slot has that input; [`EngineError::Run`] after a step in place that failed.
     pub fn tensor(&self, name: &str) -> Result<Tensor, EngineError> {
+        self.check_whole()?;
         let slot = self.slots.iter().find(|slot| slot.input == name);
         let slot = slot.ok_or_else(|| EngineError::UnknownInput {
             name: name.to_owned(),
@@ -79,21 +83,25 @@ impl ResidentState {
     /// All tensors by the name of their input, in the order given at first (copied).
     ///
     /// # Errors
-    /// [`EngineError::Internal`] when a device cannot be read.
+    /// [`EngineError::Internal`] when a device cannot be read; [`EngineError::Run`] after a step in place that failed.
     pub fn tensors(&self) -> Result<Vec<(String, Tensor)>, EngineError> {
+        self.check_whole()?;
         let read = |slot: &Slot| Ok((slot.input.clone(), values::extract(&slot.input, &slot.value)?));
         self.slots.iter().map(read).collect()
     }
 
-    fn inputs(&self) -> Vec<&str> {
-        self.slots.iter().map(|slot| slot.input.as_str()).collect()
+    fn check_whole(&self) -> Result<(), EngineError> {
+        match self.torn {
+            false => Ok(()),
+            true => Err(EngineError::Run {
+                reason: "an earlier step ended before it had updated all weights; start again from a checkpoint"
+                    .to_owned(),
+            }),
+        }
     }
 
-    fn views(&self, session: &[TensorSlot]) -> impl Iterator<Item = (Cow<'_, str>, SessionInputValue<'_>)> {
-        self.slots
-            .iter()
-            .filter(|slot| has(session, &slot.input))
-            .map(|slot| (Cow::Borrowed(slot.input.as_str()), (&slot.value).into()))
+    fn inputs(&self) -> Vec<&str> {
+        self.slots.iter().map(|slot| slot.input.as_str()).collect()
     }
 
     /// The values that replace the state's, taken out of a step's outputs.
@@ -136,8 +144,16 @@ fn same_type(left: &DynValue, right: &DynValue) -> bool {
 }
 
 impl Session {
+    /// Has steps on the CPU write these outputs over the tensors of the state that they replace. All that read such a tensor must run before
+    /// the output is written. On other devices, steps write to memory of their own.
+    pub fn write_in_place(&mut self, outputs: impl IntoIterator<Item = String>) {
+        if self.device == Device::Cpu {
+            self.in_place = outputs.into_iter().collect();
+        }
+    }
+
     /// Runs the network on `state` and `inputs`, replaces the state by the outputs named for it, and returns the outputs
-    /// `wanted`, in that order. When it fails, the state is as it was.
+    /// `wanted`, in that order. When it fails, the state is as it was; what [is written in place](Session::write_in_place) is lost where the run itself fails.
     ///
     /// # Errors
     /// As [`Session::run`]; [`EngineError::UnknownOutput`] for a name of `wanted` that the model lacks;
@@ -162,64 +178,54 @@ impl Session {
         wanted: &[&str],
         interrupt: &Interrupt,
     ) -> Result<Vec<Tensor>, EngineError> {
+        state.check_whole()?;
         let mut resident = state.inputs();
         resident.retain(|name| has(self.inputs(), name));
         self.check_inputs(inputs, &resident)?;
         wanted.iter().try_for_each(|name| self.output(name).map(drop))?;
-        let (tensors, successors) = match self.device {
-            Device::Cpu => self.step_in_place(state, inputs, wanted, interrupt)?,
-            Device::Cuda(_) => self.step_on_device(state, inputs, wanted, interrupt)?,
-        };
-        state.replace(successors);
-        Ok(tensors)
-    }
-
-    /// On the CPU, outputs of a plain run already lie where the next step wants them.
-    fn step_in_place(
-        &mut self,
-        state: &ResidentState,
-        inputs: &[(&str, &Tensor)],
-        wanted: &[&str],
-        interrupt: &Interrupt,
-    ) -> Result<(Vec<Tensor>, Vec<Option<DynValue>>), EngineError> {
-        let bound = borrow_all(inputs)?
-            .into_iter()
-            .chain(state.views(self.inputs()))
-            .collect();
-        self.run_values(bound, interrupt, |outputs| take(state, outputs, wanted))
-    }
-
-    /// Elsewhere a plain run would copy every output to the CPU: a binding keeps the state on the device.
-    pub(crate) fn step_on_device(
-        &mut self,
-        state: &ResidentState,
-        inputs: &[(&str, &Tensor)],
-        wanted: &[&str],
-        interrupt: &Interrupt,
-    ) -> Result<(Vec<Tensor>, Vec<Option<DynValue>>), EngineError> {
+        if let Some(cause) = interrupt.cause() {
+            return Err(cause.into());
+        }
         let binding = self
             .bind_step(state, inputs, wanted)
             .map_err(EngineError::internal("bind a step"))?;
-        self.run_binding(&binding, interrupt, |outputs| take(state, outputs, wanted))
+        let ran = self.run_binding(&binding, interrupt, |outputs| take(state, outputs, wanted));
+        drop(binding);
+        match ran {
+            Ok((tensors, successors)) => {
+                state.replace(successors);
+                Ok(tensors)
+            }
+            Err(error) => {
+                state.torn = !self.in_place.is_empty();
+                Err(error)
+            }
+        }
     }
 
+    /// Has the state read and written where it lies: a plain run would copy every output to the CPU.
     fn bind_step(
         &self,
-        state: &ResidentState,
+        state: &mut ResidentState,
         inputs: &[(&str, &Tensor)],
         wanted: &[&str],
-    ) -> ort::Result<ort::session::IoBinding> {
+    ) -> ort::Result<IoBinding> {
         let mut binding = self.inner.create_binding()?;
         for (name, tensor) in inputs {
             let value = values::own((*tensor).clone()).map_err(ort::Error::wrap)?;
             binding.bind_input(*name, &value)?;
         }
         let resident = device_memory(self.device)?;
-        for slot in &state.slots {
+        for slot in &mut state.slots {
             if has(self.inputs(), &slot.input) {
                 binding.bind_input(slot.input.as_str(), &slot.value)?;
             }
-            if has(self.outputs(), &slot.output) {
+            if !has(self.outputs(), &slot.output) {
+                continue;
+            }
+            if self.in_place.contains(&slot.output) {
+                binding.bind_output(slot.output.as_str(), &mut slot.value)?;
+            } else {
                 binding.bind_output_to_device(slot.output.as_str(), &resident)?;
             }
         }

@@ -8,12 +8,16 @@ use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use ort::session::{RunOptions, SessionInputValue, SessionOutputs};
 use ort::value::DynValue;
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
 /// ONNX Runtime's name for what makes a Gemm of Transpose and Gemm.
 const TRANSPOSE_FUSION: &str = "GemmTransposeFusion";
+
+/// ONNX Runtime's name for giving an arena's unused memory back when a run ends.
+const ARENA_SHRINKAGE: &str = "memory.enable_memory_arena_shrinkage";
 
 /// How a session runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,6 +61,10 @@ pub struct Session {
     pub(crate) device: Device,
     inputs: Vec<TensorSlot>,
     outputs: Vec<TensorSlot>,
+    /// Whether the arena gives back what the next run leaves in it.
+    shrinks: bool,
+    /// The outputs of a step that are written over what they replace.
+    pub(crate) in_place: BTreeSet<String>,
 }
 
 impl Session {
@@ -184,7 +192,10 @@ impl Session {
                 });
             }
         };
-        Ok(Self::new(inner, options.device))
+        Ok(Self {
+            shrinks: options.arena && options.device == Device::Cpu,
+            ..Self::new(inner, options.device)
+        })
     }
 
     pub(crate) fn new(inner: ort::session::Session, device: Device) -> Self {
@@ -195,7 +206,21 @@ impl Session {
             device,
             inputs,
             outputs,
+            shrinks: false,
+            in_place: BTreeSet::new(),
         }
+    }
+
+    /// Options of the next run. The first run on the CPU takes each tensor by itself, and the later ones one block, laid out by the
+    /// first: what the first took would stay in the arena beside that block.
+    pub(crate) fn run_options(&mut self) -> Result<Arc<RunOptions>, EngineError> {
+        let options = RunOptions::new().and_then(|mut options| {
+            if std::mem::take(&mut self.shrinks) {
+                options.set(ARENA_SHRINKAGE, "cpu:0")?;
+            }
+            Ok(options)
+        });
+        options.map(Arc::new).map_err(EngineError::internal("prepare a run"))
     }
 
     /// The inputs, in the model's order.
@@ -246,7 +271,7 @@ impl Session {
         interrupt: &Interrupt,
         take: impl FnOnce(&mut SessionOutputs<'_>) -> Result<T, EngineError>,
     ) -> Result<T, EngineError> {
-        let options = Arc::new(RunOptions::new().map_err(EngineError::internal("prepare a run"))?);
+        let options = self.run_options()?;
         let guarded = interrupt.guard(Target::Run(Arc::clone(&options)))?;
         let ran = self.inner.run_with_options(inputs, &options);
         drop(guarded);

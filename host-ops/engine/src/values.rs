@@ -4,7 +4,7 @@ use crate::EngineError;
 use bytemuck::NoUninit;
 use frostline_tensor::{DType, Data, Normalisation, OpError, Shape, Tensor};
 use half::{bf16, f16};
-use ort::memory::AllocationDevice;
+use ort::memory::{AllocationDevice, Allocator};
 use ort::session::SessionInputValue;
 use ort::value::{
     DynTensor, DynTensorValueType, DynValue, PrimitiveTensorElementType, TensorElementType, TensorRef,
@@ -79,6 +79,14 @@ pub(crate) fn own(tensor: Tensor) -> Result<DynValue, EngineError> {
         Data::I64(values) => owned(&shape, values),
     };
     value.map_err(EngineError::internal("take a tensor"))
+}
+
+/// A copy of `tensor` in memory of ONNX Runtime's own, which a run may write to.
+pub(crate) fn place(tensor: &Tensor) -> ort::Result<DynValue> {
+    let (kind, dims) = (element_type(tensor.dtype()), tensor.shape().dims());
+    let mut value = DynTensor::new(&Allocator::default(), kind, dims)?;
+    write(tensor, &mut value)?;
+    Ok(value.into_dyn())
 }
 
 /// A tensor where ONNX Runtime keeps it.

@@ -82,6 +82,10 @@ pub(crate) fn floats(name: &str, dims: &[i64]) -> ValueInfo {
     value(name, data_type::FLOAT, dims)
 }
 
+pub(crate) fn integers(name: &str, dims: &[i64]) -> ValueInfo {
+    value(name, data_type::INT64, dims)
+}
+
 pub(crate) fn weight(name: &str, dims: &[i64], values: Vec<f32>) -> TensorProto {
     TensorProto {
         name: name.to_owned(),

@@ -1,4 +1,4 @@
-use super::networks::{floats, int_attribute, network, node, step};
+use super::networks::{floats, int_attribute, integers, network, node, step};
 use crate::{EngineError, ResidentSlot, ResidentState, Session, SessionOptions};
 use frostline_graph::onnx::NodeProto;
 use frostline_tensor::Tensor;
@@ -55,19 +55,53 @@ fn resident_steps_equal_steps_through_tensors() {
 }
 
 #[test]
-fn a_binding_gives_the_same_step() {
+fn steps_in_place_equal_other_steps() {
     let (x, rate) = (vector(&[1.0, -2.0]), rate(0.5));
     let inputs = [("x", &x), ("rate", &rate)];
-    let mut session = open(&step(2));
-    let (mut plain, bound) = (state(&[4.0, 5.0]), state(&[4.0, 5.0]));
-    let expected = session.step(&mut plain, &inputs, &["sum", "next_w"]).unwrap();
-    let run = session.step_on_device(&bound, &inputs, &["sum", "next_w"], &crate::Interrupt::new());
-    let (tensors, successors) = run.unwrap();
-    assert_eq!(tensors, expected);
-    assert_eq!(
-        crate::values::extract("w", successors[0].as_ref().unwrap()).unwrap(),
-        plain.tensor("w").unwrap()
+    let (mut plain, mut in_place) = (open(&step(2)), open(&step(2)));
+    in_place.write_in_place(["next_w".to_owned(), "next_m".to_owned()]);
+    let (mut expected, mut written) = (state(&[4.0, 5.0]), state(&[4.0, 5.0]));
+    for _ in 0..3 {
+        let wanted = ["sum", "next_w"];
+        assert_eq!(
+            in_place.step(&mut written, &inputs, &wanted).unwrap(),
+            plain.step(&mut expected, &inputs, &wanted).unwrap()
+        );
+        assert_eq!(written.tensors().unwrap(), expected.tensors().unwrap());
+    }
+}
+
+#[test]
+fn a_state_is_lost_when_a_run_in_place_fails() {
+    let looked_up = network(
+        vec![
+            node("Add", &["w", "w"], "next_w"),
+            node("Gather", &["next_w", "place"], "found"),
+        ],
+        vec![floats("w", &[2]), integers("place", &[1])],
+        vec![floats("next_w", &[2]), floats("found", &[1])],
+        vec![],
     );
+    let mut session = open(&looked_up);
+    session.write_in_place(["next_w".to_owned()]);
+    let mut resident = state(&[1.0, 2.0]);
+    let (inside, outside) = (places(1), places(7));
+    let found = session.step(&mut resident, &[("place", &inside)], &["found"]).unwrap();
+    assert_eq!(found, vec![vector(&[4.0])]);
+    let interrupt = crate::Interrupt::new();
+    interrupt.trigger(crate::InterruptCause::Cancelled);
+    let ended = session.step_until(&mut resident, &[("place", &inside)], &[], &interrupt);
+    assert!(matches!(ended, Err(EngineError::Interrupted { .. })), "{ended:?}");
+    assert_eq!(resident.tensor("w").unwrap(), vector(&[2.0, 4.0]));
+    let failed = session.step(&mut resident, &[("place", &outside)], &["found"]);
+    assert!(matches!(failed, Err(EngineError::Run { .. })), "{failed:?}");
+    assert!(resident.tensor("w").is_err() && resident.tensors().is_err());
+    let again = session.step(&mut resident, &[("place", &inside)], &["found"]);
+    assert!(again.unwrap_err().to_string().contains("start again from a checkpoint"));
+}
+
+fn places(place: i64) -> Tensor {
+    Tensor::i64([1], vec![place]).unwrap()
 }
 
 #[test]
