@@ -1,3 +1,4 @@
+use crate::readers::Readers;
 use frostline_graph::build;
 use frostline_graph::onnx::{
     AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfo, data_type,
@@ -41,6 +42,8 @@ pub(crate) struct Emitter {
     products: BTreeMap<String, [usize; 2]>,
     rows: BTreeMap<String, usize>,
     tensors: usize,
+    /// Whether ONNX Runtime is kept from knowing the shapes of what is written.
+    loose: bool,
 }
 
 impl Emitter {
@@ -54,6 +57,7 @@ impl Emitter {
             products,
             rows,
             tensors: 0,
+            loose: false,
         }
     }
 
@@ -126,6 +130,33 @@ impl Emitter {
         });
     }
 
+    /// The edges of what is emitted so far.
+    pub(crate) fn readers(&self) -> Readers<'_> {
+        Readers::new(&self.nodes)
+    }
+
+    /// `scalar`, there only once the tensors `after` are: a zero made of each is added.
+    pub(crate) fn delayed(&mut self, scalar: &str, after: &[String]) -> String {
+        let mut delayed = scalar.to_owned();
+        for tensor in after {
+            let zero = self.zero_after(tensor);
+            delayed = self.add(&delayed, &zero);
+        }
+        delayed
+    }
+
+    /// A zero that is there once `tensor` is, whatever it holds.
+    fn zero_after(&mut self, tensor: &str) -> String {
+        let all = self.ints([-1]);
+        let flat = self.node("Reshape", &[tensor, &all], vec![]);
+        let (first, infinite) = (self.integer(0), self.scalar(f64::INFINITY));
+        let first = self.node("Gather", &[&flat, &first], vec![build::int("axis", 0)]);
+        // Nothing is greater, and nothing compares to a NaN.
+        let greater = self.node("Greater", &[&first, &infinite], vec![]);
+        let to = build::int("to", self.float.data_type().into());
+        self.node("Cast", &[&greater], vec![to])
+    }
+
     /// Gives a tensor the name it has as an output of the graph, instead of the one that had it before.
     pub(crate) fn rename(&mut self, tensor: &str, name: &str) {
         self.renamed.retain(|_, known| known != name);
@@ -154,7 +185,6 @@ impl Emitter {
         self.constant(data_type::INT64, vec![], value.to_le_bytes().to_vec())
     }
 
-    /// A scalar `true`.
     /// A floating-point constant of shape `dims`.
     pub(crate) fn floats(&mut self, dims: &[usize], values: &[f64]) -> String {
         let raw = match self.float {
@@ -195,8 +225,32 @@ impl Emitter {
 
     /// `tensor` with the same elements in the shape `dims`.
     pub(crate) fn reshape(&mut self, tensor: &str, dims: &[usize]) -> String {
-        let shape = self.ints(dims.iter().map(|dim| *dim as i64));
+        let mut dims: Vec<i64> = dims.iter().map(|dim| *dim as i64).collect();
+        if let (true, Some(first)) = (self.loose, dims.first_mut()) {
+            *first = -1;
+        }
+        let shape = self.ints(dims);
         self.node("Reshape", &[tensor, &shape], vec![])
+    }
+
+    /// `tensor` in a shape that ONNX Runtime does not know. From there on, until [`Self::set_strict`], first axes are not written out either.
+    ///
+    /// ONNX Runtime gives a tensor the memory of an earlier one of the same shape that is no longer needed, and holds that memory in between.
+    /// Forward and backward pass are full of equal shapes: what a forward pass leaves would be held for the backward pass. It also merges equal
+    /// nodes, and would keep what the backward pass computes once more.
+    pub(crate) fn loosened(&mut self, tensor: &str, dims: &[usize]) -> String {
+        let zero = self.zero_after(tensor);
+        let to = build::int("to", data_type::INT64.into());
+        let zero = self.node("Cast", &[&zero], vec![to]);
+        let known = self.ints(dims.iter().map(|dim| *dim as i64));
+        let shape = self.add(&known, &zero);
+        self.loose = true;
+        self.node("Reshape", &[tensor, &shape], vec![])
+    }
+
+    /// Has shapes be known from now on, so that an operator can write over its input.
+    pub(crate) fn set_strict(&mut self) {
+        self.loose = false;
     }
 
     pub(crate) fn transpose(&mut self, tensor: &str, permutation: impl IntoIterator<Item = usize>) -> String {

@@ -52,6 +52,7 @@ mod mode;
 mod operands;
 mod optimizer;
 mod range;
+mod readers;
 mod rules;
 mod settings;
 mod source;

@@ -83,6 +83,8 @@ pub(crate) struct Update<'a> {
     pub(crate) factor: f64,
     /// Which counter of steps it has.
     pub(crate) joined: u32,
+    /// The tensors whose making still reads the weight once the gradient is there. The new value is written after them.
+    pub(crate) after: &'a [String],
 }
 
 /// What the updates of one step share.
@@ -152,7 +154,8 @@ impl Updater {
                 Some(steps),
             ) => {
                 let direction = adam(emit, state, update, [beta1, beta2, epsilon], &steps.second);
-                let step = emit.mul(&direction, &steps.size);
+                let size = emit.delayed(&steps.size, update.after);
+                let step = emit.mul(&direction, &size);
                 match &steps.shrink {
                     Some(shrink) => {
                         let shrunk = emit.mul(update.weight, shrink);
@@ -163,7 +166,8 @@ impl Updater {
             }
             (optimizer, ..) => {
                 let direction = descent(emit, state, update, optimizer);
-                let step = emit.mul(&direction, &rate.rate);
+                let rate = emit.delayed(&rate.rate, update.after);
+                let step = emit.mul(&direction, &rate);
                 emit.sub(update.weight, &step)
             }
         }

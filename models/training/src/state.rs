@@ -1,8 +1,9 @@
 use crate::TrainingError;
 use crate::emitter::Emitter;
+use crate::readers::Readers;
 use crate::tape::Form;
 use frostline_graph::build::{Axis, value};
-use frostline_graph::onnx::ValueInfo;
+use frostline_graph::onnx::{NodeProto, ValueInfo};
 use frostline_graph::tensors::code_of;
 use frostline_tensor::{DType, Data, Shape, ShapeError, Tensor};
 
@@ -244,6 +245,14 @@ impl StateBuilder {
     /// Makes `tensor` the next value of a slot.
     pub(crate) fn next(&self, emit: &mut Emitter, name: &str, kind: SlotKind, tensor: &str) {
         emit.rename(tensor, &kind.output(name));
+    }
+
+    /// The outputs of the slots that these nodes may write in place.
+    pub(crate) fn in_place(&self, nodes: &[NodeProto]) -> Vec<String> {
+        let readers = Readers::new(nodes);
+        let fits = |slot: &&StateSlot| readers.is_read_before(&slot.input, &slot.output);
+        let slots = self.slots.iter().filter(fits);
+        slots.map(|slot| slot.output.clone()).collect()
     }
 
     /// The slots, each as an input of the graph and as an output.

@@ -116,12 +116,7 @@ pub(crate) struct Tape {
     /// Statistics of BatchNormalization that move with each step: the name in the suffix, and the tensor after the step.
     pub(crate) statistics: Vec<(String, String)>,
     steps: Vec<Step>,
-    /// Bytes of unrolled inputs that live until the backward pass.
-    kept: usize,
 }
-
-/// What unrolled inputs may take from the forward to the backward pass; others are unrolled again.
-const KEPT_BYTES: usize = 1 << 30;
 
 impl Tape {
     pub(crate) fn new(float: Float) -> Self {
@@ -129,17 +124,7 @@ impl Tape {
             emit: Emitter::new(float),
             statistics: Vec::new(),
             steps: Vec::new(),
-            kept: 0,
         }
-    }
-
-    /// Whether an unrolled input of so many bytes may live until the backward pass.
-    pub(crate) fn keeps(&mut self, bytes: usize) -> bool {
-        let fits = self.kept + bytes <= KEPT_BYTES;
-        if fits {
-            self.kept += bytes;
-        }
-        fits
     }
 
     /// The form that spares conversions for an operator that does not mind: rows where any operand has them.

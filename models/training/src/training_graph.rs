@@ -40,6 +40,8 @@ pub struct TrainingGraph {
     pub logits: String,
     /// What lives from step to step: every weight of the suffix, and what the optimiser remembers.
     pub state: Vec<StateSlot>,
+    /// The outputs that may be written over the inputs of their slots: whatever reads the input has run by then.
+    pub in_place: Vec<String>,
 }
 
 impl TrainingGraph {
@@ -154,6 +156,9 @@ impl<'a> Writer<'a> {
     fn new(source: &'a Source<'a>, dropouts: &'a [Dropout]) -> Result<Self, TrainingError> {
         let mut writer = Self::bare(source);
         writer.dropouts = dropouts;
+        let input = writer.tape.emit.loosened(INPUT, &source.input_dims);
+        let input = Value::new(&source.input_dims, Form::Standard, input, false);
+        writer.operands.insert(source.input, input);
         for tensor in source.parameters() {
             writer.add_parameter(tensor)?;
         }
@@ -294,6 +299,7 @@ impl<'a> Writer<'a> {
         part: Part,
     ) -> Result<TrainingGraph, TrainingError> {
         let tensor = self.tape.standard(logits);
+        self.tape.emit.set_strict();
         let emit = &mut self.tape.emit;
         let loss = settings.loss.emit(emit, self.source, &tensor, TARGETS);
         let gradient = match settings.accumulates {
@@ -311,7 +317,7 @@ impl<'a> Writer<'a> {
             settings,
             part,
         };
-        next.emit(&loss.count);
+        next.emit(&loss.count, &loss.loss);
         let (inputs, outputs) = self.ends(settings, part);
         let model = Model::from_proto(self.tape.emit.finish(
             self.source.suffix.opset(),
@@ -320,6 +326,7 @@ impl<'a> Writer<'a> {
             self.operands.into_stored(),
         ))?;
         Ok(TrainingGraph {
+            in_place: self.state.in_place(model.nodes()),
             model,
             input: INPUT.into(),
             targets: TARGETS.into(),

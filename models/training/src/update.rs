@@ -55,9 +55,19 @@ pub(crate) struct Next<'a> {
     pub(crate) part: Part,
 }
 
+/// A parameter that is updated.
+struct Due<'a> {
+    parameter: &'a Parameter<'a>,
+    gradient: Option<&'a str>,
+    /// The place among all nodes of the one that makes the gradient.
+    made: Option<usize>,
+    /// The tensors whose making still reads the parameter once the gradient is there.
+    after: Vec<String>,
+}
+
 impl Next<'_> {
     /// What becomes of them after a batch; where several make an update, it counts `count`, and gradients are sums over its samples.
-    pub(crate) fn emit(mut self, count: &str) {
+    pub(crate) fn emit(mut self, count: &str, loss: &str) {
         let mut gradients: Vec<Option<String>> = self
             .parameters
             .iter()
@@ -74,19 +84,28 @@ impl Next<'_> {
         if let Some(most) = self.settings.clip_norm {
             clip(&mut self.tape.emit, gradients.iter_mut().flatten(), most);
         }
-        self.weights(&gradients);
+        self.weights(&gradients, loss);
         for (name, next) in std::mem::take(&mut self.tape.statistics) {
             self.state
                 .next(&mut self.tape.emit, &name, SlotKind::Statistic, &next);
         }
     }
 
-    /// The weights after an update by `gradients`, and their averages.
-    fn weights(&mut self, gradients: &[Option<String>]) {
+    /// The weights after an update by `gradients`, and their averages. ONNX Runtime begins with what is written last, so the gradient that
+    /// is there first comes last: it dies, with what it is made of, before the next is made.
+    fn weights(&mut self, gradients: &[Option<String>], loss: &str) {
+        let mut due = self.due(gradients, loss);
+        due.sort_by_key(|due| std::cmp::Reverse(due.made));
         let (emit, settings) = (&mut self.tape.emit, self.settings);
         let mut updater = Updater::new(settings.optimizer, LEARNING_RATE);
-        for (parameter, gradient) in self.parameters.iter().zip(gradients) {
-            let next = gradient.as_ref().map(|gradient| {
+        for Due {
+            parameter,
+            gradient,
+            after,
+            ..
+        } in due
+        {
+            let next = gradient.map(|gradient| {
                 let update = Update {
                     name: parameter.name,
                     weight: &parameter.slot,
@@ -94,6 +113,7 @@ impl Next<'_> {
                     dims: &parameter.slot_dims,
                     factor: settings.rates.get(parameter.name).copied().unwrap_or(1.0),
                     joined: settings.joined.get(parameter.name).copied().unwrap_or(0),
+                    after: &after,
                 };
                 updater.apply(emit, self.state, &update)
             });
@@ -103,6 +123,29 @@ impl Next<'_> {
                 average(emit, self.state, parameter, &next);
             }
         }
+    }
+
+    /// Every parameter with its gradient, when that is made, and what reads the parameter later.
+    fn due<'b>(&self, gradients: &'b [Option<String>], loss: &'b str) -> Vec<Due<'b>>
+    where
+        Self: 'b,
+    {
+        let readers = self.tape.emit.readers();
+        let statistics = self.tape.statistics.iter().map(|(_, next)| next.as_str());
+        let ends = gradients.iter().flatten().map(String::as_str).chain([loss]);
+        let live = readers.needed_for(ends.chain(statistics));
+        // An update by itself has no batch that could read a weight.
+        let alone = self.part == Part::Update || self.settings.accumulates;
+        let due = |(parameter, gradient): (&'b Parameter<'b>, &'b Option<String>)| {
+            let late = |gradient: &String| readers.late(&parameter.slot, gradient, &live);
+            Due {
+                parameter,
+                gradient: gradient.as_deref(),
+                made: gradient.as_deref().and_then(|gradient| readers.origin(gradient)),
+                after: gradient.as_ref().filter(|_| !alone).map(late).unwrap_or_default(),
+            }
+        };
+        self.parameters.iter().zip(gradients).map(due).collect()
     }
 
     /// What the samples of an update count: with the batch, or, for the update, without.
@@ -131,7 +174,8 @@ impl Next<'_> {
                 (sum.clone(), sum)
             }
             Part::Update => {
-                let zero = emit.scalar(0.0);
+                // A constant would be expanded when the session is opened, and stay.
+                let zero = emit.sub(total, total);
                 let none = emit.expand(&zero, &parameter.slot_dims);
                 (none, emit.div(&before, total))
             }

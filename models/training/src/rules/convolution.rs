@@ -13,9 +13,9 @@ use crate::tape::{Form, Tape, Value};
 use crate::windows::{Phase, Windows};
 use frostline_graph::build;
 
-/// How many bytes an unrolled matrix may take before the batch is worked through in parts. A part of 64 MiB keeps a
-/// matrix product busy; the matrix of a whole batch of a 56 x 56 layer would take half a gigabyte.
-const UNROLLED_BYTES: usize = 64 << 20;
+/// How many bytes an unrolled matrix may take before the batch is worked through in parts. A part of 16 MiB keeps a
+/// matrix product as busy as one of 64; the matrix of a whole batch of a 56 x 56 layer would take half a gigabyte.
+const UNROLLED_BYTES: usize = 16 << 20;
 
 #[derive(Clone)]
 struct Convolution {
@@ -47,13 +47,13 @@ pub(super) fn conv(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingEr
         parts: Vec::new(),
     };
     conv.parts = parts(conv.input.batch(), conv.unrolled_bytes());
-    let (rows, unrolled) = conv.forward(tape, bias.as_ref());
+    let rows = conv.forward(tape, bias.as_ref());
     let output = call.output(Form::Rows, rows);
     tape.on_backward(&output, move |tape, gradient| {
         let rows = tape.rows(gradient);
         bias_gradient(tape, bias, gradient);
         if conv.weight.is_differentiable() {
-            conv.weight_gradient(tape, &rows, unrolled);
+            conv.weight_gradient(tape, &rows);
         }
         if conv.input.is_differentiable() {
             conv.input_gradient(tape, &rows);
@@ -85,22 +85,19 @@ impl Convolution {
         [self.filters(), self.taps() * self.channels()]
     }
 
-    /// The output as `[n·outputs, m]`, and the parts of the unrolled input, where there is room to keep them.
-    fn forward(&self, tape: &mut Tape, bias: Option<&Value>) -> (String, Option<Vec<String>>) {
+    /// The output as `[n·outputs, m]`.
+    fn forward(&self, tape: &mut Tape, bias: Option<&Value>) -> String {
         let matrix = self.matrix(tape);
         let bias = bias.map(|bias| tape.standard(bias));
         let mut products = Vec::new();
-        let unrolled = self.unroll(tape);
-        for unrolled in &unrolled {
+        for unrolled in &self.unroll(tape) {
             let inputs: Vec<&str> = [unrolled.as_str(), &matrix]
                 .into_iter()
                 .chain(bias.as_deref())
                 .collect();
             products.push(tape.emit.node("Gemm", &inputs, vec![build::int("transB", 1)]));
         }
-        let bytes = self.parts.iter().sum::<usize>() * self.unrolled_bytes();
-        let kept = self.windows.is_identity() || tape.keeps(bytes);
-        (join(tape, products), kept.then_some(unrolled))
+        join(tape, products)
     }
 
     /// Of an image.
@@ -127,8 +124,9 @@ impl Convolution {
         parts.into_iter().zip(&self.parts).map(unroll).collect()
     }
 
-    fn weight_gradient(&self, tape: &mut Tape, rows: &str, unrolled: Option<Vec<String>>) {
-        let unrolled = unrolled.unwrap_or_else(|| self.unroll(tape));
+    /// Unrolls the input once more: what the forward pass unrolled would be its largest tensor, for as many taps as there are.
+    fn weight_gradient(&self, tape: &mut Tape, rows: &str) {
+        let unrolled = self.unroll(tape);
         let parts = split(tape, rows, &self.parts, self.windows.outputs(), self.filters());
         let mut total: Option<String> = None;
         for ((part, unrolled), images) in parts.iter().zip(&unrolled).zip(&self.parts) {

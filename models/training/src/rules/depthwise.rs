@@ -107,10 +107,6 @@ impl Tiled for Depthwise {
         self.by_block(tape, &rows, &self.blocks.seen(), self.blocks.inputs())
     }
 
-    fn seen_bytes(&self) -> usize {
-        self.channels() * self.count() * self.blocks.sees() * size_of::<f32>()
-    }
-
     /// The output as `[n·outputs, c]`.
     fn forward(&self, tape: &mut Tape, seen: &str, kernels: &str) -> String {
         let made = tape.emit.node("MatMul", &[seen, kernels], vec![]);

@@ -6,13 +6,23 @@ use crate::call::Call;
 use crate::tape::{Form, Tape, Value};
 use crate::windows::{Phase, Windows};
 use frostline_graph::build;
-use frostline_graph::onnx::AttributeProto;
+use frostline_graph::onnx::{AttributeProto, data_type};
 
 /// The forward pass also gives the flat index of every maximum; the backward pass adds each gradient there.
 pub(super) fn max_pool(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let attributes = call.node.attribute.iter();
     let attributes = attributes.filter(|attribute| attribute.name != "storage_order");
     most(tape, call, attributes.cloned().collect())
+}
+
+/// A zero made of `indices`: a constant would be expanded when the session is opened, and stay.
+fn zero_of(tape: &mut Tape, indices: &str) -> String {
+    let (first, to) = (tape.emit.integer(0), tape.emit.float.data_type().into());
+    let first = tape
+        .emit
+        .node("Gather", &[indices, &first], vec![build::int("axis", 0)]);
+    let first = tape.emit.node("Cast", &[&first], vec![build::int("to", to)]);
+    tape.emit.sub(&first, &first)
 }
 
 /// One window over all positions.
@@ -26,11 +36,18 @@ fn most(tape: &mut Tape, call: &Call<'_>, attributes: Vec<AttributeProto>) -> Re
     let input = call.value(0)?;
     let x = tape.standard(&input);
     let (result, indices) = tape.emit.node_pair("MaxPool", &[&x], attributes);
+    // Indices live until the backward pass, half as large.
+    let indices = if input.elements() <= i32::MAX as usize {
+        let to = build::int("to", data_type::INT32.into());
+        tape.emit.node("Cast", &[&indices], vec![to])
+    } else {
+        indices
+    };
     let output = call.output(Form::Standard, result);
     let (flat, dims) = ([output.elements()], input.shape().to_vec());
     tape.on_backward_to(input, &output, Form::Standard, move |tape, dy| {
         let (dy, indices) = (tape.emit.reshape(dy, &flat), tape.emit.reshape(&indices, &flat));
-        let nothing = tape.emit.scalar(0.0);
+        let nothing = zero_of(tape, &indices);
         let zeros = tape.emit.expand(&nothing, &[dims.iter().product()]);
         let attributes = vec![build::int("axis", 0), build::text("reduction", "add")];
         let scattered = tape

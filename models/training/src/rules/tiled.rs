@@ -16,9 +16,6 @@ pub(super) trait Tiled: 'static {
     /// What parts see of the input.
     fn seen(&self, tape: &mut Tape) -> String;
 
-    /// Bytes of that.
-    fn seen_bytes(&self) -> usize;
-
     /// What parts make of it, as rows `[n·outputs, m]`.
     fn forward(&self, tape: &mut Tape, seen: &str, kernels: &str) -> String;
 
@@ -41,7 +38,7 @@ pub(super) fn bias_gradient(tape: &mut Tape, bias: Option<Value>, gradient: &Val
     }
 }
 
-/// A Conv in parts. What they see lives until the backward pass where there is room for it.
+/// A Conv in parts. What they see is several times the input, so it is made again for the backward pass.
 pub(super) fn conv(tape: &mut Tape, call: &Call<'_>, tiled: impl Tiled) -> Result<Value, TrainingError> {
     let bias = call.optional(2);
     let kernels = tiled.kernels(tape);
@@ -51,14 +48,13 @@ pub(super) fn conv(tape: &mut Tape, call: &Call<'_>, tiled: impl Tiled) -> Resul
         let bias = tape.standard(bias);
         rows = tape.emit.add(&rows, &bias);
     }
-    let kept = tape.keeps(tiled.seen_bytes()).then_some(seen);
     let output = call.output(Form::Rows, rows);
     tape.on_backward(&output, move |tape, gradient| {
         let rows = tape.rows(gradient);
         bias_gradient(tape, bias, gradient);
         let made = tiled.made(tape, &rows);
         if tiled.weight().is_differentiable() {
-            let seen = kept.unwrap_or_else(|| tiled.seen(tape));
+            let seen = tiled.seen(tape);
             tiled.weight_gradient(tape, &made, &seen);
         }
         if tiled.input().is_differentiable() {

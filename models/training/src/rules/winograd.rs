@@ -109,10 +109,6 @@ impl Tiled for Winograd {
         tape.emit.reshape(&seen, &[SEEN, self.columns(), channels])
     }
 
-    fn seen_bytes(&self) -> usize {
-        SEEN * self.columns() * self.channels() * size_of::<f32>()
-    }
-
     /// The output as `[n·outputs, m]`.
     fn forward(&self, tape: &mut Tape, seen: &str, kernels: &str) -> String {
         let filters = self.filters();

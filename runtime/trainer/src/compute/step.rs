@@ -73,7 +73,7 @@ impl Step {
     }
 }
 
-/// A session that leaves the transposes of `graph` as they are: each is of the smaller operand of a matrix product.
+/// A session that updates weights where they lie and leaves the transposes of `graph` as they are: each is of the smaller operand of a matrix product.
 pub(super) fn open(
     graph: &TrainingGraph,
     options: &SessionOptions,
@@ -83,7 +83,10 @@ pub(super) fn open(
         fused_transposes: false,
         ..options.clone()
     };
-    Session::open_until(&graph.model.to_bytes()?, &options, interrupt).map_err(training)
+    let session = Session::open_until(&graph.model.to_bytes()?, &options, interrupt);
+    let mut session = session.map_err(training)?;
+    session.write_in_place(graph.in_place.iter().cloned());
+    Ok(session)
 }
 
 /// The slots as they are before the first step.

@@ -33,7 +33,8 @@ impl Ours {
             fused_transposes: false,
             ..SessionOptions::default()
         };
-        let session = Session::open(&graph.model.to_bytes()?, &options)?;
+        let mut session = Session::open(&graph.model.to_bytes()?, &options)?;
+        session.write_in_place(std::mem::take(&mut graph.in_place));
         let slots = std::mem::take(&mut graph.state).into_iter();
         let slots = slots.map(|slot| ResidentSlot {
             input: slot.input,

@@ -1,0 +1,124 @@
+//! Who reads a tensor, and what has run by the time that another is there: whether a step may write a slot's next tensor over the present one.
+
+use frostline_graph::onnx::NodeProto;
+use std::collections::HashMap;
+
+/// Operators whose output may be their first input's memory.
+const VIEWS: [&str; 5] = ["Reshape", "Identity", "Flatten", "Squeeze", "Unsqueeze"];
+
+/// The edges of a list of nodes.
+pub(crate) struct Readers<'a> {
+    nodes: &'a [NodeProto],
+    makers: HashMap<&'a str, usize>,
+    readers: HashMap<&'a str, Vec<usize>>,
+}
+
+impl<'a> Readers<'a> {
+    pub(crate) fn new(nodes: &'a [NodeProto]) -> Self {
+        let (mut makers, mut readers) = (HashMap::new(), HashMap::<&str, Vec<usize>>::new());
+        for (index, node) in nodes.iter().enumerate() {
+            makers.extend(node.output.iter().map(|name| (name.as_str(), index)));
+            for name in &node.input {
+                readers.entry(name).or_default().push(index);
+            }
+        }
+        Self {
+            nodes,
+            makers,
+            readers,
+        }
+    }
+
+    /// The place in the list of the node that makes `tensor`; `None` for inputs and constants.
+    pub(crate) fn maker(&self, tensor: &str) -> Option<usize> {
+        self.makers.get(tensor).copied()
+    }
+
+    /// [`Self::maker`] of what `tensor` is but another arrangement of.
+    pub(crate) fn origin(&self, tensor: &str) -> Option<usize> {
+        let mut origin = self.maker(tensor)?;
+        while let Some(node) = self.nodes.get(origin) {
+            let rearranges = node.op_type == "Transpose" || VIEWS.contains(&node.op_type.as_str());
+            let input = node.input.first().filter(|_| rearranges);
+            match input.and_then(|input| self.maker(input)) {
+                Some(maker) => origin = maker,
+                None => break,
+            }
+        }
+        Some(origin)
+    }
+
+    /// For each node: whether it has run once these tensors are there.
+    pub(crate) fn needed_for<'b>(&self, tensors: impl IntoIterator<Item = &'b str>) -> Vec<bool> {
+        let mut needed = vec![false; self.nodes.len()];
+        let mut open: Vec<usize> = tensors.into_iter().filter_map(|name| self.maker(name)).collect();
+        while let Some(index) = open.pop() {
+            let Some(seen) = needed.get_mut(index).filter(|seen| !**seen) else {
+                continue;
+            };
+            *seen = true;
+            let inputs = self.nodes.get(index).map(|node| node.input.iter());
+            open.extend(inputs.into_iter().flatten().filter_map(|name| self.maker(name)));
+        }
+        needed
+    }
+
+    /// The nodes that read the memory of `tensor`, by itself or through views of it.
+    pub(crate) fn readers(&self, tensor: &str) -> Vec<usize> {
+        let (mut found, mut open) = (Vec::new(), vec![tensor]);
+        while let Some(name) = open.pop() {
+            for &index in self.readers.get(name).into_iter().flatten() {
+                found.push(index);
+                let node = self.nodes.get(index);
+                let view = node.filter(|node| VIEWS.contains(&node.op_type.as_str()));
+                open.extend(view.into_iter().flat_map(|node| node.output.iter().map(String::as_str)));
+            }
+        }
+        found
+    }
+
+    /// Whether everything that reads `input` has run by the time that `output` is written.
+    pub(crate) fn is_read_before(&self, input: &str, output: &str) -> bool {
+        let needed = self.needed_for([output]);
+        let ran = |index: usize| needed.get(index).copied().unwrap_or_default();
+        self.maker(output).is_some() && self.readers(input).into_iter().all(ran)
+    }
+
+    /// What the nodes of `live` make that read `input` without being needed for `gradient`: the first output of each.
+    pub(crate) fn late(&self, input: &str, gradient: &str, live: &[bool]) -> Vec<String> {
+        let needed = self.needed_for([gradient]);
+        let is = |flags: &[bool], index: usize| flags.get(index).copied().unwrap_or_default();
+        let readers = self.readers(input).into_iter();
+        let late = readers.filter(|index| is(live, *index) && !is(&needed, *index));
+        let nodes = late.filter_map(|index| self.nodes.get(index));
+        let read = nodes.filter(|node| !VIEWS.contains(&node.op_type.as_str()));
+        read.filter_map(|node| node.output.first().cloned()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use frostline_graph::build::node;
+
+    #[test]
+    fn a_reader_behind_a_view_keeps_a_slot_from_being_written_in_place() {
+        let mut nodes = vec![
+            node("Reshape", &["w", "shape"], &["flat"]),
+            node("MatMul", &["x", "w"], &["y"]),
+            node("MatMul", &["dy", "flat"], &["dx"]),
+            node("Mul", &["y", "rate"], &["gradient"]),
+            node("Sub", &["w", "gradient"], &["next"]),
+        ];
+        let live = [true, true, true, true, false];
+        let readers = Readers::new(&nodes);
+        assert!(!readers.is_read_before("w", "next"));
+        assert_eq!(readers.late("w", "gradient", &live), ["dx"]);
+        assert!(readers.late("w", "gradient", &[true, true, false]).is_empty());
+        nodes[3] = node("Sum", &["y", "dx"], &["gradient"]);
+        let readers = Readers::new(&nodes);
+        assert!(readers.is_read_before("w", "next"));
+        assert!(readers.late("w", "gradient", &live).is_empty());
+        assert!(!readers.is_read_before("x", "absent"));
+    }
+}
