@@ -11,7 +11,7 @@ use crate::values::{self, View};
 use crate::{Device, EngineError, Interrupt, Session};
 use frostline_tensor::{DType, Normalisation, Shape, Tensor};
 use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
-use ort::session::{IoBinding, SessionOutputs};
+use ort::session::{IoBinding, RunOptions, SessionOutputs};
 use ort::value::DynTensor;
 use std::sync::Arc;
 
@@ -158,7 +158,7 @@ impl Session {
         interrupt: &Interrupt,
         take: impl FnOnce(&mut SessionOutputs<'_>) -> Result<T, EngineError>,
     ) -> Result<T, EngineError> {
-        let options = self.run_options()?;
+        let options = Arc::new(RunOptions::new().map_err(EngineError::internal("prepare a run"))?);
         let guarded = interrupt.guard(Target::Run(Arc::clone(&options)))?;
         let ran = self.inner.run_binding_with_options(binding, &options);
         drop(guarded);

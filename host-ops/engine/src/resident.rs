@@ -94,8 +94,9 @@ impl ResidentState {
         match self.torn {
             false => Ok(()),
             true => Err(EngineError::Run {
-                reason: "an earlier step ended before it had updated all weights; start again from a checkpoint"
-                    .to_owned(),
+                reason:
+                    "an earlier step ended before it had updated all weights; start again from a checkpoint"
+                        .to_owned(),
             }),
         }
     }

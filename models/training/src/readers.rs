@@ -71,7 +71,10 @@ impl<'a> Readers<'a> {
                 found.push(index);
                 let node = self.nodes.get(index);
                 let view = node.filter(|node| VIEWS.contains(&node.op_type.as_str()));
-                open.extend(view.into_iter().flat_map(|node| node.output.iter().map(String::as_str)));
+                open.extend(
+                    view.into_iter()
+                        .flat_map(|node| node.output.iter().map(String::as_str)),
+                );
             }
         }
         found

@@ -16,7 +16,7 @@ pub struct StateSlot {
     pub input: String,
     /// The graph output that gives the tensor of the next step.
     pub output: String,
-    /// The tensor before the first step, as the slot holds it.
+    /// The tensor before the first step, as the slot holds it; empty once it was [taken](Self::take_initial).
     pub initial: Tensor,
     /// The name in the suffix of what the slot holds, when that is a weight or a statistic of BatchNormalization: what to merge back.
     pub parameter: Option<String>,
@@ -25,6 +25,8 @@ pub struct StateSlot {
     /// The shape in the suffix of a convolution's weight `[m, c, ..]`, which the slot holds as `[m, taps·c]` or, of Winograd's, as
     /// `[taps, m·c]`, so that no step has to rearrange it; `None` for what lies as in the suffix.
     kernel: Option<(Form, Shape)>,
+    dtype: DType,
+    shape: Shape,
     pub(crate) kind: SlotKind,
 }
 
@@ -37,6 +39,8 @@ impl StateSlot {
             kind,
             input: kind.input(name),
             output: kind.output(name),
+            dtype: initial.dtype(),
+            shape: initial.shape().clone(),
             initial,
             parameter: None,
             average_of: None,
@@ -44,13 +48,24 @@ impl StateSlot {
         }
     }
 
+    /// [`Self::initial`], without leaving a copy of it here.
+    pub fn take_initial(&mut self) -> Tensor {
+        match Tensor::f32([0], Vec::new()) {
+            Ok(empty) => std::mem::replace(&mut self.initial, empty),
+            Err(_) => self.initial.clone(),
+        }
+    }
+
+    fn fits(&self, tensor: &Tensor) -> bool {
+        tensor.dtype() == self.dtype && *tensor.shape() == self.shape
+    }
+
     /// The slot's tensor as the suffix has it: what to merge back into the model.
     ///
     /// # Errors
     /// [`TrainingError::State`] when `tensor` is not of the slot's type and shape.
     pub fn to_weight(&self, tensor: &Tensor) -> Result<Tensor, TrainingError> {
-        let fits = tensor.dtype() == self.initial.dtype() && tensor.shape() == self.initial.shape();
-        if !fits {
+        if !self.fits(tensor) {
             return Err(self.mismatch(tensor));
         }
         match &self.kernel {
@@ -68,15 +83,15 @@ impl StateSlot {
             None => Ok(weight.clone()),
             Some((form, _)) => channels_last(weight, *form),
         };
-        let fits =
-            |held: &Tensor| held.dtype() == self.initial.dtype() && held.shape() == self.initial.shape();
-        held.ok().filter(fits).ok_or_else(|| self.mismatch(weight))
+        held.ok()
+            .filter(|held| self.fits(held))
+            .ok_or_else(|| self.mismatch(weight))
     }
 
     fn mismatch(&self, tensor: &Tensor) -> TrainingError {
         TrainingError::State {
             slot: self.input.clone(),
-            expected: self.initial.describe(),
+            expected: format!("{}{}", self.dtype, self.shape),
             actual: tensor.describe(),
         }
     }
@@ -258,7 +273,7 @@ impl StateBuilder {
     /// The slots, each as an input of the graph and as an output.
     pub(crate) fn described(&self) -> impl Iterator<Item = (&StateSlot, [ValueInfo; 2])> {
         self.slots.iter().map(|slot| {
-            let (dtype, dims) = (slot.initial.dtype(), slot.initial.shape().dims());
+            let (dtype, dims) = (slot.dtype, slot.shape.dims());
             let ends = [&slot.input, &slot.output];
             (slot, ends.map(|name| describe(name, dtype, dims)))
         })

@@ -5,17 +5,21 @@
 Makes the suffix with random weights, BatchNorm folded into convolutions where one stands before it, as exporters do; writes it as ONNX, and
 prints one line of JSON: the dimensions of a batch, and which memory layout of convolutions is the faster one here. Then it answers
 each line of its standard input: `times N` with the milliseconds of N steps, `losses N` with the losses of the first N steps from the
-weights in the file. A step is forward, cross-entropy, backward and an SGD update with momentum 0.9 on one batch, in evaluation mode: dropout
+weights in the file, `memory N` with the MB that N steps take in a process of their own (`measure_memory`). A step is forward, cross-entropy, backward and an SGD update with momentum 0.9 on one batch, in evaluation mode: dropout
 is off, BatchNorm uses its stored statistics. Activations and labels are functions of their index (`hashed`, `labels`), which the benchmark computes too.
 """
 
 import argparse
 import contextlib
 import copy
+import ctypes
 import io
 import json
+import os
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 import warnings
 
@@ -82,6 +86,7 @@ SUFFIXES = {
     "vit_b_16": ("vit_b_16", [197, 768], lambda n: AfterEncoder(n, 0)),
     "vit_b_16_earlier": ("vit_b_16", [197, 768], lambda n: AfterEncoder(n, 1)),
     "mobilenet_v3": ("mobilenet_v3_large", [160, 7, 7], lambda n: classifier(n, 2, [n.avgpool])),
+    "squeezenet1_1": ("squeezenet1_1", [3, 224, 224], lambda n: nn.Sequential(*n.features, *n.classifier, nn.Flatten(1))),
     "convnext_tiny": ("convnext_tiny", [768, 7, 7], lambda n: sequence(n.features[7][2], n.avgpool, n.classifier)),
 }
 
@@ -122,7 +127,7 @@ def export(module, activations, path):
 class Trainer:
     def __init__(self, module, activations, labels, rate, layout):
         self.layout = layout
-        self.module = copy.deepcopy(module).to(memory_format=layout)
+        self.module = module.to(memory_format=layout)
         self.activations = activations.to(memory_format=layout) if activations.ndim == 4 else activations
         self.labels = labels
         self.optimizer = torch.optim.SGD(self.module.parameters(), lr=rate, momentum=MOMENTUM)
@@ -155,28 +160,73 @@ def faster(make, image):
     return best[1]
 
 
+def megabytes(field):
+    """A field of this process' status."""
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith(field + ":")) * 1024 / 1e6
+
+
+def measure_memory(path, dims, rate, layout, steps):
+    """The peak of this process' anonymous memory during steps, over what it had before it loaded the module from `path`. A small network was run
+    before that."""
+    warm = Trainer(nn.Sequential(nn.Conv2d(4, 4, 3), nn.Flatten(), nn.Linear(16, CLASSES)), torch.zeros(2, 4, 4, 4), torch.zeros(2).long(), rate, layout)
+    warm.step()
+    del warm
+    before = megabytes("RssAnon")
+    module = torch.load(path, weights_only=False)
+    activations = torch.from_numpy(hashed(numpy.prod(dims))).reshape(dims)
+    trainer = Trainer(module, activations, torch.arange(dims[0]) * 31 % CLASSES, rate, layout)
+    del module, activations
+    ctypes.CDLL(None).malloc_trim(0)
+    with open("/proc/self/clear_refs", "w") as peak:
+        peak.write("5")
+    for _ in range(steps):
+        trainer.step()
+    print(json.dumps([megabytes("VmHWM") - megabytes("RssFile") - before]))
+
+
+def memory_in_child(module, dims, arguments, layout, steps):
+    """What `measure_memory` prints in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "module.pt")
+        torch.save(module, path)
+        given = {"threads": arguments.threads, "rate": arguments.rate, "module": path, "steps": steps}
+        given |= {"dims": ",".join(map(str, dims)), "layout": str(layout).removeprefix("torch.")}
+        flags = [part for name, value in given.items() for part in (f"--{name}", str(value))]
+        return subprocess.run([sys.executable, __file__, *flags], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--suffix", choices=SUFFIXES, required=True)
+    parser.add_argument("--suffix", choices=SUFFIXES)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rate", type=float, default=0.0001)
-    parser.add_argument("--onnx", required=True, help="where to write the suffix")
+    parser.add_argument("--onnx", help="where to write the suffix")
+    parser.add_argument("--module", help="measure the memory of steps of this module instead")
+    parser.add_argument("--dims", help="of a batch of the module")
+    parser.add_argument("--layout", help="of the module's convolutions")
+    parser.add_argument("--steps", type=int, help="of the module")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     torch.set_num_interop_threads(1)
+    if arguments.module:
+        dims = [int(size) for size in arguments.dims.split(",")]
+        return measure_memory(arguments.module, dims, arguments.rate, getattr(torch, arguments.layout), arguments.steps)
     module, sample = make_suffix(arguments.suffix)
     dims = [arguments.batch, *sample]
     activations = torch.from_numpy(hashed(numpy.prod(dims))).reshape(dims)
     labels = torch.arange(arguments.batch) * 31 % CLASSES
     export(module, activations, arguments.onnx)
-    make = lambda layout: Trainer(module, activations, labels, arguments.rate, layout)
+    make = lambda layout: Trainer(copy.deepcopy(module), activations, labels, arguments.rate, layout)
     trainer = faster(make, activations.ndim == 4)
     print(json.dumps({"dims": dims, "layout": str(trainer.layout), "torch": torch.__version__}), flush=True)
     for line in sys.stdin:
         what, steps = line.split()
         if what == "times":
             print(json.dumps(trainer.milliseconds(int(steps))), flush=True)
+        elif what == "memory":
+            print(memory_in_child(module, dims, arguments, trainer.layout, steps), flush=True)
         else:
             fresh = make(trainer.layout)
             print(json.dumps([fresh.step() for _ in range(int(steps))]), flush=True)

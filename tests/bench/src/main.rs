@@ -225,6 +225,12 @@ pub(crate) struct Arguments {
     /// Run as a loop of the benchmark tenants, with one batch through this network
     #[arg(long, value_name = "FILE", hide = true)]
     pub(crate) extract: Option<PathBuf>,
+    /// Run as the training step of this suffix, for its memory
+    #[arg(long, value_name = "FILE", hide = true, requires = "dims")]
+    pub(crate) step: Option<PathBuf>,
+    /// Dimensions of a batch of that step
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', hide = true)]
+    pub(crate) dims: Vec<usize>,
 }
 
 fn folder(text: &str) -> Result<PathBuf, String> {

@@ -39,6 +39,12 @@ impl Report {
         self.arguments.extract.as_deref()
     }
 
+    /// The suffix to take steps of, and the dimensions of a batch, in a process of the benchmark training.
+    pub(crate) fn step(&self) -> Option<(&Path, &[usize])> {
+        let file = self.arguments.step.as_deref()?;
+        Some((file, &self.arguments.dims))
+    }
+
     /// The networks, and the links in Mbit/s, that were named to be measured.
     pub(crate) fn named(&self) -> (&[String], &[f64]) {
         (&self.arguments.networks, &self.arguments.links)

@@ -86,7 +86,9 @@ fn a_state_is_lost_when_a_run_in_place_fails() {
     session.write_in_place(["next_w".to_owned()]);
     let mut resident = state(&[1.0, 2.0]);
     let (inside, outside) = (places(1), places(7));
-    let found = session.step(&mut resident, &[("place", &inside)], &["found"]).unwrap();
+    let found = session
+        .step(&mut resident, &[("place", &inside)], &["found"])
+        .unwrap();
     assert_eq!(found, vec![vector(&[4.0])]);
     let interrupt = crate::Interrupt::new();
     interrupt.trigger(crate::InterruptCause::Cancelled);
@@ -97,7 +99,12 @@ fn a_state_is_lost_when_a_run_in_place_fails() {
     assert!(matches!(failed, Err(EngineError::Run { .. })), "{failed:?}");
     assert!(resident.tensor("w").is_err() && resident.tensors().is_err());
     let again = session.step(&mut resident, &[("place", &inside)], &["found"]);
-    assert!(again.unwrap_err().to_string().contains("start again from a checkpoint"));
+    assert!(
+        again
+            .unwrap_err()
+            .to_string()
+            .contains("start again from a checkpoint")
+    );
 }
 
 fn places(place: i64) -> Tensor {

@@ -253,7 +253,8 @@ pub(super) fn split(
     }
 }
 
-fn join(tape: &mut Tape, mut parts: Vec<String>) -> String {
+/// Joins the parts of a batch.
+pub(super) fn join(tape: &mut Tape, mut parts: Vec<String>) -> String {
     if parts.len() == 1 {
         parts.swap_remove(0)
     } else {

@@ -29,12 +29,12 @@ pub(super) fn pays(blocks: &Blocks) -> bool {
 
 pub(super) fn conv(tape: &mut Tape, call: &Call<'_>, blocks: Blocks) -> Result<Value, TrainingError> {
     let (input, weight) = (call.value(0)?, call.value(1)?);
-    let conv = Depthwise {
+    let image_bytes = blocks.count() * blocks.sees() * input.channels() * size_of::<f32>();
+    tiled::conv(tape, call, image_bytes, |input| Depthwise {
         input,
-        weight,
-        blocks,
-    };
-    tiled::conv(tape, call, conv)
+        weight: weight.clone(),
+        blocks: blocks.clone(),
+    })
 }
 
 impl Depthwise {

@@ -1,5 +1,6 @@
 //! Convolutions whose output falls into parts that are made alike, each of the part of the input that it sees: the course of both passes.
 
+use super::convolution::{join, parts, split};
 use crate::TrainingError;
 use crate::call::Call;
 use crate::tape::{Form, Tape, Value};
@@ -38,28 +39,83 @@ pub(super) fn bias_gradient(tape: &mut Tape, bias: Option<Value>, gradient: &Val
     }
 }
 
-/// A Conv in parts. What they see is several times the input, so it is made again for the backward pass.
-pub(super) fn conv(tape: &mut Tape, call: &Call<'_>, tiled: impl Tiled) -> Result<Value, TrainingError> {
-    let bias = call.optional(2);
-    let kernels = tiled.kernels(tape);
-    let seen = tiled.seen(tape);
-    let mut rows = tiled.forward(tape, &seen, &kernels);
-    if let Some(bias) = &bias {
-        let bias = tape.standard(bias);
-        rows = tape.emit.add(&rows, &bias);
+/// A Conv in tiles, a part of the batch after another, each of at most [`UNROLLED_BYTES`](super::convolution) where an image has
+/// `image_bytes`: `make` takes the part's input. What tiles see, and the kernels that they are multiplied with, are several times the input
+/// and the weight, so both are made again for the backward pass.
+pub(super) fn conv<T: Tiled>(
+    tape: &mut Tape,
+    call: &Call<'_>,
+    image_bytes: usize,
+    make: impl Fn(Value) -> T,
+) -> Result<Value, TrainingError> {
+    let (input, bias) = (call.value(0)?, call.optional(2));
+    let images = parts(input.batch(), image_bytes);
+    let tiled: Vec<T> = inputs(tape, &input, &images).into_iter().map(make).collect();
+    let kernels = tiled.first().map(|tiled| tiled.kernels(tape)).unwrap_or_default();
+    let mut made = Vec::new();
+    for part in &tiled {
+        let seen = part.seen(tape);
+        let mut rows = part.forward(tape, &seen, &kernels);
+        if let Some(bias) = &bias {
+            let bias = tape.standard(bias);
+            rows = tape.emit.add(&rows, &bias);
+        }
+        made.push(rows);
     }
+    let rows = join(tape, made);
     let output = call.output(Form::Rows, rows);
     tape.on_backward(&output, move |tape, gradient| {
-        let rows = tape.rows(gradient);
         bias_gradient(tape, bias, gradient);
-        let made = tiled.made(tape, &rows);
-        if tiled.weight().is_differentiable() {
-            let seen = tiled.seen(tape);
-            tiled.weight_gradient(tape, &made, &seen);
-        }
-        if tiled.input().is_differentiable() {
-            tiled.input_gradient(tape, &made, &kernels);
-        }
+        backward(tape, &input, gradient, &tiled, &images);
     });
     Ok(output)
+}
+
+/// The input's images as the input of each part.
+fn inputs(tape: &mut Tape, input: &Value, images: &[usize]) -> Vec<Value> {
+    if images.len() == 1 {
+        return vec![input.clone()];
+    }
+    let rows = tape.rows(input);
+    let (positions, channels) = (input.positions(), input.channels());
+    let parts = split(tape, &rows, images, positions, channels).into_iter();
+    let part = |(part, images): (String, &usize)| {
+        let rows = tape.emit.reshape(&part, &[images * positions, channels]);
+        let shape = [&[*images], input.shape().get(1..).unwrap_or_default()].concat();
+        Value::new(&shape, Form::Rows, rows, input.is_differentiable())
+    };
+    parts.zip(images).map(part).collect()
+}
+
+/// Accumulates the gradients of weight and input, part by part.
+fn backward<T: Tiled>(tape: &mut Tape, input: &Value, gradient: &Value, tiled: &[T], images: &[usize]) {
+    let rows = tape.rows(gradient);
+    let (positions, filters) = (gradient.positions(), gradient.channels());
+    let parts = split(tape, &rows, images, positions, filters);
+    let kernels = input
+        .is_differentiable()
+        .then(|| tiled.first().map(|part| part.kernels(tape)));
+    let kernels = kernels.flatten();
+    for ((part, rows), images) in tiled.iter().zip(parts).zip(images) {
+        let rows = tape.emit.reshape(&rows, &[images * positions, filters]);
+        let made = part.made(tape, &rows);
+        if part.weight().is_differentiable() {
+            let seen = part.seen(tape);
+            part.weight_gradient(tape, &made, &seen);
+            tape.gradient(part.weight());
+        }
+        if let Some(kernels) = &kernels {
+            part.input_gradient(tape, &made, kernels);
+        }
+    }
+    if kernels.is_none() || images.len() == 1 {
+        return;
+    }
+    let gradients: Vec<Value> = tiled
+        .iter()
+        .filter_map(|part| tape.gradient(part.input()))
+        .collect();
+    let gradients = gradients.iter().map(|gradient| tape.rows(gradient)).collect();
+    let rows = join(tape, gradients);
+    tape.accumulate_tensor(input, Form::Rows, rows);
 }

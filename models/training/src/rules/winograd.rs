@@ -39,7 +39,14 @@ struct Winograd {
 
 pub(super) fn conv(tape: &mut Tape, call: &Call<'_>, tiles: Tiles) -> Result<Value, TrainingError> {
     let (input, weight) = (call.value(0)?, call.value(1)?);
-    tiled::conv(tape, call, Winograd { input, weight, tiles })
+    // A tile sees 16 positions, and makes as many products.
+    let channels = input.channels().max(weight.batch());
+    let image_bytes = SEEN * tiles.count() * channels * size_of::<f32>();
+    tiled::conv(tape, call, image_bytes, |input| Winograd {
+        input,
+        weight: weight.clone(),
+        tiles: tiles.clone(),
+    })
 }
 
 impl Winograd {
@@ -93,6 +100,9 @@ impl Tiled for Winograd {
     /// The transformed kernels, `[16, m, c]`.
     fn kernels(&self, tape: &mut Tape) -> String {
         let taps = tape.taps(&self.weight);
+        let taps = tape
+            .emit
+            .reshape(&taps, &[TAPS, self.filters() * self.channels()]);
         let kernels = transformed(tape, &KERNEL, false, &taps);
         tape.emit
             .reshape(&kernels, &[SEEN, self.filters(), self.channels()])

@@ -89,12 +89,12 @@ pub(super) fn open(
     Ok(session)
 }
 
-/// The slots as they are before the first step.
-pub(super) fn resident(slots: &[StateSlot]) -> impl Iterator<Item = ResidentSlot> {
-    slots.iter().map(|slot| ResidentSlot {
+/// The slots as they are before the first step. Their tensors move: a job holds each weight once.
+pub(super) fn resident(slots: &mut [StateSlot]) -> impl Iterator<Item = ResidentSlot> {
+    slots.iter_mut().map(|slot| ResidentSlot {
         input: slot.input.clone(),
         output: slot.output.clone(),
-        initial: slot.initial.clone(),
+        initial: slot.take_initial(),
     })
 }
 

@@ -128,8 +128,8 @@ impl Suffix {
             };
             begins.map_err(|source| not_trained(&freeze, source))?;
         }
-        let state = ResidentState::new(resident(&graph.state)).map_err(training)?;
-        let slots = graph.state.clone();
+        let state = ResidentState::new(resident(&mut graph.state)).map_err(training)?;
+        let slots = std::mem::take(&mut graph.state);
         let sessions = vec![Step::open(batch, graph, &options, interrupt)?];
         Ok(Self {
             whole,

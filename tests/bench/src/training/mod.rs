@@ -1,5 +1,6 @@
 //! Training steps of the ends of usual networks against PyTorch on the same two threads, in turns.
 
+mod memory;
 mod ours;
 mod peer;
 
@@ -23,8 +24,9 @@ pub(crate) const OPTIMIZER: Optimizer = Optimizer::Sgd {
     weight_decay: 0.0,
 };
 
-/// What `peers/training_step.py` knows: the ends behind the paper's cuts, those one block earlier, and last blocks.
-pub(crate) const SUFFIXES: [&str; 14] = [
+/// What `peers/training_step.py` knows: the ends behind the paper's cuts, those one block earlier, last blocks, and one
+/// network as a whole.
+pub(crate) const SUFFIXES: [&str; 15] = [
     "alexnet",
     "alexnet_earlier",
     "vgg11",
@@ -39,10 +41,13 @@ pub(crate) const SUFFIXES: [&str; 14] = [
     "vit_b_16_earlier",
     "mobilenet_v3",
     "convnext_tiny",
+    "squeezenet1_1",
 ];
 const QUICK: &[&str] = &["resnet18", "resnet50_earlier", "vit_b_16_earlier", "mobilenet_v3"];
 const BATCHES: &[usize] = &[8, 32, 128];
 const QUICK_BATCHES: &[usize] = &[8, 32];
+/// A network as a whole: a batch of 128 takes several GB on both sides.
+const WHOLE: &str = "squeezenet1_1";
 /// The suffix of `ratio_vs_pytorch_b8` and `ratio_vs_pytorch_b32`.
 const FIRST_KNOWN: &str = "resnet18";
 /// Steps over which losses are compared, of the smallest batch.
@@ -55,6 +60,10 @@ const ROUNDS: usize = 5;
 const QUICK_ROUNDS: usize = 3;
 
 pub(crate) fn run(report: &mut Report) -> Result<()> {
+    if let Some((file, dims)) = report.step() {
+        println!("{}", memory::measure(file, dims)?);
+        std::process::exit(0);
+    }
     let python = torch(&["--vision"])?;
     let quick = report.quick();
     let suffixes = match report.suffixes() {
@@ -64,27 +73,35 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
     };
     println!("forward, backward, SGD with momentum; {THREADS} threads");
     println!(
-        "{:<22} {:>5} {:>13} {:>11} {:>6}",
-        "suffix", "batch", "Frostline ms", "PyTorch ms", "ratio"
+        "{:<22} {:>5} {:>13} {:>11} {:>6} {:>13} {:>11} {:>6}",
+        "suffix", "batch", "Frostline ms", "PyTorch ms", "ratio", "Frostline MB", "PyTorch MB", "ratio"
     );
-    let (mut ratios, mut agreements) = (Vec::new(), Vec::new());
+    let (mut ratios, mut memories, mut agreements) = (Vec::new(), Vec::new(), Vec::new());
     for suffix in &suffixes {
-        let batches = if quick { QUICK_BATCHES } else { BATCHES };
+        let batches = match quick || suffix == WHOLE {
+            true => QUICK_BATCHES,
+            false => BATCHES,
+        };
         for batch in batches {
             let cell = Cell::measure(&python, suffix, *batch, quick, BATCHES.first() == Some(batch))
                 .with_context(|| format!("measuring {suffix} in batches of {batch}"))?;
             cell.report(report, suffix, *batch);
             ratios.push(cell.ratio);
+            memories.push(cell.our_mb / cell.their_mb);
             agreements.extend(cell.disagreement);
         }
     }
     report.set("ratio_vs_pytorch_geomean", geometric_mean(&ratios));
     report.set("ratio_vs_pytorch_max", largest(&ratios));
+    report.set("memory_ratio_vs_pytorch_geomean", geometric_mean(&memories));
+    report.set("memory_ratio_vs_pytorch_max", largest(&memories));
     report.set("agreement_50_steps_max", largest(&agreements));
     println!(
-        "\ngeometric mean {:.3}, worst {:.2}; losses of {AGREEING_STEPS} steps differ by {:.1e} at most",
+        "\ntime: geometric mean {:.3}, worst {:.2}; memory: {:.3}, {:.2}; losses of {AGREEING_STEPS} steps differ by {:.1e} at most",
         geometric_mean(&ratios),
         largest(&ratios),
+        geometric_mean(&memories),
+        largest(&memories),
         largest(&agreements)
     );
     Ok(())
@@ -99,6 +116,8 @@ struct Cell {
     our_ms: f64,
     their_ms: f64,
     ratio: f64,
+    our_mb: f64,
+    their_mb: f64,
     /// The largest difference of losses, as a part of PyTorch's.
     disagreement: Option<f64>,
     layout: String,
@@ -109,6 +128,8 @@ impl Cell {
         let file = folder()?.join("training-suffix.onnx");
         let mut peer = Peer::start(python, suffix, batch, &file)?;
         let model = Model::read(&file)?;
+        let our_mb = memory::in_child(&file, peer.dims())?;
+        let their_mb = peer.memory()?;
         std::fs::remove_file(&file)?;
         let mut ours = Ours::open(&model, peer.dims())?;
         drop(model);
@@ -128,6 +149,8 @@ impl Cell {
             our_ms: median(&our_times),
             their_ms: median(&their_times),
             ratio: median(&ratios),
+            our_mb,
+            their_mb,
             disagreement,
             layout: peer.layout().to_owned(),
         })
@@ -135,10 +158,13 @@ impl Cell {
 
     fn report(&self, report: &mut Report, suffix: &str, batch: usize) {
         println!(
-            "{suffix:<22} {batch:>5} {:>13.1} {:>11.1} {:>6.2}   {}{}",
+            "{suffix:<22} {batch:>5} {:>13.1} {:>11.1} {:>6.2} {:>13.0} {:>11.0} {:>6.2}   {}{}",
             self.our_ms,
             self.their_ms,
             self.ratio,
+            self.our_mb,
+            self.their_mb,
+            self.our_mb / self.their_mb,
             self.layout,
             self.disagreement
                 .map(|difference| format!(", losses differ by {difference:.1e}"))
@@ -147,6 +173,8 @@ impl Cell {
         report.set(&format!("{suffix}_b{batch}_ms"), self.our_ms);
         report.set(&format!("{suffix}_b{batch}_pytorch_ms"), self.their_ms);
         report.set(&format!("{suffix}_b{batch}_ratio"), self.ratio);
+        report.set(&format!("{suffix}_b{batch}_mb"), self.our_mb);
+        report.set(&format!("{suffix}_b{batch}_pytorch_mb"), self.their_mb);
         if suffix == FIRST_KNOWN {
             report.set(&format!("ratio_vs_pytorch_b{batch}"), self.ratio);
         }

@@ -64,6 +64,12 @@ impl Peer {
         self.ask("losses", steps)
     }
 
+    /// MB of a step, by the rule of [`super::memory`].
+    pub(super) fn memory(&mut self) -> Result<f64> {
+        let all: Vec<f64> = self.ask("memory", 5)?;
+        all.first().copied().context("the peer measured no memory")
+    }
+
     fn ask(&mut self, what: &str, steps: usize) -> Result<Vec<f64>> {
         writeln!(self.questions, "{what} {steps}")?;
         next(&mut self.answers)

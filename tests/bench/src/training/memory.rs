@@ -1,0 +1,72 @@
+//! The memory of a step, by the same rule for both sides: each takes [`STEPS`] steps in a process of its own, which holds the libraries and has
+//! run a small network before it loads the suffix. What counts is the peak of anonymous memory during the steps over what was there before the
+//! suffix was loaded: weights, their gradients and momentum, the batch, activations, and what allocators hold. Code and libraries do not.
+
+use super::ours::Ours;
+use anyhow::{Context, Result, bail};
+use frostline_engine::{Session, SessionOptions};
+use frostline_graph::Model;
+use frostline_graph::build::{self, Axis};
+use frostline_graph::onnx::{GraphProto, data_type};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// The second step lays its memory out by the first; later ones only fragment it.
+const STEPS: usize = 5;
+
+/// MB that a step of the suffix in `file` takes, in a process of its own.
+pub(super) fn in_child(file: &Path, dims: &[usize]) -> Result<f64> {
+    let dims: Vec<String> = dims.iter().map(usize::to_string).collect();
+    let output = Command::new(std::env::current_exe()?)
+        .args(["training", "--dims", &dims.join(",")])
+        .arg("--step")
+        .arg(file)
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()?;
+    if !output.status.success() {
+        bail!("the step failed ({}); see its output above", output.status);
+    }
+    serde_json::from_slice(&output.stdout).context("unexpected output of the step")
+}
+
+/// [`in_child`], in this process.
+pub(super) fn measure(file: &Path, dims: &[usize]) -> Result<f64> {
+    drop(Session::open(
+        &smallest()?.to_bytes()?,
+        &SessionOptions::default(),
+    )?);
+    let before = field("RssAnon")?;
+    let model = Model::read(file)?;
+    let mut ours = Ours::open(&model, dims)?;
+    drop(model);
+    std::fs::write("/proc/self/clear_refs", "5").context("cannot reset the peak of this process' memory")?;
+    ours.losses(STEPS)?;
+    Ok(field("VmHWM")? - field("RssFile")? - before)
+}
+
+/// A field of this process' status, in MB.
+fn field(name: &str) -> Result<f64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    let kilobytes = line.and_then(|line| line.trim_start_matches(':').split_whitespace().next());
+    let kilobytes: f64 = kilobytes
+        .with_context(|| format!("/proc/self/status names no {name}"))?
+        .parse()?;
+    Ok(kilobytes * 1024.0 / 1e6)
+}
+
+/// A network of one Relu.
+fn smallest() -> Result<Model> {
+    let tensor = |name| build::value(name, data_type::FLOAT, &[Axis::Fixed(1)]);
+    Ok(Model::from_proto(build::model(
+        17,
+        GraphProto {
+            name: "smallest".into(),
+            node: vec![build::node("Relu", &["x"], &["y"])],
+            input: vec![tensor("x")],
+            output: vec![tensor("y")],
+            ..Default::default()
+        },
+    ))?)
+}
