@@ -42,8 +42,10 @@ pub(crate) struct Emitter {
     products: BTreeMap<String, [usize; 2]>,
     rows: BTreeMap<String, usize>,
     tensors: usize,
-    /// Whether ONNX Runtime is kept from knowing the shapes of what is written.
-    loose: bool,
+    /// An integer zero that ONNX Runtime knows at run time only, where it is kept from knowing the shapes of what is written.
+    loose: Option<String>,
+    /// Such a zero for the backward pass.
+    later: Option<String>,
 }
 
 impl Emitter {
@@ -57,7 +59,8 @@ impl Emitter {
             products,
             rows,
             tensors: 0,
-            loose: false,
+            loose: None,
+            later: None,
         }
     }
 
@@ -225,15 +228,14 @@ impl Emitter {
 
     /// `tensor` with the same elements in the shape `dims`.
     pub(crate) fn reshape(&mut self, tensor: &str, dims: &[usize]) -> String {
-        let mut dims: Vec<i64> = dims.iter().map(|dim| *dim as i64).collect();
-        if let (true, Some(first)) = (self.loose, dims.first_mut()) {
-            *first = -1;
+        let mut shape = self.ints(dims.iter().map(|dim| *dim as i64));
+        if let Some(zero) = self.loose.clone().filter(|_| !dims.is_empty()) {
+            shape = self.add(&shape, &zero);
         }
-        let shape = self.ints(dims);
         self.node("Reshape", &[tensor, &shape], vec![])
     }
 
-    /// `tensor` in a shape that ONNX Runtime does not know. From there on, until [`Self::set_strict`], first axes are not written out either.
+    /// `tensor` in the shape `dims`, which ONNX Runtime does not know. Until [`Self::set_strict`] it knows no shape that [`Self::reshape`] gives.
     ///
     /// ONNX Runtime gives a tensor the memory of an earlier one of the same shape that is no longer needed, and holds that memory in between.
     /// Forward and backward pass are full of equal shapes: what a forward pass leaves would be held for the backward pass. It also merges equal
@@ -241,16 +243,22 @@ impl Emitter {
     pub(crate) fn loosened(&mut self, tensor: &str, dims: &[usize]) -> String {
         let zero = self.zero_after(tensor);
         let to = build::int("to", data_type::INT64.into());
-        let zero = self.node("Cast", &[&zero], vec![to]);
-        let known = self.ints(dims.iter().map(|dim| *dim as i64));
-        let shape = self.add(&known, &zero);
-        self.loose = true;
-        self.node("Reshape", &[tensor, &shape], vec![])
+        self.loose = Some(self.node("Cast", &[&zero], vec![to]));
+        self.reshape(tensor, dims)
     }
 
-    /// Has shapes be known from now on, so that an operator can write over its input.
-    pub(crate) fn set_strict(&mut self) {
-        self.loose = false;
+    /// Has shapes be known from now on, so that an operator can write over its input; but for what is written after [`Self::set_loose`], by
+    /// shapes that are there once `tensor` is.
+    pub(crate) fn set_strict(&mut self, tensor: &str) {
+        self.loose = None;
+        let zero = self.zero_after(tensor);
+        let to = build::int("to", data_type::INT64.into());
+        self.later = Some(self.node("Cast", &[&zero], vec![to]));
+    }
+
+    /// Whether ONNX Runtime is kept from knowing shapes in the backward pass.
+    pub(crate) fn set_loose(&mut self, loose: bool) {
+        self.loose = self.later.clone().filter(|_| loose);
     }
 
     pub(crate) fn transpose(&mut self, tensor: &str, permutation: impl IntoIterator<Item = usize>) -> String {

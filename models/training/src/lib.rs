@@ -33,13 +33,25 @@
 //! output's gradient is the weight's gradient, and the mirror image is the input's. Measured on two cores, that Gemm
 //! reaches 100-200 GFLOP/s where ORT's Conv reaches 60-95 and ConvTranspose 40-105 (512 channels, 7 x 7). Convolution
 //! weights lie as `[m, taps·c]` in their slots, so no step rearranges them, and SGD's momentum joins the weight's gradient
-//! as the `C` of its Gemm. A large batch is unrolled in parts of at most 64 MiB, which stay for the backward pass as long as all of them
-//! fit into 1 GiB. Convolutions in groups are ONNX Runtime's own
-//! (`rules/grouped.rs`).
+//! as the `C` of its Gemm. A large batch is unrolled in parts of at most 16 MiB, once more in the backward pass. Convolutions in groups are
+//! ONNX Runtime's own (`rules/grouped.rs`).
 //!
 //! That Gemm is near the machine's peak, so what is left is to multiply less: 3 x 3 convolutions of stride 1 take 16 multiplications
 //! instead of 36 in Winograd's way (`rules/winograd.rs`), forward and backward, at the price of passes over memory. Where that is faster is a
 //! rule, [`faster_by_winograd`], and [`StepSettings::winograd`] names the weights. Those lie as `[taps, m·c]` in their slots.
+//!
+//! # Memory
+//! A step holds each weight and what the optimiser remembers of it once, the activations that the backward pass reads, and the tensors of
+//! the layer in work. ONNX Runtime decides when a tensor's memory is free, so the graph is written for it:
+//!
+//! - It runs what the last written leaf needs first. Updates are written in reverse: a gradient becomes an update as soon as it is made.
+//! - [`TrainingGraph::in_place`] names the outputs that may be written over their slots' inputs. Where something reads a weight after its
+//!   gradient is made, such as the input's gradient, the update is delayed until that has run.
+//! - It gives a tensor the memory of an earlier one of the same shape, and holds that memory in between. So it is kept from knowing shapes of the
+//!   forward pass and of convolutions' backward passes (`emitter.rs`). Elsewhere in the backward pass it knows them, and writes results over
+//!   operands.
+//! - Unrolled inputs, tiles and transformed kernels are several times what they are made of. They are bounded by parts of the batch and made again
+//!   in the backward pass.
 
 mod blocks;
 mod call;

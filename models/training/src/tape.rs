@@ -127,6 +127,14 @@ impl Tape {
         }
     }
 
+    /// What `write` emits, with large tensors that ONNX Runtime holds no longer than they are needed.
+    pub(crate) fn loosely<T>(&mut self, write: impl FnOnce(&mut Self) -> T) -> T {
+        self.emit.set_loose(true);
+        let written = write(self);
+        self.emit.set_loose(false);
+        written
+    }
+
     /// The form that spares conversions for an operator that does not mind: rows where any operand has them.
     pub(crate) fn preferred_form(&self, values: &[&Value]) -> Form {
         if values.iter().any(|value| value.has_rows()) {

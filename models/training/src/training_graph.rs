@@ -299,7 +299,7 @@ impl<'a> Writer<'a> {
         part: Part,
     ) -> Result<TrainingGraph, TrainingError> {
         let tensor = self.tape.standard(logits);
-        self.tape.emit.set_strict();
+        self.tape.emit.set_strict(&tensor);
         let emit = &mut self.tape.emit;
         let loss = settings.loss.emit(emit, self.source, &tensor, TARGETS);
         let gradient = match settings.accumulates {

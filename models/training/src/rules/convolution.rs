@@ -53,7 +53,7 @@ pub(super) fn conv(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingEr
         let rows = tape.rows(gradient);
         bias_gradient(tape, bias, gradient);
         if conv.weight.is_differentiable() {
-            conv.weight_gradient(tape, &rows);
+            tape.loosely(|tape| conv.weight_gradient(tape, &rows));
         }
         if conv.input.is_differentiable() {
             conv.input_gradient(tape, &rows);
@@ -157,6 +157,7 @@ impl Convolution {
             return tape.accumulate_tensor(&self.input, Form::Rows, gradient);
         }
         let (taps, filters, channels) = (self.taps(), self.filters(), self.channels());
+        tape.emit.set_loose(true);
         let by_tap = tape.taps(&self.weight);
         let by_tap = tape.emit.reshape(&by_tap, &[taps, filters, channels]);
         let parts = split(tape, rows, &self.parts, self.windows.outputs(), filters);
@@ -180,6 +181,7 @@ impl Convolution {
             };
             gradients.push(spread(tape, part, &self.windows, product));
         }
+        tape.emit.set_loose(false);
         let gradient = join(tape, gradients);
         let gradient = tape
             .emit

@@ -91,10 +91,15 @@ impl Tiled for Depthwise {
         &self.weight
     }
 
+    fn outputs(&self) -> usize {
+        self.blocks.outputs()
+    }
+
     /// Each channel's kernel over a block, `[c, sees, makes]`.
     fn kernels(&self, tape: &mut Tape) -> String {
         let weight = tape.standard(&self.weight);
-        let weight = tape.emit.reshape(&weight, &[self.channels(), self.blocks.taps()]);
+        let dims = [self.channels(), self.blocks.taps()];
+        let weight = tape.emit.reshape(&weight, &dims);
         let spread = self.spread(tape);
         let kernels = tape.emit.node("Gemm", &[&weight, &spread], vec![]);
         let dims = [self.channels(), self.blocks.sees(), self.blocks.makes()];
@@ -142,7 +147,7 @@ impl Tiled for Depthwise {
         tape.accumulate_tensor(&self.weight, Form::Standard, gradient);
     }
 
-    fn input_gradient(&self, tape: &mut Tape, made: &str, kernels: &str) {
+    fn input_gradient(&self, tape: &mut Tape, made: &str, kernels: &str) -> String {
         let flipped = tape.emit.transpose(kernels, [0, 2, 1]);
         let seen = tape.emit.node("MatMul", &[made, &flipped], vec![]);
         let mut seen = self.by_image(tape, &seen, self.blocks.sees());
@@ -153,7 +158,6 @@ impl Tiled for Depthwise {
             let gathered = tape.emit.reshape(&gathered, &[batch, inputs, most, channels]);
             seen = tape.emit.sum(&gathered, [2], false);
         }
-        let gradient = tape.emit.reshape(&seen, &[batch * inputs, channels]);
-        tape.accumulate_tensor(&self.input, Form::Rows, gradient);
+        tape.emit.reshape(&seen, &[batch * inputs, channels])
     }
 }

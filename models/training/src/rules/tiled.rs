@@ -11,6 +11,9 @@ pub(super) trait Tiled: 'static {
 
     fn weight(&self) -> &Value;
 
+    /// Positions of the output.
+    fn outputs(&self) -> usize;
+
     /// The weight as parts are multiplied with it.
     fn kernels(&self, tape: &mut Tape) -> String;
 
@@ -26,8 +29,8 @@ pub(super) trait Tiled: 'static {
     /// Accumulates the weight's gradient.
     fn weight_gradient(&self, tape: &mut Tape, made: &str, seen: &str);
 
-    /// Accumulates the input's gradient.
-    fn input_gradient(&self, tape: &mut Tape, made: &str, kernels: &str);
+    /// The input's gradient, `[n·positions, c]`.
+    fn input_gradient(&self, tape: &mut Tape, made: &str, kernels: &str) -> String;
 }
 
 /// Accumulates a bias' gradient of the output's.
@@ -66,7 +69,13 @@ pub(super) fn conv<T: Tiled>(
     let output = call.output(Form::Rows, rows);
     tape.on_backward(&output, move |tape, gradient| {
         bias_gradient(tape, bias, gradient);
-        backward(tape, &input, gradient, &tiled, &images);
+        let rows = tape.rows(gradient);
+        let gradient = tape.loosely(|tape| backward(tape, &tiled, &images, &rows));
+        if let Some(rows) = gradient {
+            let dims = [input.batch() * input.positions(), input.channels()];
+            let rows = tape.emit.reshape(&rows, &dims);
+            tape.accumulate_tensor(&input, Form::Rows, rows);
+        }
     });
     Ok(output)
 }
@@ -87,17 +96,17 @@ fn inputs(tape: &mut Tape, input: &Value, images: &[usize]) -> Vec<Value> {
     parts.zip(images).map(part).collect()
 }
 
-/// Accumulates the gradients of weight and input, part by part.
-fn backward<T: Tiled>(tape: &mut Tape, input: &Value, gradient: &Value, tiled: &[T], images: &[usize]) {
-    let rows = tape.rows(gradient);
-    let (positions, filters) = (gradient.positions(), gradient.channels());
-    let parts = split(tape, &rows, images, positions, filters);
-    let kernels = input
-        .is_differentiable()
-        .then(|| tiled.first().map(|part| part.kernels(tape)));
-    let kernels = kernels.flatten();
+/// Accumulates the weight's gradient, part by part, by the output's, and returns the input's where one is wanted.
+fn backward<T: Tiled>(tape: &mut Tape, tiled: &[T], images: &[usize], rows: &str) -> Option<String> {
+    let first = tiled.first()?;
+    let filters = first.weight().batch();
+    let outputs = first.outputs();
+    let parts = split(tape, rows, images, outputs, filters);
+    let wanted = first.input().is_differentiable();
+    let kernels = wanted.then(|| first.kernels(tape));
+    let mut gradients = Vec::new();
     for ((part, rows), images) in tiled.iter().zip(parts).zip(images) {
-        let rows = tape.emit.reshape(&rows, &[images * positions, filters]);
+        let rows = tape.emit.reshape(&rows, &[images * outputs, filters]);
         let made = part.made(tape, &rows);
         if part.weight().is_differentiable() {
             let seen = part.seen(tape);
@@ -105,17 +114,8 @@ fn backward<T: Tiled>(tape: &mut Tape, input: &Value, gradient: &Value, tiled: &
             tape.gradient(part.weight());
         }
         if let Some(kernels) = &kernels {
-            part.input_gradient(tape, &made, kernels);
+            gradients.push(part.input_gradient(tape, &made, kernels));
         }
     }
-    if kernels.is_none() || images.len() == 1 {
-        return;
-    }
-    let gradients: Vec<Value> = tiled
-        .iter()
-        .filter_map(|part| tape.gradient(part.input()))
-        .collect();
-    let gradients = gradients.iter().map(|gradient| tape.rows(gradient)).collect();
-    let rows = join(tape, gradients);
-    tape.accumulate_tensor(input, Form::Rows, rows);
+    kernels.map(|_| join(tape, gradients))
 }

@@ -97,6 +97,10 @@ impl Tiled for Winograd {
         &self.weight
     }
 
+    fn outputs(&self) -> usize {
+        self.tiles.outputs()
+    }
+
     /// The transformed kernels, `[16, m, c]`.
     fn kernels(&self, tape: &mut Tape) -> String {
         let taps = tape.taps(&self.weight);
@@ -152,7 +156,7 @@ impl Tiled for Winograd {
         tape.accumulate_tensor(&self.weight, Form::Taps, gradient);
     }
 
-    fn input_gradient(&self, tape: &mut Tape, made: &str, kernels: &str) {
+    fn input_gradient(&self, tape: &mut Tape, made: &str, kernels: &str) -> String {
         let (positions, channels) = (self.tiles.inputs(), self.channels());
         let products = tape.emit.node("MatMul", &[made, kernels], vec![]);
         let products = tape.emit.reshape(&products, &[SEEN, self.columns() * channels]);
@@ -165,8 +169,7 @@ impl Tiled for Winograd {
         let sum = tape.emit.reshape(&sum, &[positions, width]);
         let shares = tape.emit.floats(&[positions, 1], &self.tiles.shares());
         let sum = tape.emit.mul(&sum, &shares);
-        let rows = self.by_image(tape, &sum, positions, channels);
-        tape.accumulate_tensor(&self.input, Form::Rows, rows);
+        self.by_image(tape, &sum, positions, channels)
     }
 }
 
