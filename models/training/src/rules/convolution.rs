@@ -6,16 +6,13 @@
 //! mirror image: gather the output's gradient as `[n·positions, taps·m]`, one Gemm with the weight as `[taps·m, c]`; with
 //! a stride, positions reached by the same taps form one such product each, so no work is spent on zeros.
 
+use super::parts::{gather_padded, join, parts, split};
 use super::tiled::bias_gradient;
 use crate::TrainingError;
 use crate::call::Call;
 use crate::tape::{Form, Tape, Value};
 use crate::windows::{Phase, Windows};
 use frostline_graph::build;
-
-/// How many bytes an unrolled matrix may take before the batch is worked through in parts. A part of 16 MiB keeps a
-/// matrix product as busy as one of 64; the matrix of a whole batch of a 56 x 56 layer would take half a gigabyte.
-const UNROLLED_BYTES: usize = 16 << 20;
 
 #[derive(Clone)]
 struct Convolution {
@@ -225,72 +222,4 @@ pub(super) fn spread(
         return joined;
     }
     gather_padded(tape, &joined, &order, placed)
-}
-
-/// Gathers along axis 1 of `[n, length, c]`; the index `length` stands for zeros.
-pub(super) fn gather_padded(tape: &mut Tape, tensor: &str, pattern: &[usize], length: usize) -> String {
-    let padded = if pattern.contains(&length) {
-        tape.emit.append_zeros(tensor)
-    } else {
-        tensor.to_owned()
-    };
-    tape.emit.gather(&padded, pattern.iter().copied(), 1)
-}
-
-/// Rows `[n·positions, c]` as `[images, positions, c]` for each part of the batch.
-pub(super) fn split(
-    tape: &mut Tape,
-    rows: &str,
-    parts: &[usize],
-    positions: usize,
-    channels: usize,
-) -> Vec<String> {
-    let whole = tape
-        .emit
-        .reshape(rows, &[parts.iter().sum(), positions, channels]);
-    if parts.len() == 1 {
-        vec![whole]
-    } else {
-        tape.emit.split(&whole, parts, 0)
-    }
-}
-
-/// Joins the parts of a batch.
-pub(super) fn join(tape: &mut Tape, mut parts: Vec<String>) -> String {
-    if parts.len() == 1 {
-        parts.swap_remove(0)
-    } else {
-        tape.emit.concat(&parts, 0)
-    }
-}
-
-/// Splits `batch` images into parts of equal size (the last may be smaller), each at most [`UNROLLED_BYTES`] unrolled.
-pub(super) fn parts(batch: usize, bytes_per_image: usize) -> Vec<usize> {
-    let most = (UNROLLED_BYTES / bytes_per_image.max(1)).clamp(1, batch.max(1));
-    let even = batch.div_ceil(batch.div_ceil(most).max(1)).max(1);
-    (0..batch)
-        .step_by(even)
-        .map(|start| even.min(batch - start))
-        .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parts_cover_the_batch_within_the_limit() {
-        assert_eq!(parts(64, 1), [64]);
-        assert_eq!(parts(3, usize::MAX), [1, 1, 1]);
-        for batch in 1..20 {
-            for most in 1..20 {
-                let parts = parts(batch, UNROLLED_BYTES / most);
-                assert_eq!(parts.iter().sum::<usize>(), batch);
-                assert!(
-                    parts.iter().all(|part| (1..=most).contains(part)),
-                    "{batch} in {most}: {parts:?}"
-                );
-            }
-        }
-    }
 }

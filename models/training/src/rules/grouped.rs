@@ -4,8 +4,8 @@
 //! visit each element of a kernel once. The weight's gradient is a sum over all images and positions: what every tap sees is
 //! gathered group by group, as in an ordinary convolution, and each group makes one matrix product of a batched MatMul.
 
-use super::convolution::{gather_padded, parts, split};
 use super::depthwise;
+use super::parts::{gather_padded, parts, split};
 use crate::TrainingError;
 use crate::call::Call;
 use crate::emitter::Float;

@@ -20,6 +20,7 @@ mod local;
 mod movement;
 mod normalization;
 mod pad;
+mod parts;
 mod placing;
 mod pooling;
 mod reduction;

@@ -1,6 +1,7 @@
 //! MaxPool, GlobalMaxPool and AveragePool.
 
-use super::convolution::{gather_padded, spread};
+use super::convolution::spread;
+use super::parts::gather_padded;
 use crate::TrainingError;
 use crate::call::Call;
 use crate::tape::{Form, Tape, Value};

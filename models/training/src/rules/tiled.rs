@@ -1,6 +1,6 @@
 //! Convolutions whose output falls into parts that are made alike, each of the part of the input that it sees: the course of both passes.
 
-use super::convolution::{join, parts, split};
+use super::parts::{join, parts, split};
 use crate::TrainingError;
 use crate::call::Call;
 use crate::tape::{Form, Tape, Value};
@@ -42,7 +42,7 @@ pub(super) fn bias_gradient(tape: &mut Tape, bias: Option<Value>, gradient: &Val
     }
 }
 
-/// A Conv in tiles, a part of the batch after another, each of at most [`UNROLLED_BYTES`](super::convolution) where an image has
+/// A Conv in tiles, a part of the batch after another, each of at most [`UNROLLED_BYTES`](super::parts) where an image has
 /// `image_bytes`: `make` takes the part's input. What tiles see, and the kernels that they are multiplied with, are several times the input
 /// and the weight, so both are made again for the backward pass.
 pub(super) fn conv<T: Tiled>(
