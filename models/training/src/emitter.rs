@@ -250,10 +250,11 @@ impl Emitter {
     /// Has shapes be known from now on, so that an operator can write over its input; but for what is written after [`Self::set_loose`], by
     /// shapes that are there once `tensor` is.
     pub(crate) fn set_strict(&mut self, tensor: &str) {
-        self.loose = None;
-        let zero = self.zero_after(tensor);
-        let to = build::int("to", data_type::INT64.into());
-        self.later = Some(self.node("Cast", &[&zero], vec![to]));
+        if self.loose.take().is_some() {
+            let zero = self.zero_after(tensor);
+            let to = build::int("to", data_type::INT64.into());
+            self.later = Some(self.node("Cast", &[&zero], vec![to]));
+        }
     }
 
     /// Whether ONNX Runtime is kept from knowing shapes in the backward pass.

@@ -4,7 +4,7 @@ use frostline_graph::onnx::NodeProto;
 use std::collections::HashMap;
 
 /// Operators whose output may be their first input's memory.
-const VIEWS: [&str; 5] = ["Reshape", "Identity", "Flatten", "Squeeze", "Unsqueeze"];
+pub(crate) const VIEWS: [&str; 5] = ["Reshape", "Identity", "Flatten", "Squeeze", "Unsqueeze"];
 
 /// The edges of a list of nodes.
 pub(crate) struct Readers<'a> {

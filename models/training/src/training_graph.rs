@@ -6,7 +6,7 @@ use crate::source::Source;
 use crate::state::{SlotKind, StateBuilder, StateSlot, describe};
 use crate::tape::{Form, Tape, Value};
 use crate::update::{Next, Part, Scalars};
-use crate::{Mask, TrainingError, rules};
+use crate::{Mask, StepMemory, TrainingError, rules};
 use frostline_graph::Model;
 use frostline_graph::onnx::{NodeProto, TensorProto, ValueInfo};
 use frostline_graph::tensors::from_proto;
@@ -57,7 +57,21 @@ impl TrainingGraph {
         batch: usize,
         settings: impl Into<StepSettings>,
     ) -> Result<Self, TrainingError> {
-        Self::write(suffix, batch, &settings.into(), Part::Step)
+        Self::write(suffix, batch, &settings.into(), Part::Step, KnownShapes::Backward)
+    }
+
+    /// What a step of [`Self::build`] takes on a CPU, without opening a session; `None` where its shapes cannot be followed. An allocator takes
+    /// about a third more than what is alive.
+    ///
+    /// # Errors
+    /// As [`Self::build`].
+    pub fn memory(
+        suffix: &Model,
+        batch: usize,
+        settings: &StepSettings,
+    ) -> Result<Option<StepMemory>, TrainingError> {
+        let graph = Self::write(suffix, batch, settings, Part::Step, KnownShapes::All)?;
+        Ok(StepMemory::of_graph(&graph))
     }
 
     /// The update where several batches [make one](StepSettings::accumulates): it takes no batch, and its state is that of the graphs from
@@ -66,7 +80,7 @@ impl TrainingGraph {
     /// # Errors
     /// As [`Self::build`].
     pub fn update(suffix: &Model, settings: &StepSettings) -> Result<Self, TrainingError> {
-        Self::write(suffix, 1, settings, Part::Update)
+        Self::write(suffix, 1, settings, Part::Update, KnownShapes::Backward)
     }
 
     fn write(
@@ -74,6 +88,7 @@ impl TrainingGraph {
         batch: usize,
         settings: &StepSettings,
         part: Part,
+        known: KnownShapes,
     ) -> Result<Self, TrainingError> {
         settings.check()?;
         if batch == 0 {
@@ -84,10 +99,19 @@ impl TrainingGraph {
         let mut source = Source::from_suffix(suffix, batch, settings.batch_norm)?;
         source.winograd.clone_from(&settings.winograd);
         settings.loss.fits(source.classes)?;
-        let mut writer = Writer::new(&source, &settings.dropout)?;
+        let mut writer = Writer::new(&source, &settings.dropout, known)?;
         let logits = writer.forward()?;
         writer.step(&logits, settings, part)
     }
+}
+
+/// Which shapes of a step whoever reads its model can know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum KnownShapes {
+    /// For sizes; not for running.
+    All,
+    /// Those of the backward pass, but for what large tensors convolutions make in between.
+    Backward,
 }
 
 pub(crate) struct Parameter<'a> {
@@ -153,12 +177,18 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn new(source: &'a Source<'a>, dropouts: &'a [Dropout]) -> Result<Self, TrainingError> {
+    fn new(
+        source: &'a Source<'a>,
+        dropouts: &'a [Dropout],
+        known: KnownShapes,
+    ) -> Result<Self, TrainingError> {
         let mut writer = Self::bare(source);
         writer.dropouts = dropouts;
-        let input = writer.tape.emit.loosened(INPUT, &source.input_dims);
-        let input = Value::new(&source.input_dims, Form::Standard, input, false);
-        writer.operands.insert(source.input, input);
+        if known == KnownShapes::Backward {
+            let input = writer.tape.emit.loosened(INPUT, &source.input_dims);
+            let input = Value::new(&source.input_dims, Form::Standard, input, false);
+            writer.operands.insert(source.input, input);
+        }
         for tensor in source.parameters() {
             writer.add_parameter(tensor)?;
         }

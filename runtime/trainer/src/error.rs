@@ -246,6 +246,20 @@ pub enum TrainerError {
         /// The split.
         split: Split,
     },
+    /// A training step does not fit this machine's memory.
+    #[error(
+        "cannot train in batches of {batch}: a step needs about {needed} bytes of memory, and {available} are available; {advice}"
+    )]
+    StepMemory {
+        /// Samples per batch.
+        batch: usize,
+        /// Bytes of a step, about.
+        needed: u64,
+        /// Bytes that this process may still take.
+        available: u64,
+        /// The batch that fits.
+        advice: String,
+    },
     /// A sample cannot be used, and the job is to fail on such.
     #[error("bad sample '{key}': {source}; pass --on-bad-sample skip to skip bad samples")]
     BadSample {

@@ -9,5 +9,6 @@ mod thread;
 
 pub(crate) use forward::{Forward, MOST_ROWS};
 pub(crate) use state::SuffixState;
+pub(crate) use step::not_trained;
 pub(crate) use suffix::{KEPT_MIDDLES, Suffix, SuffixParts};
 pub(crate) use thread::{Dedicated, blocking, session_options};

@@ -98,7 +98,7 @@ pub(super) fn resident(slots: &mut [StateSlot]) -> impl Iterator<Item = Resident
     })
 }
 
-pub(super) fn not_trained(freeze: &str, source: TrainingError) -> TrainerError {
+pub(crate) fn not_trained(freeze: &str, source: TrainingError) -> TrainerError {
     TrainerError::Training {
         freeze: freeze.to_owned(),
         source,

@@ -1,6 +1,7 @@
 //! Everything that comes before a job's first batch. Its phases are types: the data are listed and the network is divided (`Setup`),
 //! the hosts have what the job needs there (`ProvidedSetup`), the split is chosen (`Prepared`).
 
+mod available;
 mod cached;
 mod choose;
 mod context;
@@ -10,6 +11,7 @@ mod measure;
 mod network;
 mod prepared;
 mod provide;
+mod step_memory;
 
 use crate::host_loads::in_whole_grants;
 use crate::plan::Layers;
@@ -32,6 +34,7 @@ pub(crate) async fn prepare(
     events: &Events,
 ) -> Result<Prepared, TrainerError> {
     let setup = Setup::new(job, measure, hosts, events).await?;
+    setup.network.check_memory(job, setup.batch()).await?;
     let setup = match setup.reuse().await? {
         Ok(prepared) => {
             prepared.announce(events);

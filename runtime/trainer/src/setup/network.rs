@@ -1,16 +1,20 @@
+use super::available::available_memory;
 use super::data::Outputs;
+use super::step_memory::StepPlan;
 use crate::compute::{KEPT_MIDDLES, SuffixParts, blocking, session_options};
 use crate::int8::QuantisedModel;
 use crate::recipe::{balanced, factors, positive, step_settings};
 use crate::standard::{LinearHead, Standard};
 use crate::{ClassWeights, Job, LossName, TrainerError, notes};
 use frostline_client::SampleFiles;
+use frostline_engine::Device;
 use frostline_graph::{Model, Network};
 use frostline_job::{ExportPrefix, NewHead, PixelSource};
 use frostline_quantisation::WeightBits;
 use frostline_tensor::{PixelSpec, Tensor};
 use frostline_training::{Dropout, Loss, StepSettings};
 use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
 
 /// A job's network, divided at the freeze cut.
 #[derive(Clone)]
@@ -137,6 +141,30 @@ impl DividedNetwork {
     /// Whether `freeze` is the network's input, so that all of it is trained.
     pub(super) fn nothing_is_frozen(&self, freeze: &str) -> bool {
         self.network.input.name == freeze
+    }
+
+    /// Refuses a job whose step, in its widest phase, does not fit this machine's memory.
+    ///
+    /// # Errors
+    /// [`TrainerError::StepMemory`].
+    pub(super) async fn check_memory(&self, job: &Job, batch: usize) -> Result<(), TrainerError> {
+        let available = available_memory(Path::new("/"));
+        let (Some(available), Device::Cpu) = (available, job.device) else {
+            return Ok(());
+        };
+        let (job, network) = (job.clone(), self.clone());
+        blocking(move || {
+            let freeze = job.earliest_freeze();
+            let plan = StepPlan {
+                suffix: &network.headed.slice(Some(freeze), None)?,
+                settings: &network.settings,
+                freeze,
+                batch,
+                together: job.spec.recipe.gradient_accumulation_steps,
+            };
+            plan.check(available)
+        })
+        .await
     }
 
     /// What is trained, in batches of so many samples.

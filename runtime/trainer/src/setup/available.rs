@@ -1,0 +1,76 @@
+//! How much memory this process may still take.
+
+use std::path::Path;
+
+/// Bytes that it may take beside what it has: the least that the machine, swap included, and the memory cgroups above it leave. `None` where the
+/// system does not tell.
+pub(super) fn available_memory(root: &Path) -> Option<u64> {
+    let machine = on_machine(root);
+    in_cgroups(root).into_iter().chain(machine).min()
+}
+
+fn on_machine(root: &Path) -> Option<u64> {
+    let text = std::fs::read_to_string(root.join("proc/meminfo")).ok()?;
+    let field = |name: &str| -> Option<u64> {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+        kib.checked_mul(1024)
+    };
+    Some(field("MemAvailable:")?.saturating_add(field("SwapFree:").unwrap_or(0)))
+}
+
+/// What each group with a limit leaves. A container sees its own group as the root of the tree.
+fn in_cgroups(root: &Path) -> Vec<u64> {
+    let text = std::fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
+    let path = text
+        .lines()
+        .find_map(|line| line.strip_prefix("0::"))
+        .unwrap_or("/");
+    let path = Path::new(path.trim().trim_start_matches('/'));
+    let tree = root.join("sys/fs/cgroup");
+    path.ancestors()
+        .filter_map(|part| left_in(&tree.join(part)))
+        .collect()
+}
+
+/// Pages of files that nobody used lately go when memory is needed.
+fn left_in(group: &Path) -> Option<u64> {
+    let read = |file: &str| std::fs::read_to_string(group.join(file)).ok();
+    let number = |file: &str| read(file)?.trim().parse::<u64>().ok();
+    let (limit, taken) = (number("memory.max")?, number("memory.current")?);
+    let statistics = read("memory.stat").unwrap_or_default();
+    let files = statistics
+        .lines()
+        .find_map(|line| line.strip_prefix("inactive_file "));
+    let files = files.and_then(|bytes| bytes.trim().parse().ok()).unwrap_or(0);
+    Some(limit.saturating_sub(taken.saturating_sub(files)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tempfile::TempDir;
+
+    #[test]
+    fn the_least_that_machine_and_groups_leave_is_available() {
+        let root = TempDir::new().unwrap();
+        let write = |file: &str, text: &str| {
+            let file = root.path().join(file);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, text).unwrap();
+        };
+        assert_eq!(available_memory(root.path()), None);
+        write(
+            "proc/meminfo",
+            "MemTotal: 90 kB\nMemAvailable: 8 kB\nSwapFree: 1 kB\n",
+        );
+        assert_eq!(available_memory(root.path()), Some(9 * 1024));
+        write("proc/self/cgroup", "0::/a/b\n");
+        write("sys/fs/cgroup/a/b/memory.max", "max\n");
+        write("sys/fs/cgroup/a/memory.max", "6000\n");
+        write("sys/fs/cgroup/a/memory.current", "5000\n");
+        assert_eq!(available_memory(root.path()), Some(1000));
+        write("sys/fs/cgroup/a/memory.stat", "anon 1\ninactive_file 700\n");
+        assert_eq!(available_memory(root.path()), Some(1700));
+    }
+}

@@ -1,0 +1,111 @@
+//! Whether a training step fits the memory of this machine, before layers are sent and anything is trained.
+
+use crate::TrainerError;
+use crate::compute::not_trained;
+use frostline_graph::Model;
+use frostline_training::{StepSettings, TrainingGraph, faster_by_winograd};
+
+/// The step of a job.
+pub(super) struct StepPlan<'a> {
+    pub(super) suffix: &'a Model,
+    pub(super) settings: &'a StepSettings,
+    /// The freeze cut, for messages.
+    pub(super) freeze: &'a str,
+    /// Samples of a full batch.
+    pub(super) batch: usize,
+    /// Batches that make an update.
+    pub(super) together: usize,
+}
+
+impl StepPlan<'_> {
+    /// Refuses a step that needs more than the `available` bytes, and proposes batches that fit.
+    ///
+    /// # Errors
+    /// [`TrainerError::StepMemory`]; [`TrainerError::Training`] where the suffix cannot be trained.
+    pub(super) fn check(&self, available: u64) -> Result<(), TrainerError> {
+        let Some(needed) = self.bytes(self.batch)?.filter(|needed| *needed > available) else {
+            return Ok(());
+        };
+        let (mut fits, mut too_large) = (0, self.batch);
+        while too_large - fits > 1 {
+            let tried = fits.midpoint(too_large);
+            match self.bytes(tried)?.is_some_and(|bytes| bytes <= available) {
+                true => fits = tried,
+                false => too_large = tried,
+            }
+        }
+        Err(TrainerError::StepMemory {
+            batch: self.batch,
+            needed,
+            available,
+            advice: advice(fits, self.batch.saturating_mul(self.together)),
+        })
+    }
+
+    /// `None` where it cannot be known.
+    fn bytes(&self, batch: usize) -> Result<Option<u64>, TrainerError> {
+        let failed = |source| not_trained(self.freeze, source);
+        let settings = StepSettings {
+            winograd: faster_by_winograd(self.suffix, batch).map_err(failed)?,
+            ..self.settings.clone()
+        };
+        let memory = TrainingGraph::memory(self.suffix, batch, &settings).map_err(failed)?;
+        Ok(memory.map(|memory| memory.bytes()))
+    }
+}
+
+/// How samples `together` make an update in batches of at most `fits`.
+fn advice(fits: usize, together: usize) -> String {
+    match (1..=fits).rev().find(|batch| together.is_multiple_of(*batch)) {
+        Some(batch) => format!(
+            "the largest batch that fits is {fits}: pass --batch {batch} --gradient-accumulation-steps {}, which updates by as many samples",
+            together / batch
+        ),
+        None => "no batch fits: freeze more layers with --freeze, or train on a machine with more memory"
+            .to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::network;
+    use frostline_training::Optimizer;
+
+    #[test]
+    fn a_batch_that_does_not_fit_is_refused_with_one_that_does() {
+        let suffix = network();
+        let settings: StepSettings = Optimizer::Sgd {
+            momentum: 0.9,
+            nesterov: false,
+            weight_decay: 0.0,
+        }
+        .into();
+        let plan = |batch, together| StepPlan {
+            suffix: &suffix,
+            settings: &settings,
+            freeze: "r1",
+            batch,
+            together,
+        };
+        let bytes = |batch| plan(batch, 1).bytes(batch).unwrap().unwrap();
+        assert!(bytes(1) < bytes(64) && bytes(128) < 3 * bytes(64));
+        assert!(plan(64, 1).check(bytes(64)).is_ok());
+        let refused = plan(64, 2).check(bytes(20)).unwrap_err().to_string();
+        assert!(refused.contains(&bytes(64).to_string()), "{refused}");
+        assert!(
+            refused.contains(&format!("{} are available", bytes(20))),
+            "{refused}"
+        );
+        assert!(
+            refused.contains("the largest batch that fits is 20: "),
+            "{refused}"
+        );
+        assert!(
+            refused.contains("--batch 16 --gradient-accumulation-steps 8,"),
+            "{refused}"
+        );
+        let refused = plan(64, 1).check(1).unwrap_err().to_string();
+        assert!(refused.contains("no batch fits: freeze more layers"), "{refused}");
+    }
+}
