@@ -8,7 +8,7 @@ use super::quarantine::{Quarantine, Quarantined};
 use super::run::{about, describe};
 use super::waits::Waits;
 use super::{LaneStats, LanesConfig, LanesPlace, OnBegin};
-use crate::{Device as Place, EngineError, Interrupt, InterruptCause};
+use crate::{EngineError, Interrupt, InterruptCause};
 use frostline_batching::device::{Decision, Device, DeviceRules, MemoryEstimate, Room, Run, Work};
 use frostline_batching::{Kind, Memory};
 use frostline_tensor::{OpError, OpErrorCode, Stage};
@@ -72,10 +72,6 @@ pub(super) struct Decided {
     pub(super) lacking: u64,
 }
 
-/// Rows of a run on a GPU. ONNX Runtime has cuDNN plan every convolution anew when the number of rows changes, 0.1 s for ResNet50 on an H200,
-/// where 32 rows take 0.01 s. Of the best rate, 32 rows reach 70 % (ResNet50 in f32) to 100 % (ViT-B/16).
-const GPU_ROWS: usize = 32;
-
 /// When a run is ended, and why then.
 #[derive(Clone)]
 pub(super) struct Deadline {
@@ -90,10 +86,7 @@ impl State {
             works: config.queue_jobs,
             bytes: config.queue_bytes,
             keeps: config.device_memory.is_some(),
-            padded_rows: match config.device {
-                Place::Cpu => None,
-                Place::Cuda(_) => Some(GPU_ROWS),
-            },
+            padded_rows: config.padded_rows(),
             ..DeviceRules::for_lanes(config.lanes)
         };
         let quarantine = match &config.place {
