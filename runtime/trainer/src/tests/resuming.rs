@@ -9,6 +9,7 @@ use frostline_client::HostClient;
 use frostline_fake_host::FakeHost;
 use frostline_features::Cache;
 use frostline_wire::Encoding;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -26,19 +27,33 @@ pub(super) fn kept(run: RunFolder, change: impl Fn(&mut Job)) -> Job {
     job
 }
 
-/// What a kill leaves of a folder: what lies there at this moment, however far it is.
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let to = to.join(entry.file_name());
-        if entry.path().is_dir() {
-            copy(&entry.path(), &to);
-        } else if let Err(error) = fs::copy(entry.path(), to) {
-            // It was renamed or removed meanwhile.
-            assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+/// What a kill leaves of a folder: what lies there at one moment. A copy takes longer than a moment, so it is made again where files came or
+/// went meanwhile; the job waits for it, hence only the checkpoint under way can.
+fn copy_as_killed(from: &Path, to: &Path) {
+    loop {
+        let before = files(from);
+        for file in &before {
+            let to = to.join(file.strip_prefix(from).unwrap());
+            fs::create_dir_all(to.parent().unwrap()).unwrap();
+            // One that was renamed or removed meanwhile is seen below.
+            let _ = fs::copy(file, to);
         }
+        if files(from) == before {
+            return;
+        }
+        fs::remove_dir_all(to).unwrap();
     }
+}
+
+/// All files below `folder`.
+fn files(folder: &Path) -> BTreeSet<PathBuf> {
+    let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    paths
+        .flat_map(|path| match path.is_dir() {
+            true => files(&path),
+            false => BTreeSet::from([path]),
+        })
+        .collect()
 }
 
 pub(super) fn model(folder: &Path) -> Vec<u8> {
@@ -59,7 +74,7 @@ async fn survives(storage: Storage, change: fn(&mut Job)) {
         };
         losses.lock().unwrap().push(loss);
         let to = from.with_file_name(format!("killed-at-{step}"));
-        copy(&from, &to);
+        copy_as_killed(&from, &to);
         told.lock().unwrap().push(to);
     });
     let client = HostClient::new(&host.url, None).unwrap();
