@@ -1,7 +1,7 @@
 use crate::breach::{Breach, Resource};
 use crate::config::Limits;
 use crate::memory::{MemoryReservation, MemorySource};
-use crate::usage::Usage;
+use crate::usage::{Spent, Usage};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Allowance {
     limits: Limits,
-    on_end: OnEnd,
+    on_spent: OnSpent,
     memory_source: Option<Source>,
     tensor_bytes: Arc<Counter>,
     object_reads: Counter,
@@ -23,12 +23,12 @@ pub struct Allowance {
     memory_peak: AtomicU64,
 }
 
-/// Called with the usage when the allowance is dropped.
-struct OnEnd(Option<Box<dyn FnOnce(Usage) + Send + Sync>>);
+/// Told what is spent as it is; wrapped for `Debug`.
+struct OnSpent(Option<Box<dyn Fn(Spent) + Send + Sync>>);
 
-impl std::fmt::Debug for OnEnd {
+impl std::fmt::Debug for OnSpent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("OnEnd").field(&self.0.is_some()).finish()
+        f.debug_tuple("OnSpent").field(&self.0.is_some()).finish()
     }
 }
 
@@ -62,28 +62,24 @@ pub(crate) struct Charge {
 impl Allowance {
     /// A fresh allowance: make one for each extraction and pass it to all of its calls.
     pub fn new(limits: Limits) -> Arc<Self> {
-        Self::build(limits, OnEnd(None), None)
+        Self::build(limits, OnSpent(None), None)
     }
 
-    /// Like [`Self::new`], and calls `on_end` with the usage once the last call has ended, including abandoned calls.
-    pub fn reporting(limits: Limits, on_end: impl FnOnce(Usage) + Send + Sync + 'static) -> Arc<Self> {
-        Self::build(limits, OnEnd(Some(Box::new(on_end))), None)
-    }
-
-    /// Like [`Self::reporting`], with memory for tensors and guests reserved from `memory_source`.
+    /// A fresh allowance with memory for tensors and guests reserved from `memory_source`; `on_spent` is told of all that is spent, as it is.
     pub fn with_memory(
         limits: Limits,
         memory_source: Arc<dyn MemorySource>,
-        on_end: impl FnOnce(Usage) + Send + Sync + 'static,
+        on_spent: impl Fn(Spent) + Send + Sync + 'static,
     ) -> Arc<Self> {
-        Self::build(limits, OnEnd(Some(Box::new(on_end))), Some(Source(memory_source)))
+        let on_spent = OnSpent(Some(Box::new(on_spent)));
+        Self::build(limits, on_spent, Some(Source(memory_source)))
     }
 
-    fn build(limits: Limits, on_end: OnEnd, memory_source: Option<Source>) -> Arc<Self> {
+    fn build(limits: Limits, on_spent: OnSpent, memory_source: Option<Source>) -> Arc<Self> {
         let tensors = limits.tensor_bytes as u64;
         Arc::new(Self {
             limits,
-            on_end,
+            on_spent,
             memory_source,
             tensor_bytes: Arc::new(Counter::new(Resource::TensorBytes, tensors)),
             object_reads: Counter::new(Resource::ObjectReads, limits.object_reads),
@@ -130,11 +126,19 @@ impl Allowance {
     /// Counts CPU time of guest code.
     pub(crate) fn count_cpu(&self, cpu: Duration) {
         add(&self.cpu_nanos, cpu);
+        self.tell(Spent::Cpu(cpu));
     }
 
     /// Counts time of the compiler.
     pub(crate) fn count_compiling(&self, time: Duration) {
         add(&self.compile_nanos, time);
+        self.tell(Spent::Compiling(time));
+    }
+
+    fn tell(&self, spent: Spent) {
+        if let Some(on_spent) = &self.on_spent.0 {
+            on_spent(spent);
+        }
     }
 
     pub(crate) fn cpu(&self) -> Duration {
@@ -186,14 +190,6 @@ impl Allowance {
     /// Counts a log line of `bytes`; `false` where it exceeds the limit.
     pub(crate) fn count_log(&self, bytes: usize) -> bool {
         self.log_bytes.acquire(bytes as u64).is_ok()
-    }
-}
-
-impl Drop for Allowance {
-    fn drop(&mut self) {
-        if let Some(on_end) = self.on_end.0.take() {
-            on_end(self.usage());
-        }
     }
 }
 
@@ -253,6 +249,7 @@ impl Counter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use frostline_tensor::OpError;
 
     #[test]
     fn a_charge_lasts_as_long_as_it_lives() {
@@ -277,18 +274,26 @@ mod tests {
         assert_eq!(allowance.usage().tensor_bytes_peak, 100);
     }
 
+    struct Endless;
+
+    impl MemorySource for Endless {
+        fn reserve(&self, _: u64) -> Result<(), OpError> {
+            Ok(())
+        }
+
+        fn release(&self, _: u64) {}
+    }
+
     #[test]
-    fn what_was_used_is_told_when_the_last_call_is_over() {
-        let (sender, reported) = std::sync::mpsc::channel();
-        let allowance = Allowance::reporting(Limits::default(), move |usage| sender.send(usage).unwrap());
-        let call = Arc::clone(&allowance);
-        drop(allowance);
-        assert!(reported.try_recv().is_err());
-        call.count_cpu(Duration::from_secs(2));
-        call.count_compiling(Duration::from_secs(3));
-        drop(call);
-        let usage = reported.try_recv().unwrap();
-        assert_eq!((usage.cpu.as_secs(), usage.compiling.as_secs()), (2, 3));
+    fn what_is_spent_is_told_as_it_is() {
+        let (sender, told) = std::sync::mpsc::channel();
+        let allowance = Allowance::with_memory(Limits::default(), Arc::new(Endless), move |spent| {
+            sender.send(spent).unwrap();
+        });
+        allowance.count_cpu(Duration::from_secs(2));
+        assert_eq!(told.try_recv(), Ok(Spent::Cpu(Duration::from_secs(2))));
+        allowance.count_compiling(Duration::from_secs(3));
+        assert_eq!(told.try_recv(), Ok(Spent::Compiling(Duration::from_secs(3))));
     }
 
     #[test]

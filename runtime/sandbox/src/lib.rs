@@ -61,4 +61,4 @@ pub use guest::Guest;
 pub use memory::MemorySource;
 pub use sandbox::Sandbox;
 pub use upload::component;
-pub use usage::Usage;
+pub use usage::{Spent, Usage};

@@ -22,3 +22,12 @@ pub struct Usage {
     /// Bytes of log lines kept.
     pub log_bytes: u64,
 }
+
+/// Time that was spent on a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spent {
+    /// CPU time of guest code.
+    Cpu(Duration),
+    /// Time of the compiler.
+    Compiling(Duration),
+}

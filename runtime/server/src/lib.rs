@@ -7,6 +7,7 @@
 //! Nothing a client sends panics, everything that grows is bounded ([`Limits`]), and what fails after an answer has begun
 //! aborts its body instead of ending it.
 
+mod accounting;
 mod audit;
 mod caller;
 mod config;

@@ -3,13 +3,14 @@
 use crate::config::Root;
 use crate::refusal::Refusal;
 use crate::scheduling::TenantMemory;
-use crate::state::{Journal, ModelFacts, Partials, StoredVersion, UploadStore};
+use crate::state::{Journal, ModelFacts, Partials, SHARED, StoredVersion, UploadStore};
 use bytes::Bytes;
 use frostline_batching::{Kind, Memory};
 use frostline_objects::Store;
 use frostline_sandbox::{Allowance, Guest, ModelView, Sandbox};
 use frostline_wire::Description;
 use quick_cache::sync::Cache;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -122,6 +123,25 @@ impl Library {
         }
     }
 
+    /// Bytes of guests and models of all versions, by tenant.
+    pub(crate) fn stored_bytes(&self) -> BTreeMap<String, u64> {
+        let guests = self
+            .guests
+            .all_names()
+            .into_iter()
+            .map(|guest| (guest.owner, bytes(&guest.versions)));
+        let models = self
+            .models
+            .all_names()
+            .into_iter()
+            .map(|model| (model.owner, bytes(&model.versions)));
+        let mut stored = BTreeMap::new();
+        for (owner, bytes) in guests.chain(models).filter(|(owner, _)| owner != SHARED) {
+            *stored.entry(owner).or_default() += bytes;
+        }
+        stored
+    }
+
     /// Compiles a tenant's guest, unless that was done before.
     pub(crate) async fn compile(
         &self,
@@ -181,6 +201,11 @@ impl Library {
         };
         self.descriptions.get_or_insert_async(&key, ask).await
     }
+}
+
+/// Bytes of all versions.
+fn bytes<F>(versions: &[Arc<StoredVersion<F>>]) -> u64 {
+    versions.iter().map(|version| version.bytes).sum()
 }
 
 impl GuestKey {

@@ -68,6 +68,17 @@ pub(crate) enum Refusal {
         requested: u64,
         limit: u64,
     },
+    /// What a tenant may use in a day is used up.
+    #[error(
+        "{tenant} has used up its {key} of {limit}: {used} today (UTC); retry after midnight, or ask the operator to raise it (frostline \
+         admin quota set {tenant} {key}=<number>)"
+    )]
+    Budget {
+        tenant: String,
+        key: QuotaKey,
+        used: u64,
+        limit: u64,
+    },
     /// A body that stalled.
     #[error("the request's body stalled for {seconds} s; an upload can be resumed")]
     Stalled { seconds: u64 },
@@ -155,7 +166,9 @@ impl Refusal {
                 ErrorClass::Request
             }
             Self::NotFound { .. } | Self::OtherVersion { .. } => ErrorClass::NotFound,
-            Self::TooLarge { .. } | Self::Memory { .. } | Self::Quota { .. } => ErrorClass::TooLarge,
+            Self::TooLarge { .. } | Self::Memory { .. } | Self::Quota { .. } | Self::Budget { .. } => {
+                ErrorClass::TooLarge
+            }
             Self::Busy { .. } => ErrorClass::Busy,
             Self::Stopping => ErrorClass::Stopping,
             Self::Guest { .. } => ErrorClass::Guest,

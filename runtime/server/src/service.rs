@@ -1,5 +1,6 @@
 //! What the handlers of one host share.
 
+use crate::accounting::Accounts;
 use crate::audit::Audit;
 use crate::config::HostConfig;
 use crate::guest_logs::GuestLogs;
@@ -31,4 +32,6 @@ pub(crate) struct Operations {
     pub(crate) lines: Arc<GuestLogs>,
     /// Who did what.
     pub(crate) audit: Audit,
+    /// What tenants used.
+    pub(crate) accounts: Accounts,
 }

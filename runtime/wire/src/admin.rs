@@ -152,10 +152,13 @@ pub struct TenantActivity {
     pub extractions: u64,
     /// Samples answered.
     pub samples: u64,
-    /// Bytes of answers sent.
+    /// Bytes of extractions, probes and listings sent.
     pub answer_bytes: u64,
     /// Seconds of CPU time of the guest code that ran for it.
     pub cpu_seconds: f64,
+    /// Seconds that lanes worked for it.
+    #[serde(default)]
+    pub device_seconds: f64,
     /// Bytes of memory it holds.
     #[serde(default)]
     pub memory_bytes: u64,

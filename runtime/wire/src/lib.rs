@@ -23,6 +23,7 @@ mod split;
 mod trace;
 mod unpacked;
 mod upload;
+mod usage;
 mod writer;
 
 #[cfg(test)]
@@ -47,13 +48,14 @@ pub use messages::{
     CutInfo, DescriptionRequest, ExtractionRequest, GuestInfo, ModelInfo, Pin, RequestedSample,
 };
 pub use profile::{CutProfile, Encoded, Linear, Platform, Profile, ProfileRequest};
-pub use quota::{Quota, QuotaChange, QuotaInfo, QuotaKey, QuotaRange, QuotaUnit, UnknownQuota};
+pub use quota::{Quota, QuotaChange, QuotaInfo, QuotaKey, QuotaRange, QuotaUnit, UNLIMITED, UnknownQuota};
 pub use reader::ActivationReader;
 pub use row_value::RowValue;
 pub use rows::RowFormat;
 pub use split::Split;
 pub use trace::{TRACEPARENT, TraceParent};
 pub use upload::{REPR_DIGEST, UPLOAD_COMPLETE, UPLOAD_OFFSET, digest_of, repr_digest};
+pub use usage::{DayUsage, Usage};
 pub use writer::{ActivationWriter, RowFailure};
 
 /// The request header that asks for a checksum of each row of an extraction's answer; a host that does not know it gives none.

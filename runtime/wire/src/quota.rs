@@ -50,6 +50,10 @@ pub enum QuotaKey {
     OutputBytes,
     /// Bytes of log lines of one extraction.
     LogBytes,
+    /// Seconds of device time a day (UTC), over all hosts of a state.
+    DeviceSecondsPerDay,
+    /// Bytes sent to the tenant a day (UTC), over all hosts of a state.
+    BytesPerDay,
 }
 
 /// The unit of a [`QuotaKey`].
@@ -62,6 +66,9 @@ pub enum QuotaUnit {
     /// Seconds.
     Seconds,
 }
+
+/// The value of a quota that does not limit.
+pub const UNLIMITED: u64 = u64::MAX;
 
 /// Values by key; a missing key stands for the host's default.
 pub type Quota = BTreeMap<QuotaKey, u64>;
@@ -97,12 +104,13 @@ impl QuotaKey {
             Self::Running | Self::Queued | Self::Weight | Self::Uploads | Self::ObjectReads => {
                 QuotaUnit::Number
             }
-            Self::WallSeconds | Self::CpuSeconds => QuotaUnit::Seconds,
+            Self::WallSeconds | Self::CpuSeconds | Self::DeviceSecondsPerDay => QuotaUnit::Seconds,
             Self::StoredBytes
             | Self::TensorBytes
             | Self::ObjectBytes
             | Self::OutputBytes
-            | Self::LogBytes => QuotaUnit::Bytes,
+            | Self::LogBytes
+            | Self::BytesPerDay => QuotaUnit::Bytes,
         }
     }
 }
@@ -152,6 +160,9 @@ pub struct QuotaInfo {
     pub default: u64,
     /// Whether the value is set for this tenant.
     pub own: bool,
+    /// How much of it is used now, or was today, where that can be said of a tenant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used: Option<u64>,
 }
 
 /// A change of a quota: a value, or `None` for the host's default.

@@ -128,13 +128,14 @@ fn show(before: &Activity, now: &Activity, seconds: f64, again: bool) -> Result<
         "SENT/S",
         "IMAGES",
         "SENT",
+        "DEVICE",
         "GUEST CPU",
         "MEMORY",
         "WAITED",
     ];
     print_table(
         &header,
-        &[false, true, true, true, true, true, true, true, true, true],
+        &[false, true, true, true, true, true, true, true, true, true, true],
         &rows,
     )?;
     Ok(())
@@ -152,6 +153,7 @@ fn row(before: &Activity, now: &TenantActivity, seconds: f64) -> Vec<String> {
         bytes(rate(now.answer_bytes, sent) as u64),
         now.samples.to_string(),
         bytes(now.answer_bytes),
+        format!("{:.1} s", now.device_seconds),
         format!("{:.1} s", now.cpu_seconds),
         bytes(now.memory_bytes),
         format!("{:.1} s", now.waited_seconds),

@@ -6,6 +6,7 @@ mod console;
 mod quota;
 mod tenant;
 mod uploads;
+mod usage;
 
 use crate::arguments::{Admin, AdminCommand};
 use anyhow::Result;
@@ -23,6 +24,7 @@ pub(crate) async fn run(flags: Admin, json: bool) -> Result<()> {
         AdminCommand::Model(command) => uploads::model(&client, command, json).await,
         AdminCommand::Top { once } => activity::top(&client, once, json).await,
         AdminCommand::Drain { yes } => activity::drain(&client, yes, json).await,
+        AdminCommand::Usage(command) => usage::run(&client, command, json).await,
         AdminCommand::Audit { tenant, limit } => activity::audit(&client, tenant, limit, json).await,
     };
     done.map_err(|error| explained(error, remote))

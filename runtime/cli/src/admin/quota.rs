@@ -1,10 +1,10 @@
 //! `frostline admin quota`.
 
 use crate::arguments::Quota;
-use crate::output::{print_each, print_table};
+use crate::output::{bytes, print_each, print_table};
 use anyhow::Result;
 use frostline_client::AdminClient;
-use frostline_wire::{QuotaChange, QuotaInfo, QuotaUnit};
+use frostline_wire::{QuotaChange, QuotaInfo, QuotaUnit, UNLIMITED};
 
 pub(super) async fn run(client: &AdminClient, command: Quota, json: bool) -> Result<()> {
     let path = |tenant: &str| format!("/v1/tenants/{tenant}/quota");
@@ -20,9 +20,14 @@ pub(super) async fn run(client: &AdminClient, command: Quota, json: bool) -> Res
     }
     let row = |info: &QuotaInfo| {
         let shown = |value: u64| match info.key.unit() {
+            _ if value == UNLIMITED => "unlimited".to_owned(),
             QuotaUnit::Number => value.to_string(),
             QuotaUnit::Seconds => format!("{value} s"),
             QuotaUnit::Bytes => in_powers_of_two(value),
+        };
+        let used = |value: u64| match info.key.unit() {
+            QuotaUnit::Bytes => bytes(value),
+            _ => shown(value),
         };
         let set = if info.own {
             "set for it"
@@ -31,6 +36,7 @@ pub(super) async fn run(client: &AdminClient, command: Quota, json: bool) -> Res
         };
         vec![
             info.key.to_string(),
+            info.used.map(used).unwrap_or_default(),
             shown(info.value),
             shown(info.default),
             set.to_owned(),
@@ -38,8 +44,8 @@ pub(super) async fn run(client: &AdminClient, command: Quota, json: bool) -> Res
     };
     let rows: Vec<Vec<String>> = quota.iter().map(row).collect();
     print_table(
-        &["QUOTA", "VALUE", "DEFAULT", ""],
-        &[false, true, true, false],
+        &["QUOTA", "USED", "VALUE", "DEFAULT", ""],
+        &[false, true, true, true, false],
         &rows,
     )?;
     Ok(())

@@ -1,6 +1,7 @@
 //! Commands of whoever runs a host.
 
 use super::upload::{OwnUpload, Upload, upload_name};
+use chrono::NaiveDate;
 use clap::{Args, Subcommand};
 use frostline_job::parse_size as size;
 use frostline_wire::{QuotaKey, QuotaUnit, UnknownQuota};
@@ -62,6 +63,8 @@ pub(crate) enum AdminCommand {
         #[arg(long)]
         yes: bool,
     },
+    /// Show what tenants used, over all hosts that share the state
+    Usage(Usage),
     /// Show who did what when at this host
     #[command(after_help = "Example:\n  frostline admin audit --tenant acme --limit 20")]
     Audit {
@@ -72,6 +75,25 @@ pub(crate) enum AdminCommand {
         #[arg(long, value_name = "N", default_value_t = 100)]
         limit: usize,
     },
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  frostline admin usage\n  frostline admin usage --from 2026-11-01 --to 2026-11-30 --csv > november.csv"
+)]
+pub(crate) struct Usage {
+    /// Only of this tenant
+    #[arg(long, value_name = "NAME")]
+    pub(crate) tenant: Option<String>,
+    /// The first day, in UTC; by default the first of this month
+    #[arg(long, value_name = "YYYY-MM-DD", value_parser = day)]
+    pub(crate) from: Option<NaiveDate>,
+    /// The last day, included; by default today
+    #[arg(long, value_name = "YYYY-MM-DD", value_parser = day)]
+    pub(crate) to: Option<NaiveDate>,
+    /// Print comma-separated values, a line for each day and tenant, in place of a table of sums
+    #[arg(long)]
+    pub(crate) csv: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -268,6 +290,12 @@ fn quota(text: &str) -> Result<(QuotaKey, Option<u64>), String> {
     let value = number.ok_or_else(wrong)?;
     key.check(value).map_err(|range| range.to_string())?;
     Ok((key, Some(value)))
+}
+
+/// A day.
+fn day(text: &str) -> Result<NaiveDate, String> {
+    let parsed = NaiveDate::parse_from_str(text, "%Y-%m-%d");
+    parsed.map_err(|_| format!("{text:?} is no day; write it like 2026-11-26"))
 }
 
 /// A number and a unit: s, m, h or d.

@@ -60,18 +60,21 @@ impl Caller {
         &self.service.operations.metrics
     }
 
-    /// Ends when what runs for the tenant, by this guest if there is one, may not go on: the token was revoked or expired, the tenant
-    /// disabled or removed, or the guest disabled.
-    pub(crate) async fn wait_until_revoked(&self, guest: Option<&str>) -> Refusal {
+    /// Whether the tenant may still be here: its token was not revoked and has not expired, and it was neither disabled nor removed.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub(crate) fn check_access(&self) -> Result<(), Refusal> {
+        let now = frostline_profile::now();
+        Ok(self.service.tenants.check_valid(&self.pass, now)?)
+    }
+
+    /// Ends when `check` says that what runs for the tenant may not go on.
+    pub(crate) async fn wait_until_refused(&self, check: impl Fn() -> Result<(), Refusal>) -> Refusal {
         loop {
             tokio::time::sleep(CHECK).await;
-            let valid = self
-                .service
-                .tenants
-                .check_valid(&self.pass, frostline_profile::now());
-            let guest_enabled = || guest.map_or(Ok(()), |guest| self.check_guest_enabled(guest));
-            if let Err(refusal) = valid.map_err(Refusal::from).and_then(|()| guest_enabled()) {
-                tracing::info!(%refusal, "request cancelled: access was revoked");
+            if let Err(refusal) = check() {
+                tracing::info!(%refusal, "request cancelled: it may not go on");
                 return refusal;
             }
         }

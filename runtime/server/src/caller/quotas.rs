@@ -8,10 +8,11 @@ use crate::state::StateError;
 use crate::tenants::Tenant;
 use frostline_batching::Kind;
 use frostline_engine::TenantLanes;
-use frostline_objects::Store;
+use frostline_objects::{ReadRoom, Store};
 use frostline_sandbox::Allowance;
-use frostline_tensor::{RunTerms, Terms};
+use frostline_tensor::{BoxFuture, OpError, RunTerms, Terms};
 use frostline_wire::QuotaKey;
+use prometheus_client::metrics::counter::Counter;
 use std::sync::Arc;
 
 impl Caller {
@@ -30,6 +31,30 @@ impl Caller {
             requested,
             limit,
         })
+    }
+
+    /// Whether the tenant has anything left of what it may use in a day.
+    ///
+    /// # Errors
+    /// [`Refusal::Budget`].
+    pub(crate) fn check_budgets(&self) -> Result<(), Refusal> {
+        let tenant = self.tenant();
+        let today = self.service.operations.accounts.today_of(&tenant.name);
+        for (key, used) in [
+            (QuotaKey::DeviceSecondsPerDay, today.device_seconds as u64),
+            (QuotaKey::BytesPerDay, today.sent_bytes),
+        ] {
+            let limit = tenant.allowed.get(key);
+            if used >= limit {
+                return Err(Refusal::Budget {
+                    tenant: tenant.name.clone(),
+                    key,
+                    used,
+                    limit,
+                });
+            }
+        }
+        Ok(())
     }
 
     /// Whether `more` bytes may be stored beside what the tenant has.
@@ -75,7 +100,7 @@ impl Caller {
         TenantMemory::new(&self.scheduling().memory, &self.tenant().name, kind)
     }
 
-    /// The store of a data root, if the tenant may read it. Its objects are read into memory of that kind.
+    /// The store of a data root, if the tenant may read it. Its objects are read into memory of that kind, and counted as the tenant's.
     pub(crate) fn store(&self, root: &str, kind: Kind) -> Result<Arc<Store>, Refusal> {
         let parsed =
             Root::parse(root).map_err(|why| Refusal::request(format!("data root {root:?}: {why}")))?;
@@ -85,21 +110,23 @@ impl Caller {
             ))
         })?;
         let store = self.library().store(&self.tenant().name, granted, &parsed)?;
-        Ok(Arc::new(store.reading_into(Arc::new(self.memory(kind)))))
+        let room = MeteredRoom {
+            memory: self.memory(kind),
+            read: self.metrics().read_bytes_of(&self.tenant().name),
+        };
+        Ok(Arc::new(store.reading_into(Arc::new(room))))
     }
 
-    /// What one request of the tenant's may use of the sandbox. What it did use is counted as the tenant's once it is over.
+    /// What one request of the tenant's may use of the sandbox. What it spends is counted as the tenant's as it is.
     pub(crate) fn allowance(&self) -> Arc<Allowance> {
         self.allowance_with(&TensorMemory::new(self.memory(Kind::Grant)))
     }
 
     /// The same, of the memory that `tensors` lends.
     pub(crate) fn allowance_with(&self, tensors: &Arc<TensorMemory>) -> Arc<Allowance> {
-        let (metrics, tenant) = (Arc::clone(self.metrics()), self.tenant().name.clone());
+        let on_spent = self.metrics().on_spent(&self.tenant().name);
         let limits = self.tenant().allowed.limits();
-        Allowance::with_memory(limits, Arc::clone(tensors) as _, move |usage| {
-            metrics.count_usage(&tenant, &usage);
-        })
+        Allowance::with_memory(limits, Arc::clone(tensors) as _, on_spent)
     }
 
     /// The lanes, for the extraction `id` on `terms`.
@@ -129,5 +156,24 @@ impl Caller {
         self.scheduling()
             .description_permit(name, allowed.permits())
             .await
+    }
+}
+
+/// A tenant's memory to read into, with what is counted that is read into it.
+struct MeteredRoom {
+    memory: TenantMemory,
+    read: [Counter; 2],
+}
+
+impl ReadRoom for MeteredRoom {
+    fn enter(&self, bytes: u64) -> BoxFuture<Result<Box<dyn Send + Sync>, OpError>> {
+        for counter in &self.read {
+            counter.inc_by(bytes);
+        }
+        self.memory.enter(bytes)
+    }
+
+    fn keep(&self, bytes: u64) -> Option<Box<dyn Send + Sync>> {
+        self.memory.keep(bytes)
     }
 }

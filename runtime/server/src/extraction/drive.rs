@@ -38,6 +38,8 @@ pub(crate) struct Extraction {
     /// What the request takes, until it ends.
     memory: Reserved,
     deadline: Instant,
+    /// When its client began to wait for its turn.
+    started: Instant,
     /// How long the host worked for the first rows.
     until_first: Duration,
 }
@@ -65,6 +67,7 @@ impl Extraction {
         let id = unique_id().map_err(no_id)?;
         tracing::Span::current().record("extraction", &id);
         let request = &client_request.request;
+        caller.check_budgets()?;
         check::precheck(&caller, request)?;
         let (tenant, kind) = (caller.tenant(), SplitKind::from(&request.split));
         let guest = match &request.split {
@@ -84,7 +87,7 @@ impl Extraction {
         waits.observe(Queue::Extraction, started.elapsed());
         let started_calls = tokio::select! {
             started_calls = timeout_at(deadline, first_rows(&caller, id, client_request, kind)) => started_calls.map_err(too_long).flatten(),
-            refusal = caller.wait_until_revoked(guest.as_deref()) => Err(refusal),
+            refusal = caller.wait_until_refused(|| may_go_on(&caller, guest.as_deref())) => Err(refusal),
         };
         let refused = |_: &Refusal| {
             caller
@@ -102,6 +105,7 @@ impl Extraction {
             permit,
             memory,
             deadline,
+            started,
             until_first: started.elapsed(),
         })
     }
@@ -113,7 +117,6 @@ impl Extraction {
     }
 
     async fn run(self, pieces: mpsc::Sender<Piece>) {
-        let started = Instant::now();
         let caller = &self.caller;
         let sending = send(&pieces, self.first, self.until_first, self.calls, self.encoder);
         let outcome = tokio::select! {
@@ -128,15 +131,22 @@ impl Extraction {
             },
             () = pieces.closed() => Outcome::ClientGone,
             () = caller.scheduling().end.cancelled() => Outcome::HostStopped,
-            _ = caller.wait_until_revoked(self.guest.as_deref()) => Outcome::Dismissed,
+            _ = caller.wait_until_refused(|| may_go_on(caller, self.guest.as_deref())) => Outcome::Dismissed,
         };
         drop((self.permit, self.memory));
-        let (metrics, took) = (caller.metrics(), started.elapsed());
+        let (metrics, took) = (caller.metrics(), self.started.elapsed());
         metrics.extraction_seconds.observe(took);
         metrics.count_extraction(&caller.tenant().name, self.kind, outcome);
         tracing::info!(kind = ?self.kind, ?outcome, seconds = took.as_secs_f64(), "extraction ended");
         tracing::Span::current().record("outcome", <&str>::from(outcome));
     }
+}
+
+/// Whether an extraction that runs code of this guest, if of any, may go on.
+fn may_go_on(caller: &Caller, guest: Option<&str>) -> Result<(), Refusal> {
+    caller.check_access()?;
+    caller.check_budgets()?;
+    guest.map_or(Ok(()), |guest| caller.check_guest_enabled(guest))
 }
 
 /// Begins the calls of an extraction that has its permit, and waits for the first rows.

@@ -161,7 +161,7 @@ async fn objects(source: &LoaderSource, positions: &[u32], samples: Vec<SampleRe
     }
 }
 
-/// A data root as image loading and guests see it; what is read of it is counted.
+/// A data root as image loading and guests see it; how long reads take is counted.
 #[derive(Clone)]
 pub(super) struct LoaderSource {
     store: Arc<Store>,
@@ -182,7 +182,7 @@ impl LoaderSource {
     async fn sample(&self, sample: &SampleRef) -> Result<Bytes, OpError> {
         let started = Instant::now();
         let bytes = self.store.read_sample(sample, self.limit).await?;
-        self.metrics.count_read(started.elapsed(), bytes.len() as u64);
+        self.metrics.read_seconds.observe(started.elapsed());
         Ok(bytes)
     }
 }

@@ -1,6 +1,7 @@
 //! Everything a host is made of, by its configuration.
 
 use super::error::StartError;
+use crate::accounting::Accounts;
 use crate::audit::Audit;
 use crate::config::{HostConfig, StateLocation};
 use crate::extraction::DEFAULT_GRANT;
@@ -11,10 +12,11 @@ use crate::metrics::{Build, Exposition, HostSnapshot, MemorySnapshot, Metrics, Q
 use crate::scheduling::Scheduling;
 use crate::service::{Operations, Service};
 use crate::stages::ModelStages;
-use crate::state::{Journal, ModelFacts, PartialLimits, Partials, SharedState, UploadStore};
+use crate::state::{Journal, ModelFacts, PartialLimits, Partials, SharedState, StateError, UploadStore};
 use crate::tenants::{Tenants, TokenThrottle};
 use crate::tls::Certificate;
 use crate::token::TokenFile;
+use crate::unique::unique_id;
 use frostline_batching::{Budget, Memory};
 use frostline_engine::{
     Device, Lanes, LanesConfig, LanesPlace, OnBegin, PreparedStages, free_device_memory, library_version,
@@ -69,7 +71,9 @@ pub(super) async fn service(
     token: Arc<TokenFile>,
     certificate: Option<Arc<Certificate>>,
 ) -> Result<Service, StartError> {
-    let state = SharedState::open(state_store(&config.state)?, &config.limits).await?;
+    let state_store = state_store(&config.state)?;
+    let state = SharedState::open(Arc::clone(&state_store), &config.limits).await?;
+    let run = unique_id().map_err(StateError::from)?;
     let sandbox = Sandbox::new(SandboxConfig {
         artefacts: Some(config.local.join("artefacts")),
         upload_bytes: usize::try_from(config.limits.guest_bytes).unwrap_or(usize::MAX),
@@ -112,6 +116,7 @@ pub(super) async fn service(
             metrics,
             lines: Arc::new(GuestLogs::new(since_1970())),
             audit: audit(&config)?,
+            accounts: Accounts::new(state_store, run),
         },
         machine,
         scheduling,

@@ -9,6 +9,7 @@ mod upkeep;
 pub use error::StartError;
 pub use probe_config::{ProbeResult, probe_config};
 
+use crate::accounting::account;
 use crate::config::HostConfig;
 use crate::http::{self, Port};
 use crate::scheduling::BaseMemory;
@@ -184,6 +185,7 @@ impl RunningHost {
             self.connections.spawn(base.watch(stop(), evict));
         }
         self.connections.spawn(refresh(refreshed, stop()));
+        self.connections.spawn(account(Arc::clone(&self.service), stop()));
         let lines = Arc::clone(&self.service.operations.lines);
         self.connections
             .spawn(sweep(library.partials.clone(), lines, stop()));

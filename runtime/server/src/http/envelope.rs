@@ -42,7 +42,7 @@ pub(super) async fn authorize(
                     }
                     Ok(response)
                 }
-                refusal = caller.wait_until_revoked(None) => Err(refusal),
+                refusal = caller.wait_until_refused(|| caller.check_access()) => Err(refusal),
             }
         }
         Err(denied) => {

@@ -194,7 +194,7 @@ impl UploadReceiver {
         let sender = self.sender.clone();
         let dismissed = async {
             match &sender {
-                Some(sender) => sender.wait_until_revoked(None).await,
+                Some(sender) => sender.wait_until_refused(|| sender.check_access()).await,
                 None => std::future::pending().await,
             }
         };

@@ -155,8 +155,12 @@ pub(super) async fn guest_log(
 /// JSON whose memory is reserved until it has been sent.
 fn json_response(value: &impl Serialize, memory: Reserved) -> Result<Response, Refusal> {
     let json = serde_json::to_vec(value).map_err(Refusal::host)?;
+    Ok(with_memory(json, memory))
+}
+
+fn with_memory(json: Vec<u8>, memory: Reserved) -> Response {
     let body = with_reservation(json.into(), &Arc::new(memory));
-    Ok(([(CONTENT_TYPE, "application/json")], body).into_response())
+    ([(CONTENT_TYPE, "application/json")], body).into_response()
 }
 
 /// Shows a model and its cuts: its newest version, or the one of `NAME@sha256:HEX`.
@@ -207,7 +211,11 @@ pub(super) async fn list_objects(caller: Caller, uri: Uri) -> Result<Response, R
     let memory = (limit as u64).saturating_mul(LISTED);
     let memory = caller.memory(Kind::Request).reserve(memory, LISTING).await?;
     let page = store.list_as(listing.layout, listing.after.as_deref(), limit);
-    json_response(&page.await?, memory)
+    let json = serde_json::to_vec(&page.await?).map_err(Refusal::host)?;
+    let (counters, tenant) = (&caller.metrics().tenants, &caller.tenant().name);
+    counters.count_listing(tenant);
+    counters.sent_bytes_of(tenant).inc_by(json.len() as u64);
+    Ok(with_memory(json, memory))
 }
 
 /// Asks a guest which pixels it needs and which cuts of a model it serves.

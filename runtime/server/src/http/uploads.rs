@@ -12,7 +12,7 @@ use axum::extract::{Path, Request};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use frostline_graph::{Model, ModelLimits};
-use frostline_sandbox::Usage;
+use frostline_sandbox::Spent;
 use frostline_tensor::DType;
 use frostline_wire::{CutInfo, GuestInfo, ModelInfo, UPLOAD_COMPLETE, UPLOAD_OFFSET};
 use http::StatusCode;
@@ -170,19 +170,12 @@ impl ModelCheck<'_> {
         let (limits, cancel) = (service.config.limits.model, CancellationToken::new());
         let cancelled = cancel.clone();
         let _cancel = cancel.drop_guard();
-        let (metrics, tenant) = (Arc::clone(&service.operations.metrics), self.tenant.to_owned());
+        let on_spent = service.operations.metrics.on_spent(self.tenant);
         let check = move || {
             let _held = held;
             let before = thread_cpu();
             let facts = facts(bytes, &limits, &cancelled);
-            let cpu = thread_cpu().saturating_sub(before);
-            metrics.count_usage(
-                &tenant,
-                &Usage {
-                    compiling: cpu,
-                    ..Usage::default()
-                },
-            );
+            on_spent(Spent::Compiling(thread_cpu().saturating_sub(before)));
             facts
         };
         spawn_blocking(check).await?

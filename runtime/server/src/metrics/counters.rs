@@ -2,7 +2,7 @@ use super::labels::{ExtractionLabels, Outcome, RequestLabels, SampleLabels, Spli
 use super::meter::RateMeter;
 use super::queues::QueueWaits;
 use super::tally::{COMPILING, GUEST_CPU, SecondsCounter, TenantCounters};
-use frostline_sandbox::Usage;
+use frostline_sandbox::Spent;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -28,7 +28,7 @@ pub(crate) struct Metrics {
     pub(crate) call_seconds: Seconds,
     pub(crate) extraction_seconds: Seconds,
     pub(crate) queue_waits: QueueWaits,
-    read_seconds: Seconds,
+    pub(crate) read_seconds: Seconds,
     read_bytes: Counter,
     decode_seconds: Seconds,
     guest_cpu: SecondsCounter,
@@ -63,7 +63,7 @@ impl Seconds {
 impl Metrics {
     /// Counts a tenant's admitted extraction that ended.
     pub(crate) fn count_extraction(&self, tenant: &str, split: SplitKind, outcome: Outcome) {
-        self.tenants.count_extraction(tenant);
+        self.tenants.count_extraction(tenant, outcome != Outcome::Done);
         self.extractions
             .get_or_create(&ExtractionLabels {
                 split: split.into(),
@@ -84,10 +84,9 @@ impl Metrics {
         self.meter.count(good + bad);
     }
 
-    /// Counts an object that was read.
-    pub(crate) fn count_read(&self, took: Duration, bytes: u64) {
-        self.read_seconds.observe(took);
-        self.read_bytes.inc_by(bytes);
+    /// What the bytes read for a tenant are counted in.
+    pub(crate) fn read_bytes_of(&self, tenant: &str) -> [Counter; 2] {
+        [self.read_bytes.clone(), self.tenants.read_bytes_of(tenant)]
     }
 
     /// What is told how long images took to decode.
@@ -96,17 +95,27 @@ impl Metrics {
         Arc::new(move |took| seconds.observe(took))
     }
 
-    /// What the bytes of a tenant's answer are counted in.
+    /// What the bytes of a tenant's extractions are counted in.
     pub(crate) fn answer_bytes_of(&self, tenant: &str) -> [Counter; 2] {
-        [self.answer_bytes.clone(), self.tenants.answer_bytes_of(tenant)]
+        [self.answer_bytes.clone(), self.tenants.sent_bytes_of(tenant)]
     }
 
-    /// Counts what a tenant's request used in the sandbox.
-    pub(crate) fn count_usage(&self, tenant: &str, usage: &Usage) {
-        let (cpu, compiling) = (usage.cpu.as_secs_f64(), usage.compiling.as_secs_f64());
-        self.guest_cpu.inc_by(cpu);
-        self.compiling.inc_by(compiling);
-        self.tenants.count_usage(tenant, cpu, compiling);
+    /// What counts the time that a tenant's request spends in the sandbox, and on being compiled.
+    pub(crate) fn on_spent(&self, tenant: &str) -> impl Fn(Spent) + Send + Sync + 'static {
+        let [tenant_cpu, tenant_compiling] = self.tenants.spent_of(tenant);
+        let (cpu, compiling) = (
+            [self.guest_cpu.clone(), tenant_cpu],
+            [self.compiling.clone(), tenant_compiling],
+        );
+        move |spent| {
+            let (counters, time) = match spent {
+                Spent::Cpu(time) => (&cpu, time),
+                Spent::Compiling(time) => (&compiling, time),
+            };
+            for counter in counters {
+                counter.inc_by(time.as_secs_f64());
+            }
+        }
     }
 
     /// Shows all of it but what tenants had.

@@ -6,7 +6,7 @@ use super::labels::{Outcome, RequestLabels, SplitKind};
 use super::memory::MemorySnapshot;
 use super::queues::Queue;
 use frostline_engine::LaneStats;
-use frostline_sandbox::Usage;
+use frostline_sandbox::Spent;
 use std::fmt;
 use std::time::Duration;
 
@@ -29,16 +29,18 @@ pub(super) fn exposition() -> Exposition {
         .inc();
     metrics.count_samples("acme", SplitKind::Cut, 7, 0);
     metrics.count_extraction("acme", SplitKind::Input, Outcome::ClientGone);
-    let usage = Usage {
-        cpu: Duration::from_millis(1500),
-        compiling: Duration::from_millis(250),
-        ..Usage::default()
-    };
-    metrics.count_usage("acme", &usage);
+    let spend = metrics.on_spent("acme");
+    spend(Spent::Cpu(Duration::from_millis(1500)));
+    spend(Spent::Compiling(Duration::from_millis(250)));
     drop(metrics.answer_bytes_of("acme"));
     metrics.tenants.count_busy("acme");
     metrics.busy_answers.inc();
-    metrics.count_read(Duration::from_millis(10), 2000);
+    metrics.read_seconds.observe(Duration::from_millis(10));
+    for read in metrics.read_bytes_of("acme") {
+        read.inc_by(2000);
+    }
+    metrics.tenants.count_probe("acme");
+    metrics.tenants.count_listing("acme");
     metrics.on_decoded()(Duration::from_millis(3));
     metrics.queue_waits.observe(Queue::Lane, Duration::from_secs(3));
     let build = Build {

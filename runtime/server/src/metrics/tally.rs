@@ -1,4 +1,5 @@
 use super::labels::TenantLabels;
+use frostline_wire::Usage;
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -17,8 +18,12 @@ pub(super) const COMPILING: &str = "Time spent compiling guests and checking mod
 #[derive(Default)]
 pub(crate) struct TenantCounters {
     extractions: Family<TenantLabels, Counter>,
+    failed_extractions: Family<TenantLabels, Counter>,
     samples: Family<TenantLabels, Counter>,
-    answer_bytes: Family<TenantLabels, Counter>,
+    read_bytes: Family<TenantLabels, Counter>,
+    sent_bytes: Family<TenantLabels, Counter>,
+    probes: Family<TenantLabels, Counter>,
+    listings: Family<TenantLabels, Counter>,
     cpu_seconds: Family<TenantLabels, SecondsCounter>,
     compile_seconds: Family<TenantLabels, SecondsCounter>,
     busy_answers: Family<TenantLabels, Counter>,
@@ -32,9 +37,12 @@ impl TenantCounters {
     }
 
     /// Counts an extraction that ended.
-    pub(super) fn count_extraction(&self, tenant: &str) {
+    pub(super) fn count_extraction(&self, tenant: &str, failed: bool) {
         let labels = self.labels(tenant);
         self.extractions.get_or_create(&labels).inc();
+        self.failed_extractions
+            .get_or_create(&labels)
+            .inc_by(u64::from(failed));
     }
 
     /// Counts samples that were answered.
@@ -44,18 +52,30 @@ impl TenantCounters {
             .inc_by(samples);
     }
 
-    /// What the bytes of a tenant's answers are counted in.
-    pub(super) fn answer_bytes_of(&self, tenant: &str) -> Counter {
-        self.answer_bytes
-            .get_or_create(&TenantLabels::new(tenant))
-            .clone()
+    /// Counts a measurement of the link.
+    pub(crate) fn count_probe(&self, tenant: &str) {
+        self.probes.get_or_create(&self.labels(tenant)).inc();
     }
 
-    /// Counts what a request used in the sandbox.
-    pub(super) fn count_usage(&self, tenant: &str, cpu: f64, compiling: f64) {
+    /// Counts a page of a listing.
+    pub(crate) fn count_listing(&self, tenant: &str) {
+        self.listings.get_or_create(&self.labels(tenant)).inc();
+    }
+
+    /// What the bytes sent to a tenant are counted in.
+    pub(crate) fn sent_bytes_of(&self, tenant: &str) -> Counter {
+        self.sent_bytes.get_or_create(&self.labels(tenant)).clone()
+    }
+
+    /// What the bytes read for a tenant are counted in.
+    pub(super) fn read_bytes_of(&self, tenant: &str) -> Counter {
+        self.read_bytes.get_or_create(&self.labels(tenant)).clone()
+    }
+
+    /// What guest code, and the compiler, spend for a tenant is counted in.
+    pub(super) fn spent_of(&self, tenant: &str) -> [SecondsCounter; 2] {
         let labels = self.labels(tenant);
-        self.cpu_seconds.get_or_create(&labels).inc_by(cpu);
-        self.compile_seconds.get_or_create(&labels).inc_by(compiling);
+        [&self.cpu_seconds, &self.compile_seconds].map(|family| family.get_or_create(&labels).clone())
     }
 
     /// Counts a request that was answered 429.
@@ -69,44 +89,54 @@ impl TenantCounters {
         TenantLabels::new(tenant)
     }
 
-    /// Extractions, samples and bytes of a tenant so far.
-    pub(crate) fn totals(&self, tenant: &str) -> [u64; 3] {
+    /// What a tenant used so far, but for the time of lanes and what is stored, which are counted elsewhere.
+    pub(crate) fn usage(&self, tenant: &str) -> Usage {
         let labels = TenantLabels::new(tenant);
-        [&self.extractions, &self.samples, &self.answer_bytes]
-            .map(|family| family.get(&labels).map_or(0, |counter| counter.get()))
-    }
-
-    /// CPU time of the guest code that ran for a tenant so far.
-    pub(crate) fn cpu_seconds_of(&self, tenant: &str) -> f64 {
-        let labels = TenantLabels::new(tenant);
-        let counter = self.cpu_seconds.get(&labels);
-        counter.map_or(0.0, |counter| counter.get())
+        let count =
+            |family: &Family<TenantLabels, Counter>| family.get(&labels).map_or(0, |counter| counter.get());
+        Usage {
+            guest_cpu_seconds: self.cpu_seconds.get(&labels).map_or(0.0, |counter| counter.get()),
+            read_bytes: count(&self.read_bytes),
+            sent_bytes: count(&self.sent_bytes),
+            images: count(&self.samples),
+            extractions: count(&self.extractions),
+            failed_extractions: count(&self.failed_extractions),
+            probes: count(&self.probes),
+            listings: count(&self.listings),
+            ..Usage::default()
+        }
     }
 
     /// Shows it.
     pub(super) fn register(&self, registry: &mut Registry) {
         let by_tenant = |help: &str| format!("{help}, by tenant");
-        registry.register(
-            "tenant_extractions",
-            by_tenant("Extractions ended"),
-            self.extractions.clone(),
-        );
-        registry.register(
-            "tenant_samples",
-            by_tenant("Samples answered"),
-            self.samples.clone(),
-        );
-        registry.register(
-            "tenant_busy_answers",
-            by_tenant("Requests answered 429"),
-            self.busy_answers.clone(),
-        );
-        registry.register_with_unit(
-            "tenant_answer",
-            by_tenant("Bytes of extractions sent"),
-            Unit::Bytes,
-            self.answer_bytes.clone(),
-        );
+        let counts = [
+            ("extractions", "Extractions ended", &self.extractions),
+            (
+                "failed_extractions",
+                "Extractions that did not come to their end",
+                &self.failed_extractions,
+            ),
+            ("samples", "Samples answered", &self.samples),
+            ("probes", "Measurements of the link", &self.probes),
+            ("listings", "Pages of listings", &self.listings),
+            ("busy_answers", "Requests answered 429", &self.busy_answers),
+        ];
+        for (name, help, counter) in counts {
+            registry.register(format!("tenant_{name}"), by_tenant(help), counter.clone());
+        }
+        let bytes = [
+            ("read", "Bytes of objects read from stores", &self.read_bytes),
+            (
+                "sent",
+                "Bytes of extractions, probes and listings sent",
+                &self.sent_bytes,
+            ),
+        ];
+        for (name, help, counter) in bytes {
+            let name = format!("tenant_{name}");
+            registry.register_with_unit(name, by_tenant(help), Unit::Bytes, counter.clone());
+        }
         registry.register_with_unit(
             "tenant_guest_cpu",
             by_tenant(GUEST_CPU),

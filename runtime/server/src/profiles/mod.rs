@@ -35,6 +35,7 @@ pub(crate) async fn newest(caller: &Caller, name: &str) -> Result<Profile, Refus
 
 /// Measures what a request asks for, unless it was measured before and nothing it depends on has changed.
 pub(crate) async fn profile(caller: &Caller, request: ProfileRequest) -> Result<Profile, Refusal> {
+    caller.check_budgets()?;
     let wait = request.wait_seconds.map(Duration::from_secs);
     let task = Task::check(caller, request).await?;
     if let Some(stored) = task.stored(caller).await? {

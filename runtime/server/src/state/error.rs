@@ -129,7 +129,7 @@ pub enum StateError {
 
 impl StateError {
     /// A record that is no JSON, or not the JSON it should be.
-    pub(super) fn broken(key: &str, detail: impl Into<Cause>) -> Self {
+    pub(crate) fn broken(key: &str, detail: impl Into<Cause>) -> Self {
         Self::Record {
             key: key.to_owned(),
             detail: detail.into(),

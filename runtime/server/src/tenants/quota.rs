@@ -2,7 +2,7 @@
 
 use crate::config::HostConfig;
 use frostline_batching::Standing;
-use frostline_wire::{Quota, QuotaInfo, QuotaKey};
+use frostline_wire::{Quota, QuotaInfo, QuotaKey, UNLIMITED};
 use std::time::Duration;
 
 /// Uploads at once: a job sends a guest and a model, and another job may start beside it.
@@ -55,6 +55,8 @@ impl TenantQuota {
             (QuotaKey::ObjectBytes, limits.object_bytes),
             (QuotaKey::OutputBytes, limits.output_bytes),
             (QuotaKey::LogBytes, limits.log_bytes),
+            (QuotaKey::DeviceSecondsPerDay, UNLIMITED),
+            (QuotaKey::BytesPerDay, UNLIMITED),
         ]);
         // What the operator wrote holds for everybody who has none of their own.
         defaults.extend(&config.quota);
@@ -106,13 +108,14 @@ impl TenantQuota {
         }
     }
 
-    /// All of it, as an admin sees it.
-    pub(crate) fn info(&self) -> Vec<QuotaInfo> {
+    /// All of it, as an admin sees it, with what is `used` of each.
+    pub(crate) fn info(&self, used: impl Fn(QuotaKey) -> Option<u64>) -> Vec<QuotaInfo> {
         let info = |key| QuotaInfo {
             key,
             value: self.get(key),
             default: self.defaults.get(&key).copied().unwrap_or(0),
             own: self.own.contains_key(&key),
+            used: used(key),
         };
         QuotaKey::all().map(info).collect()
     }
@@ -134,7 +137,7 @@ mod tests {
             (7, 9)
         );
         let uploads = allowed
-            .info()
+            .info(|_| None)
             .into_iter()
             .find(|info| info.key == QuotaKey::Uploads)
             .unwrap();
@@ -146,6 +149,9 @@ mod tests {
     fn every_key_has_a_default() {
         let config = HostConfig::from_toml("").unwrap();
         let allowed = TenantQuota::for_added(&Quota::new(), &config);
-        assert!(allowed.info().iter().all(|info| info.value > 0), "{allowed:?}");
+        assert!(
+            allowed.info(|_| None).iter().all(|info| info.value > 0),
+            "{allowed:?}"
+        );
     }
 }

@@ -7,6 +7,7 @@
     clippy::indexing_slicing
 )]
 
+mod accounting;
 mod augmentation;
 mod client;
 mod connections;

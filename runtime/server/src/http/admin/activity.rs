@@ -65,23 +65,25 @@ fn activity(service: &Service) -> Activity {
     );
     let stats = lanes.stats();
     let waited: BTreeMap<String, Duration> = stats.waited.iter().cloned().collect();
+    let used: BTreeMap<String, Duration> = stats.used.iter().cloned().collect();
     let memory = MemorySnapshot::read(&service.scheduling.memory);
     let holders: BTreeMap<String, u64> = memory.tenants.iter().cloned().collect();
     let known = counters.names().chain(standings.keys().cloned());
     let names: BTreeSet<String> = known.chain(holders.keys().cloned()).collect();
     let tenant = |name: String| {
         let standing = standings.get(&name).copied().unwrap_or_default();
-        let [extractions, samples, answer_bytes] = counters.totals(&name);
+        let usage = counters.usage(&name);
         TenantActivity {
             running: standing.running as u64,
             queued: standing.queued as u64,
-            cpu_seconds: counters.cpu_seconds_of(&name),
+            cpu_seconds: usage.guest_cpu_seconds,
+            device_seconds: used.get(&name).map_or(0.0, Duration::as_secs_f64),
             memory_bytes: holders.get(&name).copied().unwrap_or(0),
             waited_seconds: waited.get(&name).map_or(0.0, Duration::as_secs_f64),
             name,
-            extractions,
-            samples,
-            answer_bytes,
+            extractions: usage.extractions,
+            samples: usage.images,
+            answer_bytes: usage.sent_bytes,
         }
     };
     Activity {

@@ -7,6 +7,7 @@ mod quota;
 mod remote;
 mod tenants;
 mod uploads;
+mod usage;
 
 pub(super) use identity::Admin;
 
@@ -54,6 +55,7 @@ pub(crate) fn admin_routes(service: Arc<Service>) -> Router {
         .route("/v1/activity", get(activity::show))
         .route("/v1/drain", post(activity::drain))
         .route("/v1/audit", get(activity::audit))
+        .route("/v1/usage", get(usage::show))
         .fallback(|uri: http::Uri| async move {
             Refusal::Route {
                 path: uri.path().to_owned(),

@@ -8,10 +8,10 @@ use crate::service::Service;
 use crate::tenants::CONFIGURED;
 use axum::Json;
 use axum::extract::{Path, Request, State};
-use frostline_wire::{QuotaChange, QuotaInfo};
+use frostline_wire::{QuotaChange, QuotaInfo, QuotaKey};
 use std::sync::Arc;
 
-/// Shows the quota of a tenant.
+/// Shows the quota of a tenant, and what it uses of it.
 pub(super) async fn show(
     State(service): State<Arc<Service>>,
     Path(name): Path<String>,
@@ -20,7 +20,22 @@ pub(super) async fn show(
         .tenants
         .allowed(&name)
         .ok_or_else(|| unknown_tenant(&name))?;
-    Ok(Json(allowed.info()))
+    let today = service.operations.accounts.today_of(&name);
+    let standing = service.scheduling.extractions.standings();
+    let standing = standing.get(&name).copied().unwrap_or_default();
+    let library = &service.library;
+    let used = |key| match key {
+        QuotaKey::Running => Some(standing.running as u64),
+        QuotaKey::Queued => Some(standing.queued as u64),
+        QuotaKey::StoredBytes => {
+            let (guests, models) = (library.guests.owned_by(&name), library.models.owned_by(&name));
+            Some(guests.bytes().saturating_add(models.bytes()))
+        }
+        QuotaKey::DeviceSecondsPerDay => Some(today.device_seconds as u64),
+        QuotaKey::BytesPerDay => Some(today.sent_bytes),
+        _ => None,
+    };
+    Ok(Json(allowed.info(used)))
 }
 
 /// Changes the quota of a tenant; null restores a default.

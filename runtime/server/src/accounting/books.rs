@@ -1,0 +1,125 @@
+//! What this host counted, by day. Pure: whoever calls says what day it is.
+
+use super::day::Day;
+use frostline_wire::Usage;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What was used, by tenant.
+pub(crate) type Usages = BTreeMap<String, Usage>;
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Books {
+    /// The counters, which run since the host was started, as they were last read.
+    last: Usages,
+    /// Today, and days before that are not written yet.
+    days: BTreeMap<Day, Usages>,
+    /// Days that have changed since they were last taken.
+    changed: BTreeSet<Day>,
+    /// What other hosts said of a day.
+    others: Option<(Day, Usages)>,
+}
+
+impl Books {
+    /// Adds what was used since the counters were last read to `day`.
+    pub(super) fn count(&mut self, day: Day, counters: Usages) {
+        let today = self.days.entry(day).or_default();
+        for (tenant, now) in &counters {
+            let used = now.since(self.last.get(tenant).unwrap_or(&Usage::default()));
+            let sum = today.entry(tenant.clone()).or_default();
+            let before = *sum;
+            sum.add_host(&used);
+            if *sum != before {
+                self.changed.insert(day);
+            }
+        }
+        self.last = counters;
+    }
+
+    /// Days with what was used on them, if that has changed since it was last taken.
+    pub(super) fn take_changed(&mut self) -> BTreeMap<Day, Usages> {
+        let changed = std::mem::take(&mut self.changed).into_iter();
+        changed
+            .filter_map(|day| Some((day, self.days.get(&day)?.clone())))
+            .collect()
+    }
+
+    /// Days that were taken could not be written.
+    pub(super) fn return_changed(&mut self, days: impl IntoIterator<Item = Day>) {
+        self.changed.extend(days);
+    }
+
+    /// Forgets days before `day` that are written.
+    pub(super) fn forget_before(&mut self, day: Day) {
+        let changed = &self.changed;
+        self.days
+            .retain(|known, _| *known >= day || changed.contains(known));
+    }
+
+    /// What other hosts used on `day`.
+    pub(super) fn set_others(&mut self, day: Day, others: Usages) {
+        self.others = Some((day, others));
+    }
+
+    /// What a tenant used on `day`, of this host and, as far as known, of others.
+    pub(super) fn on(&self, day: Day, tenant: &str) -> Usage {
+        let own = self.days.get(&day).and_then(|usages| usages.get(tenant));
+        let others = self.others.as_ref().filter(|(known, _)| *known == day);
+        let others = others.and_then(|(_, usages)| usages.get(tenant));
+        let mut used = Usage::default();
+        for usage in own.into_iter().chain(others) {
+            used.add_host(usage);
+        }
+        used
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn images(images: u64) -> Usages {
+        let usage = Usage {
+            images,
+            stored_bytes: images * 10,
+            ..Usage::default()
+        };
+        Usages::from([("acme".to_owned(), usage)])
+    }
+
+    #[test]
+    fn a_day_has_what_counters_gained_on_it() {
+        let (day, next) = (Day::at(0), Day::at(86_400));
+        let mut books = Books::default();
+        books.count(day, images(5));
+        books.count(day, images(8));
+        assert_eq!(books.take_changed(), BTreeMap::from([(day, images(8))]));
+        assert!(books.take_changed().is_empty(), "nothing is new");
+        books.count(day, images(9));
+        books.count(next, images(12));
+        let today = books.on(next, "acme");
+        assert_eq!(
+            (today.images, today.stored_bytes),
+            (3, 120),
+            "stored is no counter"
+        );
+        let taken = books.take_changed();
+        assert_eq!(taken[&day], images(9), "a day that is over is written to its end");
+        books.return_changed([day]);
+        books.forget_before(next);
+        assert_eq!(books.take_changed()[&day], images(9), "also where that failed");
+        books.forget_before(next);
+        assert_eq!(books.on(day, "acme"), Usage::default());
+    }
+
+    #[test]
+    fn a_budget_sees_other_hosts_of_the_same_day_alone() {
+        let (day, next) = (Day::at(0), Day::at(86_400));
+        let mut books = Books::default();
+        books.count(day, images(5));
+        books.set_others(day, images(7));
+        assert_eq!(books.on(day, "acme").images, 12);
+        assert_eq!(books.on(day, "other"), Usage::default());
+        assert_eq!(books.on(next, "acme").images, 0);
+    }
+}

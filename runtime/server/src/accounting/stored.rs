@@ -1,0 +1,167 @@
+//! Usage in the shared state: `usage/<day>/<run of a host>-<number>.json` has all that one run of a host counted on a day. As objects are
+//! created and never replaced, a host writes the next number and then removes the one before.
+
+use super::books::Usages;
+use super::day::Day;
+use crate::state::StateError;
+use bytes::Bytes;
+use frostline_objects::Store;
+use futures::{StreamExt, TryStreamExt, stream};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The folder they lie in.
+const FOLDER: &str = "usage";
+
+/// Keys asked for at a time: what S3 gives at once.
+const PAGE: usize = 1000;
+
+/// Objects read at once.
+const AT_ONCE: usize = 8;
+
+/// How often objects are listed anew as a host has just replaced one of them.
+const TRIES: usize = 5;
+
+/// An object's content. What a later version adds is passed over.
+#[derive(Serialize, Deserialize)]
+struct Content {
+    tenants: Usages,
+}
+
+/// Where one run of a host keeps what it counted.
+pub(super) struct StoredUsage {
+    run: String,
+    number: u64,
+    /// The object that holds all of a day so far.
+    current: BTreeMap<Day, String>,
+}
+
+impl StoredUsage {
+    pub(super) fn new(run: String) -> Self {
+        Self {
+            run,
+            number: 0,
+            current: BTreeMap::new(),
+        }
+    }
+
+    /// Keeps all that was used on `day`, in place of what was kept of it before.
+    ///
+    /// # Errors
+    /// [`StateError`]; what was kept before still is.
+    pub(super) async fn write(&mut self, store: &Store, day: Day, tenants: Usages) -> Result<(), StateError> {
+        self.number += 1;
+        let key = format!("{FOLDER}/{day}/{}-{:08}.json", self.run, self.number);
+        let json =
+            serde_json::to_vec(&Content { tenants }).map_err(|error| StateError::broken(&key, error))?;
+        match store.put_new(&key, Bytes::from(json)).await {
+            // Nobody else writes under this name: the answer of a try before was lost.
+            Err(error) if !error.is_already_there() => return Err(error.into()),
+            _ => {}
+        }
+        if let Some(before) = self.current.insert(day, key) {
+            // One that stays is passed over by its number.
+            let _ = store.delete(&before).await;
+        }
+        self.current.retain(|kept, _| *kept >= day);
+        Ok(())
+    }
+
+    /// What all other runs of hosts used on `day`.
+    ///
+    /// # Errors
+    /// [`StateError`].
+    pub(super) async fn others(&self, store: &Store, day: Day) -> Result<Usages, StateError> {
+        let days = read(store, day, day, Some(&self.run)).await?;
+        Ok(days.into_values().next().unwrap_or_default())
+    }
+}
+
+/// What was used from one day to another, both included, by all hosts but the run `without`.
+///
+/// # Errors
+/// [`StateError`].
+pub(super) async fn read(
+    store: &Store,
+    from: Day,
+    to: Day,
+    without: Option<&str>,
+) -> Result<BTreeMap<Day, Usages>, StateError> {
+    let mut tries = 1;
+    loop {
+        match read_once(store, from, to, without).await {
+            Err(StateError::Store(error)) if error.is_not_found() && tries < TRIES => tries += 1,
+            read => return read,
+        }
+    }
+}
+
+async fn read_once(
+    store: &Store,
+    from: Day,
+    to: Day,
+    without: Option<&str>,
+) -> Result<BTreeMap<Day, Usages>, StateError> {
+    let mut newest: BTreeMap<(Day, String), (u64, String)> = BTreeMap::new();
+    for key in keys(store, &format!("{FOLDER}/{from}"), |day| day <= to).await? {
+        let Some((day, run, number)) = parse(&key) else {
+            continue;
+        };
+        if Some(run) == without {
+            continue;
+        }
+        let entry = newest.entry((day, run.to_owned())).or_default();
+        *entry = std::mem::take(entry).max((number, key));
+    }
+    let contents = stream::iter(newest).map(|((day, _), (_, key))| async move {
+        let bytes = store.read(&key).await?;
+        let content: Content =
+            serde_json::from_slice(&bytes).map_err(|error| StateError::broken(&key, error))?;
+        Ok::<_, StateError>((day, content.tenants))
+    });
+    let mut days: BTreeMap<Day, Usages> = BTreeMap::new();
+    let mut contents = contents.buffer_unordered(AT_ONCE);
+    while let Some((day, tenants)) = contents.try_next().await? {
+        let all = days.entry(day).or_default();
+        for (tenant, usage) in tenants {
+            all.entry(tenant).or_default().add_host(&usage);
+        }
+    }
+    Ok(days)
+}
+
+/// Removes all days before `first`.
+///
+/// # Errors
+/// [`StateError`].
+pub(super) async fn sweep(store: &Store, first: Day) -> Result<(), StateError> {
+    for key in keys(store, FOLDER, |day| day < first).await? {
+        match store.delete(&key).await {
+            Err(error) if !error.is_not_found() => return Err(error.into()),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Keys after `after` of days that are `wanted`, up to the first that is not.
+async fn keys(store: &Store, after: &str, wanted: impl Fn(Day) -> bool) -> Result<Vec<String>, StateError> {
+    let (mut keys, mut after) = (Vec::new(), Some(after.to_owned()));
+    while let Some(from) = after {
+        let page = store.list(Some(&from), PAGE).await?;
+        for object in page.objects {
+            match parse(&object.sample.key) {
+                Some((day, ..)) if wanted(day) => keys.push(object.sample.key),
+                _ => return Ok(keys),
+            }
+        }
+        after = page.next;
+    }
+    Ok(keys)
+}
+
+fn parse(key: &str) -> Option<(Day, &str, u64)> {
+    let (day, name) = key.strip_prefix(FOLDER)?.strip_prefix('/')?.split_once('/')?;
+    let (run, number) = name.strip_suffix(".json")?.rsplit_once('-')?;
+    Some((Day::parse(day)?, run, number.parse().ok()?))
+}

@@ -1,0 +1,88 @@
+//! Runs of hosts that write what they counted into one folder.
+
+use super::stored::{StoredUsage, read, sweep};
+use super::{Day, Usages};
+use frostline_objects::Store;
+use frostline_wire::Usage;
+use std::path::Path;
+
+fn local(folder: &Path) -> Store {
+    Store::open(folder.to_str().unwrap()).unwrap()
+}
+
+fn images(tenant: &str, images: u64) -> Usages {
+    let usage = Usage {
+        images,
+        ..Usage::default()
+    };
+    Usages::from([(tenant.to_owned(), usage)])
+}
+
+fn files(folder: &Path) -> usize {
+    let days = std::fs::read_dir(folder.join("usage")).unwrap();
+    days.map(|day| std::fs::read_dir(day.unwrap().path()).unwrap().count())
+        .sum()
+}
+
+#[tokio::test]
+async fn runs_add_up_and_each_counts_once_with_what_it_wrote_last() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = local(folder.path());
+    let day = Day::at(1_795_651_200);
+    let (mut one, mut two) = (StoredUsage::new("one".into()), StoredUsage::new("two".into()));
+    for sum in [1, 5, 7] {
+        one.write(&store, day, images("acme", sum)).await.unwrap();
+    }
+    two.write(&store, day, images("acme", 10)).await.unwrap();
+    two.write(&store, day, images("bolt", 2)).await.unwrap();
+    assert_eq!(files(folder.path()), 2, "one object a run and day");
+    let days = read(&store, day, day, None).await.unwrap();
+    assert_eq!(
+        days[&day]["acme"].images, 7,
+        "what a run wrote last is all it says"
+    );
+    assert_eq!(days[&day]["bolt"].images, 2);
+    let others = one.others(&store, day).await.unwrap();
+    assert_eq!((others.len(), others["bolt"].images), (1, 2));
+}
+
+#[tokio::test]
+async fn a_run_that_died_while_it_wrote_counts_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = local(folder.path());
+    let day = Day::at(0);
+    let mut run = StoredUsage::new("run".into());
+    run.write(&store, day, images("acme", 3)).await.unwrap();
+    // The next object was created, and the one before not yet removed.
+    let next = r#"{"tenants":{"acme":{"images":4,"of_a_later_version":1}},"later":true}"#;
+    let key = format!("usage/{day}/run-00000002.json");
+    store.put_new(&key, next.into()).await.unwrap();
+    let days = read(&store, day, day, None).await.unwrap();
+    assert_eq!(days[&day]["acme"].images, 4);
+}
+
+#[tokio::test]
+async fn days_are_selected_and_old_ones_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = local(folder.path());
+    let today = Day::at(1_795_651_200);
+    let mut run = StoredUsage::new("run".into());
+    for age in (0..5).rev() {
+        run.write(&store, today.before(age), images("acme", age))
+            .await
+            .unwrap();
+    }
+    // What lies before and behind is none of it.
+    for key in ["snapshots/1", "zzz"] {
+        store.put_new(key, "{}".into()).await.unwrap();
+    }
+    let days = read(&store, today.before(3), today.before(1), None)
+        .await
+        .unwrap();
+    let ages: Vec<u64> = days.values().map(|tenants| tenants["acme"].images).collect();
+    assert_eq!(ages, [3, 2, 1]);
+    sweep(&store, today.before(1)).await.unwrap();
+    let days = read(&store, today.before(400), today, None).await.unwrap();
+    assert_eq!(days.len(), 2);
+    assert!(store.read("snapshots/1").await.is_ok() && store.read("zzz").await.is_ok());
+}

@@ -1,0 +1,46 @@
+//! What tenants used.
+
+use crate::accounting::{Day, write_now};
+use crate::http::references::query;
+use crate::refusal::Refusal;
+use crate::service::Service;
+use axum::Json;
+use axum::extract::State;
+use frostline_profile::now;
+use frostline_wire::DayUsage;
+use http::Uri;
+use serde::Deserialize;
+use std::sync::Arc;
+
+/// `?from=&to=&tenant=`
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct UsageQuery {
+    from: Option<String>,
+    to: Option<String>,
+    tenant: Option<String>,
+}
+
+/// Shows what tenants used over all hosts, by day; `?from=` and `?to=` (days, both included, today by default) and `?tenant=` select.
+pub(super) async fn show(
+    State(service): State<Arc<Service>>,
+    uri: Uri,
+) -> Result<Json<Vec<DayUsage>>, Refusal> {
+    let UsageQuery { from, to, tenant } = query(&uri)?;
+    let today = || Ok(Day::at(now()));
+    let (from, to) = (
+        from.as_deref().map_or_else(today, day)?,
+        to.as_deref().map_or_else(today, day)?,
+    );
+    write_now(&service)
+        .await
+        .map_err(|error| Refusal::host(format!("cannot write this host's usage: {error}")))?;
+    let mut usage = service.operations.accounts.read(from, to).await?;
+    usage.retain(|row| tenant.as_ref().is_none_or(|tenant| *tenant == row.tenant));
+    Ok(Json(usage))
+}
+
+fn day(name: &str) -> Result<Day, Refusal> {
+    Day::parse(name)
+        .ok_or_else(|| Refusal::request(format!("invalid day {name:?}: write it like 2026-11-26")))
+}

@@ -1,0 +1,153 @@
+//! What tenants used, over hosts and restarts, and what ends when a day's budget is used up.
+
+use crate::client::{Client, End, body, rows};
+use crate::fixtures::{network, stock_guest};
+use crate::support::TestHost;
+use frostline_wire::{DayUsage, ErrorClass, QuotaKey, RowFormat, Usage};
+use http::{Method, StatusCode};
+use serde_json::Value;
+use std::path::Path;
+use std::time::Duration;
+
+/// What `tenant` used, as an admin of this host is told.
+async fn usage(test: &TestHost, tenant: &str) -> Usage {
+    let path = format!("/v1/usage?from=2020-01-01&tenant={tenant}");
+    let days: Vec<DayUsage> =
+        serde_json::from_value(test.admin(Method::GET, &path, &Value::Null).await).unwrap();
+    let mut sum = Usage::default();
+    for day in days {
+        assert_eq!(day.tenant, tenant);
+        sum += day.usage;
+    }
+    sum
+}
+
+/// Extracts `samples` photos up to a cut; the bytes of the answer.
+async fn extract(test: &TestHost, client: &Client, samples: u32) -> u64 {
+    let (guest, model) = client.upload().await;
+    let mut request = test.request("flat", samples);
+    (request.guest, request.model) = (Some(guest), Some(model));
+    let answer = client.extract(&request).await;
+    assert_eq!(answer.status(), StatusCode::OK);
+    let bytes = body(answer).await.len() as u64;
+    test.ended().await;
+    bytes
+}
+
+async fn get(client: &Client, path: &str) -> u64 {
+    let answer = client.send(Method::GET, path, "").await;
+    assert_eq!(answer.status(), StatusCode::OK);
+    body(answer).await.len() as u64
+}
+
+/// A second host on the state of the first.
+async fn beside(first: &TestHost, local: &Path) -> TestHost {
+    TestHost::with(|settings| {
+        settings.state = first.folder.path().join("state").to_str().unwrap().to_owned();
+        settings.data = vec![first.root()];
+        settings.local = Some(local.to_owned());
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_tenant_used_adds_up_over_hosts_and_restarts() {
+    let mut first = TestHost::start().await;
+    let photos: usize = first.photos(6).iter().map(|photo| photo.len()).sum();
+    let acme = first.tenant("acme", &[]).await;
+    let mut sent = extract(&first, &acme, 6).await;
+    sent += get(&acme, "/v1/probe?bytes=1000").await;
+    sent += get(&acme, &format!("/v1/objects?root={}", first.root())).await;
+    let used = usage(&first, "acme").await;
+    assert_eq!(
+        (used.images, used.extractions, used.failed_extractions),
+        (6, 1, 0)
+    );
+    assert_eq!((used.probes, used.listings), (1, 1));
+    assert_eq!((used.sent_bytes, used.read_bytes), (sent, photos as u64));
+    let stored = (stock_guest().len() + network().to_bytes().unwrap().len()) as u64;
+    assert_eq!(used.stored_bytes, stored);
+    assert!(
+        used.device_seconds > 0.0 && used.guest_cpu_seconds > 0.0,
+        "{used:?}"
+    );
+    assert_eq!(usage(&first, "other").await, Usage::default());
+
+    let local = tempfile::tempdir().unwrap();
+    let second = beside(&first, local.path()).await;
+    let there = second.client_of(&acme.token);
+    sent += get(&there, "/v1/probe?bytes=500").await;
+    let host = first.host.take().unwrap();
+    host.shutdown(Duration::from_secs(10)).await;
+    let first = TestHost::on(first.folder, |_| ()).await;
+    for test in [&second, &first] {
+        let all = usage(test, "acme").await;
+        assert_eq!((all.images, all.probes, all.sent_bytes), (6, 2, sent));
+        assert_eq!(all.stored_bytes, stored, "it is stored once");
+        assert!(all.device_seconds >= used.device_seconds, "{all:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_day_that_is_none_is_refused() {
+    let test = TestHost::start().await;
+    let (status, answer) = test
+        .ask_admin(Method::GET, "/v1/usage?from=yesterday", &Value::Null)
+        .await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    assert!(
+        String::from_utf8_lossy(&answer).contains("2026-11-26"),
+        "it says how to write it"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn work_ends_when_the_budget_of_a_day_is_used_up_on_any_host() {
+    let test = TestHost::start().await;
+    let acme = test.tenant("acme", &[(QuotaKey::BytesPerDay, 1000)]).await;
+    let request = test.large();
+    let unread = acme.extract(&request).await;
+    assert_eq!(unread.status(), StatusCode::OK);
+    test.ended().await;
+    let (_, end) = rows(RowFormat::Object, &request, unread).await;
+    assert_eq!(end, End::Aborted);
+    let (status, error) = acme.extract_refused(&request).await;
+    assert_eq!(
+        (status, error.class),
+        (StatusCode::FORBIDDEN, ErrorClass::TooLarge)
+    );
+    for word in [
+        "bytes_per_day of 1000",
+        "today (UTC)",
+        "frostline admin quota set acme",
+    ] {
+        assert!(error.message.contains(word), "{error}");
+    }
+    let (status, _) = acme.refused(Method::GET, "/v1/probe?bytes=1", "").await;
+    assert_eq!(status, StatusCode::FORBIDDEN);
+    let quota = test
+        .admin(Method::GET, "/v1/tenants/acme/quota", &Value::Null)
+        .await;
+    let of = |key: &str| {
+        quota
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|info| info["key"] == key)
+            .unwrap()
+            .clone()
+    };
+    assert!(of("bytes_per_day")["used"].as_u64().unwrap() > 1000);
+    assert_eq!(of("stored_bytes")["used"], 0);
+
+    // Another host hears of it when it reads the state's usage, which it does at the latest when it is asked.
+    usage(&test, "acme").await;
+    let local = tempfile::tempdir().unwrap();
+    let second = beside(&test, local.path()).await;
+    usage(&second, "acme").await;
+    let (status, _) = second
+        .client_of(&acme.token)
+        .refused(Method::GET, "/v1/probe?bytes=1", "")
+        .await;
+    assert_eq!(status, StatusCode::FORBIDDEN);
+}

@@ -1,0 +1,135 @@
+//! What tenants used of a host, for whoever bills them.
+
+use serde::{Deserialize, Serialize};
+use std::ops::AddAssign;
+
+/// What was used, failed work included. Bytes and seconds are sums but for `stored_bytes`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Usage {
+    /// Time of lanes; rows of several tenants in one run share its time.
+    pub device_seconds: f64,
+    /// CPU time of guest code.
+    pub guest_cpu_seconds: f64,
+    /// Bytes read from stores.
+    pub read_bytes: u64,
+    /// Bytes of extractions, probes and listings sent.
+    pub sent_bytes: u64,
+    /// Images answered, bad ones included.
+    pub images: u64,
+    /// Extractions that ended, however.
+    pub extractions: u64,
+    /// Of these, those that did not come to their end.
+    pub failed_extractions: u64,
+    /// Measurements of the link.
+    pub probes: u64,
+    /// Pages of listings.
+    pub listings: u64,
+    /// The most bytes of guests and models that were stored at a time; of several days, the sum of each day's.
+    pub stored_bytes: u64,
+}
+
+/// What a tenant used on one day.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DayUsage {
+    /// The day in UTC, such as `2026-11-26`.
+    pub day: String,
+    /// The tenant.
+    pub tenant: String,
+    /// What it used.
+    #[serde(flatten)]
+    pub usage: Usage,
+}
+
+impl Usage {
+    /// What another host, or the same one before it was started again, counted on the same day: what is stored is stored once for all.
+    pub fn add_host(&mut self, other: &Self) {
+        let stored = self.stored_bytes.max(other.stored_bytes);
+        *self += *other;
+        self.stored_bytes = stored;
+    }
+
+    /// What was counted since `before`, a reading of the same counters; a counter that is lower began anew.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        let count = |now: u64, then: u64| now.checked_sub(then).unwrap_or(now);
+        let time = |now: f64, then: f64| if now >= then { now - then } else { now };
+        Self {
+            device_seconds: time(self.device_seconds, before.device_seconds),
+            guest_cpu_seconds: time(self.guest_cpu_seconds, before.guest_cpu_seconds),
+            read_bytes: count(self.read_bytes, before.read_bytes),
+            sent_bytes: count(self.sent_bytes, before.sent_bytes),
+            images: count(self.images, before.images),
+            extractions: count(self.extractions, before.extractions),
+            failed_extractions: count(self.failed_extractions, before.failed_extractions),
+            probes: count(self.probes, before.probes),
+            listings: count(self.listings, before.listings),
+            stored_bytes: self.stored_bytes,
+        }
+    }
+}
+
+impl AddAssign for Usage {
+    fn add_assign(&mut self, other: Self) {
+        self.device_seconds += other.device_seconds;
+        self.guest_cpu_seconds += other.guest_cpu_seconds;
+        let counts = [
+            (&mut self.read_bytes, other.read_bytes),
+            (&mut self.sent_bytes, other.sent_bytes),
+            (&mut self.images, other.images),
+            (&mut self.extractions, other.extractions),
+            (&mut self.failed_extractions, other.failed_extractions),
+            (&mut self.probes, other.probes),
+            (&mut self.listings, other.listings),
+            (&mut self.stored_bytes, other.stored_bytes),
+        ];
+        for (sum, more) in counts {
+            *sum = sum.saturating_add(more);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: Usage = Usage {
+        device_seconds: 1.5,
+        guest_cpu_seconds: 0.5,
+        read_bytes: 100,
+        sent_bytes: 10,
+        images: 3,
+        extractions: 2,
+        failed_extractions: 1,
+        probes: 1,
+        listings: 1,
+        stored_bytes: 50,
+    };
+
+    #[test]
+    fn hosts_add_up_but_what_they_store_is_the_same() {
+        let mut sum = ONE;
+        sum.add_host(&Usage {
+            stored_bytes: 40,
+            ..ONE
+        });
+        assert_eq!((sum.images, sum.device_seconds, sum.stored_bytes), (6, 3.0, 50));
+        sum += ONE;
+        assert_eq!((sum.images, sum.stored_bytes), (9, 100), "days add up");
+    }
+
+    #[test]
+    fn a_counter_that_began_anew_counts_from_nothing() {
+        let later = Usage {
+            images: 5,
+            device_seconds: 0.25,
+            ..ONE
+        };
+        let since = later.since(&ONE);
+        assert_eq!(
+            (since.images, since.device_seconds, since.read_bytes),
+            (2, 0.25, 0)
+        );
+        assert_eq!(since.stored_bytes, 50, "it is no counter");
+    }
+}
