@@ -126,16 +126,16 @@ impl Allowance {
     /// Counts CPU time of guest code.
     pub(crate) fn count_cpu(&self, cpu: Duration) {
         add(&self.cpu_nanos, cpu);
-        self.tell(Spent::Cpu(cpu));
+        self.report(Spent::Cpu(cpu));
     }
 
     /// Counts time of the compiler.
     pub(crate) fn count_compiling(&self, time: Duration) {
         add(&self.compile_nanos, time);
-        self.tell(Spent::Compiling(time));
+        self.report(Spent::Compiling(time));
     }
 
-    fn tell(&self, spent: Spent) {
+    fn report(&self, spent: Spent) {
         if let Some(on_spent) = &self.on_spent.0 {
             on_spent(spent);
         }
