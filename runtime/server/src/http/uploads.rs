@@ -6,7 +6,7 @@ use super::references::{checked_name, sha256, version};
 use crate::caller::Caller;
 use crate::refusal::Refusal;
 use crate::service::Service;
-use crate::state::{Alive, Facts, FindResult, ModelFacts, StoredVersion};
+use crate::state::{Alive, Facts, FindResult, ModelFacts, StoredVersion, Unknown};
 use axum::Json;
 use axum::extract::{Path, Request};
 use axum::response::{IntoResponse, Response};
@@ -217,7 +217,9 @@ fn facts(bytes: Bytes, limits: &ModelLimits, cancelled: &CancellationToken) -> R
         alive: Alive {
             fixed: alive.fixed,
             per_row: alive.per_sample,
+            unknown: Unknown::new(),
         },
+        unknown: Unknown::new(),
     })
 }
 

@@ -4,6 +4,7 @@
 
 use super::error::StateError;
 use super::journal::{Dump, Journal, Kind};
+use super::record::FORMAT;
 use super::snapshot::Document;
 use parking_lot::RwLock;
 use serde::Serialize;
@@ -51,20 +52,23 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Kind for Replica<T
         Ok(())
     }
 
-    fn replace(&self, documents: Vec<(String, Box<RawValue>)>) -> Result<(), (String, serde_json::Error)> {
-        let read = |(name, content): (String, Box<RawValue>)| match serde_json::from_str(content.get()) {
-            Ok(content) => Ok((name, Arc::new(content))),
-            Err(error) => Err((name, error)),
-        };
-        let all = documents.into_iter().map(read).collect::<Result<_, _>>()?;
+    fn replace(&self, documents: Vec<Document>) -> Vec<Document> {
+        let (mut all, mut unread) = (BTreeMap::new(), Vec::new());
+        for document in documents {
+            match serde_json::from_str(document.content.get()) {
+                Ok(content) => _ = all.insert(document.name, Arc::new(content)),
+                Err(_) => unread.push(document),
+            }
+        }
         *self.documents.write() = all;
-        Ok(())
+        unread
     }
 
     fn dump(&self) -> Dump {
         let (kind, documents) = (self.kind, self.documents.read().clone());
         let document = move |(name, content): (String, Arc<T>)| {
             Ok(Document {
+                format: FORMAT,
                 kind: kind.to_owned(),
                 name,
                 content: to_raw_value(&content)?,
@@ -80,7 +84,7 @@ pub(crate) struct Documents<T> {
     journal: Arc<Journal>,
 }
 
-impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Documents<T> {
+impl<T: Serialize + DeserializeOwned + PartialEq + Send + Sync + 'static> Documents<T> {
     /// What `replica`, which is among the kinds of `journal`, knows.
     pub(super) fn new(replica: Arc<Replica<T>>, journal: Arc<Journal>) -> Self {
         Self { replica, journal }
@@ -107,27 +111,40 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Documents<T> {
         self.replica.documents.read().values().filter_map(pick).collect()
     }
 
+    /// Reads what other hosts changed before this was called.
+    pub(super) async fn catch_up(&self) -> Result<(), StateError> {
+        self.journal.catch_up().await
+    }
+
     /// Changes a document by what it is now on all hosts; `change` is called again when another host was first, and returns no content to
-    /// delete it. What it refuses is returned and changes nothing.
+    /// delete it. What it refuses is returned and changes nothing; what it leaves equal is not written.
     ///
     /// # Errors
-    /// [`StateError::Unsure`] when it is not replica whether the change was made; any other error says that it was not.
+    /// [`StateError::Unsure`] when it is not known whether the change was made; any other error says that it was not.
     pub(crate) async fn update<E: From<StateError>>(
         &self,
         name: &str,
         mut change: impl FnMut(Option<&T>) -> Result<Option<T>, E>,
     ) -> Result<Option<Arc<T>>, E> {
         self.journal.catch_up().await?;
+        self.journal.check_readable(self.replica.kind, name)?;
         // Whoever removes what is not there keeps nobody from adding.
         if self.get(name).is_none() && change(None)?.is_none() {
             return Ok(None);
         }
         let _adding = self.journal.adding(self.replica.kind, name).await?;
         for _ in 0..TRIES {
-            let (position, before) = self.journal.at(|| self.get(name)).await;
+            let before = || {
+                (
+                    self.get(name),
+                    self.journal.check_readable(self.replica.kind, name),
+                )
+            };
+            let (position, (before, readable)) = self.journal.at(before).await;
+            readable?;
             let content = change(before.as_deref())?.map(Arc::new);
-            if before.is_none() && content.is_none() {
-                return Ok(None);
+            if before == content {
+                return Ok(before);
             }
             let raw = content.as_ref().map(to_raw_value).transpose();
             let raw = raw.map_err(|error| StateError::broken(name, error))?;

@@ -41,9 +41,9 @@ pub enum StateError {
         #[source]
         reason: Cause,
     },
-    /// An invalid record.
+    /// A record that is no JSON, whatever wrote it.
     #[error(
-        "invalid record {key} in the host's state: {detail}; restore it, or replace it by {{}} and repeat the change"
+        "invalid record {key} in the host's state: {detail}; restore the state from a backup (frostline admin state restore)"
     )]
     Record {
         /// Its key.
@@ -51,6 +51,16 @@ pub enum StateError {
         /// What is wrong.
         #[source]
         detail: Cause,
+    },
+    /// A record that this version cannot read.
+    #[error(
+        "cannot change {name} of the {kind}: a newer version of frostline wrote its record; upgrade this host, or make the change at a newer one"
+    )]
+    Newer {
+        /// `guests`, `models` or `tenants`.
+        kind: &'static str,
+        /// The name.
+        name: String,
     },
     /// Too many concurrent changes.
     #[error("too many concurrent changes of {kind} in the host's state; retry {name}")]

@@ -1,5 +1,6 @@
 //! What is known of guests and models without reading them.
 
+use super::record::Unknown;
 use super::shelf::StoredVersion;
 use frostline_wire::{CutInfo, GuestInfo, ModelInfo};
 use serde::{Deserialize, Serialize};
@@ -13,15 +14,19 @@ pub(crate) struct ModelFacts {
     /// What its values take while it runs, by its graph; not known of what was uploaded to an earlier host.
     #[serde(default)]
     pub(crate) alive: Alive,
+    #[serde(flatten)]
+    pub(crate) unknown: Unknown,
 }
 
 /// Bytes of the values of a network that are alive at once.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Alive {
     /// Whatever the batch.
     pub(crate) fixed: u64,
     /// For each row of it.
     pub(crate) per_row: u64,
+    #[serde(flatten)]
+    pub(crate) unknown: Unknown,
 }
 
 impl ModelFacts {

@@ -3,10 +3,10 @@
 
 use super::error::StateError;
 use super::log::{Change, Log, Position};
+use super::record::FORMAT;
 use super::snapshot::{self, Document};
 use crate::unique::unique_id;
 use frostline_objects::Store;
-use frostline_tensor::Cause;
 use futures::{StreamExt, stream};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
@@ -30,6 +30,9 @@ const KEPT: u64 = 1000;
 /// How long a change waits for those before it. Each takes a tenth of a second, on a store that stalls a minute.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Said of records in [`Journal::unread`].
+const UNREAD: &str = "cannot read a record of the host's state that a newer version wrote; it is kept, and not served here; upgrade this host";
+
 /// Tries to read a snapshot. Each fails only because a newer one is there.
 const TRIES: usize = 8;
 
@@ -44,8 +47,8 @@ pub(super) trait Kind: Send + Sync {
     /// Makes `content` the document of that name; nothing deletes it.
     fn set(&self, name: &str, content: Option<&RawValue>) -> Result<(), serde_json::Error>;
 
-    /// Makes these all there are. On error, names the document and changes nothing.
-    fn replace(&self, documents: Vec<(String, Box<RawValue>)>) -> Result<(), (String, serde_json::Error)>;
+    /// Makes these all there are, but those that cannot be read, which it gives back.
+    fn replace(&self, documents: Vec<Document>) -> Vec<Document>;
 
     /// What writes down all there are at this moment.
     fn dump(&self) -> Dump;
@@ -59,6 +62,8 @@ pub(crate) struct Journal {
     store: Arc<Store>,
     log: Log,
     kinds: Vec<Arc<dyn Kind>>,
+    /// Documents of newer builds that this one cannot read, by kind and name. They are neither served nor changed, and go into snapshots.
+    unread: parking_lot::Mutex<BTreeMap<(String, String), Document>>,
     /// Held while changes are read and applied.
     position: Mutex<Position>,
     /// Held by who adds a change, so that those of one host do not get in each other's way.
@@ -76,6 +81,7 @@ impl Journal {
             log: Log::new(Arc::clone(&store)),
             store,
             kinds,
+            unread: parking_lot::Mutex::default(),
             position: Mutex::default(),
             adding: Mutex::default(),
             snapshot: AtomicU64::new(0),
@@ -151,6 +157,7 @@ impl Journal {
         content: Option<Box<RawValue>>,
     ) -> Result<bool, StateError> {
         let change = Change {
+            format: FORMAT,
             mark: unique_id()?,
             kind: kind.to_owned(),
             name: name.to_owned(),
@@ -171,11 +178,9 @@ impl Journal {
         let mut position = self.position.lock().await;
         // Whoever looked for news meanwhile has read it already.
         if position.number < number {
-            self.apply(number, &change)?;
-            *position = Position {
-                number,
-                mark: change.mark,
-            };
+            let mark = change.mark.clone();
+            self.apply(change);
+            *position = Position { number, mark };
         }
         Ok(true)
     }
@@ -207,26 +212,60 @@ impl Journal {
                     *self.read.lock() = began;
                     return Ok(());
                 };
-                self.apply(number, &change)?;
-                *position = Position {
-                    number,
-                    mark: change.mark,
-                };
+                let mark = change.mark.clone();
+                self.apply(change);
+                *position = Position { number, mark };
             }
             drop(changes);
             (at_once, began) = ((at_once * 2).min(READ_AT_ONCE), Instant::now());
         }
     }
 
-    fn apply(&self, number: u64, change: &Change) -> Result<(), StateError> {
-        if change.kind.is_empty() {
-            return Ok(());
+    fn apply(&self, change: Change) {
+        let Change {
+            format,
+            kind,
+            name,
+            content,
+            ..
+        } = change;
+        if kind.is_empty() {
+            return;
         }
-        let broken = |detail: Cause| StateError::broken(&super::log::key(number), detail);
-        let kind = self.kinds.iter().find(|kind| kind.kind() == change.kind);
-        let kind = kind.ok_or_else(|| broken(unknown(&change.kind).into()))?;
-        kind.set(&change.name, change.content.as_deref())
-            .map_err(|error| broken(error.into()))
+        let replica = self.kinds.iter().find(|replica| replica.kind() == kind);
+        let set = |content| replica.map(|replica| replica.set(&name, content));
+        let mut unread = self.unread.lock();
+        let Some(content) = content else {
+            unread.remove(&(kind, name.clone()));
+            // Nothing is always readable.
+            _ = set(None);
+            return;
+        };
+        if format <= FORMAT && matches!(set(Some(&*content)), Some(Ok(()))) {
+            unread.remove(&(kind, name));
+            return;
+        }
+        _ = set(None);
+        tracing::warn!(kind, name, format, "{UNREAD}");
+        let document = Document {
+            format,
+            kind: kind.clone(),
+            name: name.clone(),
+            content,
+        };
+        unread.insert((kind, name), document);
+    }
+
+    /// Refuses to change what a newer build wrote and this one cannot read, which would be lost.
+    ///
+    /// # Errors
+    /// [`StateError::Newer`].
+    pub(super) fn check_readable(&self, kind: &'static str, name: &str) -> Result<(), StateError> {
+        let name = name.to_owned();
+        match self.unread.lock().contains_key(&(kind.to_owned(), name.clone())) {
+            true => Err(StateError::Newer { kind, name }),
+            false => Ok(()),
+        }
     }
 
     /// Goes on from the newest snapshot, making the first where there is none.
@@ -239,7 +278,7 @@ impl Journal {
             };
             match snapshot::read(&self.store, number).await {
                 Ok((newest, documents)) => {
-                    self.fill(newest.number, documents).await?;
+                    self.fill(documents).await?;
                     self.snapshot.fetch_max(newest.number, Ordering::Relaxed);
                     *position = newest;
                     return Ok(());
@@ -263,10 +302,16 @@ impl Journal {
         snapshot::write(&self.store, &first, Vec::new()).await
     }
 
-    async fn fill(&self, number: u64, documents: Vec<Document>) -> Result<(), StateError> {
+    async fn fill(&self, documents: Vec<Document>) -> Result<(), StateError> {
         let kinds = self.kinds.clone();
-        let filled = spawn_blocking(move || fill(&kinds, documents)).await?;
-        filled.map_err(|detail| StateError::broken(&format!("snapshots/{number:020}"), detail))
+        let unread = spawn_blocking(move || fill(&kinds, documents)).await?;
+        if let Some(Document { kind, name, .. }) = unread.first() {
+            tracing::warn!(records = unread.len(), kind, name, "{UNREAD}");
+        }
+        let unread = unread.into_iter();
+        let unread = unread.map(|document| ((document.kind.clone(), document.name.clone()), document));
+        *self.unread.lock() = unread.collect();
+        Ok(())
     }
 
     /// Writes a snapshot when one is due, and removes what it makes unnecessary.
@@ -292,8 +337,12 @@ impl Journal {
 
     /// Writes a snapshot of what is known now, and removes what it makes unnecessary.
     pub(super) async fn snapshot(&self) -> Result<(), StateError> {
-        let dumps = || self.kinds.iter().map(|kind| kind.dump()).collect::<Vec<_>>();
-        let (position, dumps) = self.at(dumps).await;
+        let dumps = || {
+            let dumps: Vec<Dump> = self.kinds.iter().map(|kind| kind.dump()).collect();
+            let unread: Vec<Document> = self.unread.lock().values().cloned().collect();
+            (dumps, unread)
+        };
+        let (position, (dumps, unread)) = self.at(dumps).await;
         let dump = || {
             dumps
                 .into_iter()
@@ -303,7 +352,7 @@ impl Journal {
         let documents = spawn_blocking(dump)
             .await?
             .map_err(|error| StateError::broken("snapshots", error))?;
-        let documents = documents.into_iter().flatten().collect();
+        let documents = documents.into_iter().flatten().chain(unread).collect();
         snapshot::write(&self.store, &position, documents).await?;
         self.snapshot.fetch_max(position.number, Ordering::Relaxed);
         snapshot::sweep(&self.store).await?;
@@ -311,23 +360,18 @@ impl Journal {
     }
 }
 
-fn fill(kinds: &[Arc<dyn Kind>], documents: Vec<Document>) -> Result<(), String> {
-    let mut sorted: BTreeMap<String, Vec<(String, Box<RawValue>)>> = BTreeMap::new();
+/// Those that cannot be read.
+fn fill(kinds: &[Arc<dyn Kind>], documents: Vec<Document>) -> Vec<Document> {
+    let (documents, mut unread): (Vec<_>, Vec<_>) = documents
+        .into_iter()
+        .partition(|document| document.format <= FORMAT);
+    let mut by_kind: BTreeMap<String, Vec<Document>> = BTreeMap::new();
     for document in documents {
-        let of_kind = sorted.entry(document.kind).or_default();
-        of_kind.push((document.name, document.content));
+        by_kind.entry(document.kind.clone()).or_default().push(document);
     }
     for kind in kinds {
-        let documents = sorted.remove(kind.kind()).unwrap_or_default();
-        kind.replace(documents)
-            .map_err(|(name, error)| format!("{} {name}: {error}", kind.kind()))?;
+        unread.extend(kind.replace(by_kind.remove(kind.kind()).unwrap_or_default()));
     }
-    match sorted.into_keys().next() {
-        Some(kind) => Err(unknown(&kind)),
-        None => Ok(()),
-    }
-}
-
-fn unknown(kind: &str) -> String {
-    format!("unknown kind {kind:?}; run the newest version on all hosts of this state")
+    unread.extend(by_kind.into_values().flatten());
+    unread
 }

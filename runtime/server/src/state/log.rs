@@ -18,10 +18,12 @@ const PAGE: usize = 1000;
 /// Tries to create a change while it is not known whether the last try did. Each is repeated by the store's client already.
 const TRIES: usize = 2;
 
-/// A change. One without a kind changes nothing.
+/// A change. One without a kind changes nothing. Its fields mean the same in every format, which is that of its content.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Change {
+    /// The format of the content; builds that knew none wrote none.
+    pub(super) format: u32,
     /// What no other change has: by it a host knows its own.
     pub(super) mark: String,
     /// The kind of document.

@@ -10,6 +10,7 @@ mod leftovers;
 mod log;
 mod partials;
 mod probe;
+mod record;
 mod shared;
 mod shelf;
 mod snapshot;
@@ -25,6 +26,7 @@ pub(crate) use journal::Journal;
 pub(crate) use leftovers::PartialLimits;
 pub(crate) use partials::{Claim, ClaimError, Partials};
 pub(crate) use probe::probe;
+pub(crate) use record::Unknown;
 pub(crate) use shared::SharedState;
 pub(crate) use shelf::{
     CheckedUpload, Facts, FindResult, NamedUpload, OwnedUploads, SHARED, StoredVersion, UploadStore,

@@ -19,7 +19,7 @@ pub(crate) struct SharedState<T> {
     pub(crate) journal: Arc<Journal>,
 }
 
-impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> SharedState<T> {
+impl<T: Serialize + DeserializeOwned + PartialEq + Send + Sync + 'static> SharedState<T> {
     /// Tries the store, and reads what is there.
     pub(crate) async fn open(store: Arc<Store>, limits: &Limits) -> Result<Self, StateError> {
         let started = Instant::now();

@@ -27,8 +27,11 @@ const AT_ONCE: usize = 8;
 const KEPT: usize = 2;
 
 /// A document of whatever kind.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Document {
+    /// The format of the content; builds that knew none wrote none.
+    #[serde(default)]
+    pub(super) format: u32,
     pub(super) kind: String,
     pub(super) name: String,
     pub(super) content: Box<RawValue>,

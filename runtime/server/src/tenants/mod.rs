@@ -9,7 +9,7 @@ mod token;
 pub(crate) use quota::TenantQuota;
 pub(crate) use record::{Denied, MOST_TOKENS, TenantRecord};
 pub(crate) use throttle::TokenThrottle;
-pub(crate) use token::{IssuedToken, StoredToken};
+pub(crate) use token::{IssuedToken, PresentedToken, StoredToken};
 
 use crate::config::{DataRoots, HostConfig, upload_units};
 use crate::guest_logs::Owner;
@@ -20,7 +20,6 @@ use frostline_tensor::RunTerms;
 use frostline_wire::QuotaKey;
 use quick_cache::sync::Cache;
 use std::sync::Arc;
-use token::PresentedToken;
 use tokio::sync::{Mutex, Semaphore};
 
 /// The configured tenant.
@@ -168,7 +167,7 @@ impl Tenants {
             return Some(self.configured.allowed.clone());
         }
         let record = self.records.get(name)?;
-        Some(TenantQuota::for_added(&record.quota, &self.config))
+        Some(TenantQuota::for_added(&record.quota.values, &self.config))
     }
 
     /// The tenant of a record; made anew when the record has changed.
@@ -183,7 +182,7 @@ impl Tenants {
             tracing::error!(tenant = name, %error, "invalid data roots in the tenant's record; it can read nothing");
             DataRoots::none()
         });
-        let allowed = TenantQuota::for_added(&record.quota, &self.config);
+        let allowed = TenantQuota::for_added(&record.quota.values, &self.config);
         let room = self.config.limits.tenant_upload_bytes();
         let owner = Owner {
             tenant: name.to_owned(),

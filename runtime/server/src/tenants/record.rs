@@ -2,6 +2,7 @@
 
 use super::token::{PresentedToken, StoredToken};
 use crate::refusal::Refusal;
+use crate::state::Unknown;
 use frostline_wire::Quota;
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +11,6 @@ pub(crate) const MOST_TOKENS: usize = 32;
 
 /// A tenant as hosts keep it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct TenantRecord {
     /// Seconds since 1970.
     pub(crate) created_at: u64,
@@ -22,7 +22,39 @@ pub(crate) struct TenantRecord {
     pub(crate) tokens: Vec<StoredToken>,
     /// What it may use, where that is not the host's default.
     #[serde(default)]
-    pub(crate) quota: Quota,
+    pub(crate) quota: StoredQuota,
+    #[serde(flatten)]
+    unknown: Unknown,
+}
+
+/// A quota as hosts keep it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Unknown", into = "Unknown")]
+pub(crate) struct StoredQuota {
+    pub(crate) values: Quota,
+    /// Keys of newer builds, which are not enforced here.
+    unknown: Unknown,
+}
+
+impl From<Unknown> for StoredQuota {
+    fn from(stored: Unknown) -> Self {
+        let mut quota = Self::default();
+        for (key, value) in stored {
+            match (key.parse(), value.as_u64()) {
+                (Ok(key), Some(value)) => _ = quota.values.insert(key, value),
+                _ => _ = quota.unknown.insert(key, value),
+            }
+        }
+        quota
+    }
+}
+
+impl From<StoredQuota> for Unknown {
+    fn from(quota: StoredQuota) -> Self {
+        let known = quota.values.into_iter();
+        let known = known.map(|(key, value)| (key.to_string(), value.into()));
+        known.chain(quota.unknown).collect()
+    }
 }
 
 /// Why a token does not let anybody in.
@@ -54,7 +86,8 @@ impl TenantRecord {
             disabled: false,
             data,
             tokens: vec![token],
-            quota: Quota::new(),
+            quota: StoredQuota::default(),
+            unknown: Unknown::new(),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Tokens of tenants: `frost_<tenant>_<id>_<secret>`. PresentedToken once, when they are made; hosts keep a hash. Tenant and id say which hash to
 //! look at, so that no host searches by anything secret.
 
+use crate::state::Unknown;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
@@ -24,7 +25,6 @@ pub(crate) struct PresentedToken<'a> {
 
 /// A token as hosts keep it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct StoredToken {
     /// Which of the tenant's tokens this is.
     pub(crate) id: String,
@@ -34,6 +34,8 @@ pub(crate) struct StoredToken {
     pub(crate) created_at: u64,
     /// Seconds since 1970; `None` for one that does not expire.
     pub(crate) expires_at: Option<u64>,
+    #[serde(flatten)]
+    unknown: Unknown,
 }
 
 /// A issued token: what the tenant gets, and what is kept.
@@ -59,6 +61,7 @@ impl IssuedToken {
             sha256: hash(&text),
             created_at: now,
             expires_at,
+            unknown: Unknown::new(),
         };
         Ok(Self { text, stored })
     }

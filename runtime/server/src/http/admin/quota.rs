@@ -58,8 +58,8 @@ pub(super) async fn change(
     change_record(&service, &name, |record| {
         for (key, value) in &change {
             match value {
-                Some(value) => record.quota.insert(*key, *value),
-                None => record.quota.remove(key),
+                Some(value) => record.quota.values.insert(*key, *value),
+                None => record.quota.values.remove(key),
             };
         }
         Ok(())

@@ -11,6 +11,7 @@ pub(crate) use versions::{Facts, FindResult, NamedUpload, StoredVersion, Version
 
 use super::documents::Documents;
 use super::error::StateError;
+use super::record::Unknown;
 use crate::unique::unique_id;
 use bytes::Bytes;
 use frostline_objects::Store;
@@ -35,6 +36,13 @@ pub(crate) struct CheckedUpload<F> {
     pub(crate) sha256: String,
     pub(crate) bytes: Bytes,
     pub(crate) facts: F,
+}
+
+/// What an upload made of a name.
+struct Made<F> {
+    newest: Arc<StoredVersion<F>>,
+    /// Versions whose bytes are not needed any more.
+    surplus: Vec<Arc<StoredVersion<F>>>,
 }
 
 /// The uploads of one owner, a tenant or [`SHARED`]: all that is seen of a shelf by whoever serves that owner.
@@ -195,8 +203,8 @@ impl<F: Facts> OwnedUploads<'_, F> {
     pub(crate) async fn disable(&self, name: &str, disabled: bool) -> Result<bool, StateError> {
         let key = self.key(name);
         let mark = |now: Option<&Versions<F>>| {
-            let versions = now.map(|versions| versions.versions.clone());
-            Ok::<_, StateError>(versions.map(|versions| Versions { versions, disabled }))
+            let now = now.cloned();
+            Ok::<_, StateError>(now.map(|versions| Versions { disabled, ..versions }))
         };
         Ok(self.shelf.documents.update(&key, mark).await?.is_some())
     }
@@ -208,9 +216,9 @@ impl<F: Facts> OwnedUploads<'_, F> {
         versions.map(|version| version.bytes).sum()
     }
 
-    /// Makes an upload the newest version of `name`; `false` when it already is. Where what should be there is not, it is put there anew.
-    /// `fits` says whether its owner may store so many bytes more. It is asked before anything is written, and again once nothing
-    /// can change on any host before the version is there.
+    /// Makes an upload the newest version of `name`; `false` when it already is. Bytes that the name has are stored once, whichever host
+    /// received them; where what should be there is not, it is put there anew. `fits` says whether its owner may store so many bytes more.
+    /// It is asked before anything is written, and again once nothing can change on any host before the version is there.
     pub(crate) async fn put(
         &self,
         name: &str,
@@ -219,11 +227,14 @@ impl<F: Facts> OwnedUploads<'_, F> {
     ) -> Result<(Arc<StoredVersion<F>>, bool), StateError> {
         let CheckedUpload { sha256, bytes, facts } = content;
         let length = bytes.len() as u64;
+        self.shelf.documents.catch_up().await?;
         let mut lost = None;
-        match self.find(name, None) {
-            FindResult::Version(newest) if newest.sha256 == sha256 => match self.shelf.read(&newest).await {
-                Err(StateError::Gone { .. } | StateError::Damaged { .. }) => lost = Some(newest),
-                read => return read.map(|_| (newest, false)),
+        match self.find(name, Some(&sha256)) {
+            FindResult::Version(version) => match self.shelf.read(&version).await {
+                Err(StateError::Gone { .. } | StateError::Damaged { .. }) => lost = Some(version),
+                Err(error) => return Err(error),
+                Ok(_) if self.is_newest(name, &version) => return Ok((version, false)),
+                Ok(_) => {}
             },
             _ => fits(length)?,
         }
@@ -234,6 +245,7 @@ impl<F: Facts> OwnedUploads<'_, F> {
             bytes: length,
             uploaded_at: frostline_profile::now(),
             facts,
+            unknown: Unknown::new(),
         });
         self.shelf.write(&stored.blob, bytes).await?;
         let updated = self.make_newest(name, &stored, lost.as_deref(), fits).await;
@@ -243,40 +255,52 @@ impl<F: Facts> OwnedUploads<'_, F> {
         {
             self.shelf.discard(&stored.blob).await;
         }
-        for version in updated? {
+        let Made { newest, surplus } = updated?;
+        for version in surplus {
             self.shelf.discard(&version.blob).await;
         }
-        Ok((stored, true))
+        Ok((newest, true))
     }
 
-    /// Makes `stored` the newest version of a name, in the place of one that was lost; the versions that go by it.
+    fn is_newest(&self, name: &str, version: &StoredVersion<F>) -> bool {
+        matches!(self.find(name, None), FindResult::Version(newest) if *newest == *version)
+    }
+
+    /// Makes `stored` the newest version of a name, or the one of the same bytes that another host made meanwhile, unless that was `lost`.
     async fn make_newest(
         &self,
         name: &str,
         stored: &Arc<StoredVersion<F>>,
         lost: Option<&StoredVersion<F>>,
         fits: impl Fn(u64) -> Result<(), StateError>,
-    ) -> Result<Vec<Arc<StoredVersion<F>>>, StateError> {
-        let mut surplus = Vec::new();
+    ) -> Result<Made<F>, StateError> {
+        let (mut newest, mut surplus) = (Arc::clone(stored), Vec::new());
+        let is_lost = |version: &StoredVersion<F>| lost.is_some_and(|lost| lost.blob == version.blob);
         let push = |now: Option<&Versions<F>>| {
             if now.is_none() {
                 self.check_name_limit()?;
             }
-            if lost.is_none() {
+            let versions = now.map_or_else(Vec::new, |now| now.versions.clone());
+            let same = |version: &Arc<StoredVersion<F>>| version.sha256 == stored.sha256;
+            let (mut gone, mut versions): (Vec<_>, Vec<_>) = versions.into_iter().partition(same);
+            if gone.is_empty() {
                 fits(stored.bytes)?;
             }
-            let versions = now.map_or_else(Vec::new, |versions| versions.versions.clone());
-            let is_lost =
-                |version: &Arc<StoredVersion<F>>| lost.is_some_and(|lost| lost.blob == version.blob);
-            let (mut gone, mut versions): (Vec<_>, Vec<_>) = versions.into_iter().partition(is_lost);
-            versions.push(Arc::clone(stored));
+            // Where another host was first, its bytes stay.
+            let kept = gone.iter().rposition(|version| !is_lost(version));
+            gone.push(Arc::clone(stored));
+            newest = gone.remove(kept.unwrap_or(gone.len() - 1));
+            versions.push(Arc::clone(&newest));
             gone.extend(versions.drain(..versions.len().saturating_sub(self.shelf.versions_limit)));
             surplus = gone;
-            let disabled = now.is_some_and(|versions| versions.disabled);
-            Ok::<_, StateError>(Some(Versions { versions, disabled }))
+            Ok::<_, StateError>(Some(Versions {
+                versions,
+                disabled: now.is_some_and(|now| now.disabled),
+                unknown: now.map_or_else(Unknown::new, |now| now.unknown.clone()),
+            }))
         };
         self.shelf.documents.update(&self.key(name), push).await?;
-        Ok(surplus)
+        Ok(Made { newest, surplus })
     }
 
     /// Whether there may be one more name.

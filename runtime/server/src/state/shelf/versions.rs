@@ -1,5 +1,6 @@
 //! What a name on a shelf stands for, and how that is written down.
 
+use crate::state::Unknown;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -21,17 +22,21 @@ pub(crate) struct StoredVersion<F> {
     /// Where its bytes are.
     pub(super) blob: String,
     pub(crate) facts: F,
+    #[serde(flatten)]
+    pub(super) unknown: Unknown,
 }
 
 /// What a name stands for.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(bound = "F: Facts")]
 pub(crate) struct Versions<F> {
-    /// Oldest first; never empty.
+    /// Oldest first, each SHA-256 once; never empty.
     pub(super) versions: Vec<Arc<StoredVersion<F>>>,
     /// Whether the name is refused, whatever its versions.
     #[serde(default)]
     pub(super) disabled: bool,
+    #[serde(flatten)]
+    pub(super) unknown: Unknown,
 }
 
 /// A name with all its versions, as an admin looks at it.

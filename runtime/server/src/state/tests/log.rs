@@ -6,6 +6,8 @@ use crate::state::StateError;
 use crate::state::documents::{Documents, Replica};
 use crate::state::journal::{Journal, Kind};
 use crate::state::log;
+use crate::state::record::FORMAT;
+use crate::state::snapshot::Document;
 use futures::FutureExt;
 use http::Method;
 use std::sync::Arc;
@@ -62,9 +64,15 @@ async fn a_start_reads_a_hundred_thousand_documents_by_a_few_requests() {
             "blob": format!("blobs/guests/tenant-{}/{sha256}-0123456789abcdef", number % 1000),
         }]});
         let name = format!("tenant-{}/guest-{number}", number % 1000);
-        (name, serde_json::value::to_raw_value(&version).unwrap())
+        Document {
+            format: FORMAT,
+            kind: "guests".to_owned(),
+            name,
+            content: serde_json::value::to_raw_value(&version).unwrap(),
+        }
     };
-    known.replace((0..100_000).map(guest).collect()).unwrap();
+    let unread = known.replace((0..100_000).map(guest).collect());
+    assert!(unread.is_empty());
     journal.snapshot().await.unwrap();
     server.asked();
     let started = Instant::now();

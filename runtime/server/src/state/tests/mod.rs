@@ -5,6 +5,7 @@ mod log;
 mod s3;
 mod stores;
 mod uploads;
+mod versions;
 
 use super::documents::{Documents, Replica};
 use super::journal::{Journal, Kind};

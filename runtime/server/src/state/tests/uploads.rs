@@ -4,7 +4,9 @@ use super::s3::{Fault, S3, creates_change};
 use super::{content, files, has, hash, host, local, put};
 use crate::config::Limits;
 use crate::state::{FindResult, SharedState, StateError};
+use futures::FutureExt;
 use http::Method;
+use std::sync::Arc;
 
 #[tokio::test]
 async fn a_version_keeps_its_bytes_whatever_the_store_answers() {
@@ -156,6 +158,61 @@ async fn hosts_that_did_not_hear_of_each_other_keep_to_one_quota_together() {
     assert_eq!(one.guests.owned_by("acme").bytes(), 5);
     let blobs = folder.path().join("blobs/guests/acme");
     assert_eq!(files(&blobs), 2, "what was refused left nothing");
+}
+
+#[tokio::test]
+async fn bytes_that_two_hosts_store_are_one_version_and_push_out_no_other() {
+    let server = S3::start().await;
+    let (one, two) = (host(server.store()).await, host(server.store()).await);
+    for bytes in ["good", "same"] {
+        put(&one, "a", bytes).await.unwrap();
+        assert!(!put(&two, "a", bytes).await.unwrap(), "the other host has it");
+    }
+    // What one stores after the other looked, and before it adds its change.
+    let first = Arc::new(parking_lot::Mutex::new(Some(one)));
+    server.script_waiting(move |(method, key)| {
+        let first = Arc::clone(&first);
+        let writes = *method == Method::PUT && key.starts_with("blobs/");
+        async move {
+            let one = if writes { first.lock().take() } else { None };
+            if let Some(one) = one {
+                put(&one, "a", "third").await.unwrap();
+            }
+            Fault::None
+        }
+        .boxed()
+    });
+    let guests = two.guests.owned_by("acme");
+    let put = guests.put("a", content("third"), |_| Ok(()));
+    let (third, _) = put.await.unwrap();
+    assert_eq!(two.guests.read(&third).await.unwrap(), "third");
+    let versions = guests.names().remove(0).versions;
+    let hashes: Vec<&str> = versions.iter().map(|version| &*version.sha256).collect();
+    assert_eq!(hashes, [hash("good"), hash("same"), hash("third")]);
+    assert_eq!(guests.bytes(), 4 + 4 + 5);
+    assert_eq!(server.keys("blobs/").len(), 3);
+}
+
+#[tokio::test]
+async fn an_older_version_that_is_stored_again_becomes_the_newest() {
+    let server = S3::start().await;
+    let one = host(server.store()).await;
+    for bytes in ["good", "bad"] {
+        put(&one, "a", bytes).await.unwrap();
+    }
+    let guests = one.guests.owned_by("acme");
+    let full = |_| {
+        Err(StateError::TooMany {
+            kind: "bytes",
+            limit: 0,
+        })
+    };
+    let put = guests.put("a", content("good"), full).await;
+    assert!(put.is_ok(), "it takes no more than it did");
+    let versions = guests.names().remove(0).versions;
+    let hashes: Vec<&str> = versions.iter().map(|version| &*version.sha256).collect();
+    assert_eq!(hashes, [hash("bad"), hash("good")]);
+    assert_eq!(server.keys("blobs/").len(), 2);
 }
 
 #[tokio::test]

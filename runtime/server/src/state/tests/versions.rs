@@ -1,0 +1,231 @@
+//! Hosts of unlike versions on one state.
+
+use super::{files, hash, local};
+use crate::config::Limits;
+use crate::state::record::FORMAT;
+use crate::state::{FindResult, SharedState, StateError, log, snapshot};
+use crate::tenants::{IssuedToken, PresentedToken, TenantRecord};
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// What the build before formats left: a snapshot, and changes after it.
+const BEFORE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/state-0.1");
+
+/// Tokens of tenants in it: one that lets in, and one that was revoked after the snapshot.
+const VALID: &str = "frost_acme_b9dbaba8_3bdb6b4a642aba327b8fb6b6d5895a3a7823817bc41839891f76eae8679aedc4";
+const REVOKED: &str = "frost_acme_36187b18_fd2cd40e598e5e0524981bccf03faa74eadeaebadc9958b1570fe2461eea0024";
+
+type State = SharedState<TenantRecord>;
+
+async fn open(folder: &Path) -> State {
+    SharedState::open(local(folder), &Limits::default())
+        .await
+        .unwrap()
+}
+
+/// A copy of the state of the build before.
+fn state_before() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    copy(Path::new(BEFORE), folder.path());
+    folder
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let (entry, to) = (entry.unwrap().path(), to.to_owned());
+        let to = to.join(entry.file_name().unwrap());
+        match entry.is_dir() {
+            true => copy(&entry, &to),
+            false => _ = std::fs::copy(&entry, to).unwrap(),
+        }
+    }
+}
+
+/// Adds a change as another build writes it.
+fn write_change(folder: &Path, change: &Value) {
+    let number = files(&folder.join("log")) as u64 + 1;
+    std::fs::write(folder.join(log::key(number)), change.to_string()).unwrap();
+}
+
+/// The documents of a snapshot of all that `state` knows.
+async fn documents(state: &State, folder: &Path) -> Vec<Value> {
+    state.journal.snapshot().await.unwrap();
+    let newest = snapshot::newest(&local(folder), None).await.unwrap().unwrap();
+    let (_, documents) = snapshot::read(&local(folder), newest).await.unwrap();
+    let documents = documents
+        .iter()
+        .map(|document| serde_json::to_value(document).unwrap());
+    documents.collect()
+}
+
+fn content(documents: &[Value], kind: &str, name: &str) -> Value {
+    let mut found = documents
+        .iter()
+        .filter(|document| document["kind"] == kind && document["name"] == name);
+    found.next().expect("the document is there")["content"].clone()
+}
+
+async fn rotate(state: &State, tenant: &str) -> Result<(), StateError> {
+    let issued = IssuedToken::issue(tenant, 10, None).unwrap().stored;
+    let change = |now: Option<&TenantRecord>| {
+        let mut record = now.cloned().unwrap();
+        record.rotate(issued.clone(), Some(2_000_000_000), 10);
+        Ok::<_, StateError>(Some(record))
+    };
+    state.tenants.update(tenant, change).await.map(drop)
+}
+
+#[tokio::test]
+async fn the_state_of_the_version_before_is_read() {
+    let folder = state_before();
+    let state = open(folder.path()).await;
+    let admit = |token| {
+        let shown = PresentedToken::parse(token).unwrap();
+        let record = state.tenants.get(shown.tenant).unwrap();
+        record.admit(&shown, 1_800_000_000)
+    };
+    assert!(admit(VALID).is_ok());
+    assert!(admit(REVOKED).is_err());
+    assert!(state.tenants.get("beta").unwrap().disabled);
+    assert!(state.tenants.get("gamma").is_none());
+    let guests = state.guests.owned_by("acme");
+    assert!(guests.disabled("prefix") && !guests.disabled("tiny"));
+    let FindResult::Version(first) = guests.find("prefix", Some(&hash("first"))) else {
+        panic!("it is there");
+    };
+    assert_eq!(state.guests.read(&first).await.unwrap(), "first");
+    let models = state.models.owned_by("acme").list();
+    assert_eq!(models[0].1.facts.cuts[0].name, "layer1");
+    assert_eq!(models[0].1.facts.alive.per_row, 2000);
+    assert_eq!(
+        state.models.bytes_of(&hash("shared net")).await.unwrap(),
+        "shared net"
+    );
+}
+
+#[tokio::test]
+async fn what_this_version_writes_has_the_fields_that_the_version_before_reads() {
+    let folder = state_before();
+    let (_, before) = snapshot::read(&local(folder.path()), 7).await.unwrap();
+    let written = documents(&open(folder.path()).await, folder.path()).await;
+    for (kind, name) in [
+        ("tenants", "beta"),
+        ("models", "acme/net"),
+        ("models", "_shared/net"),
+    ] {
+        let mut before = before.iter();
+        let before = before.find(|document| document.kind == kind && document.name == name);
+        let before: Value = serde_json::from_str(before.unwrap().content.get()).unwrap();
+        assert_eq!(content(&written, kind, name), before, "{kind} {name}");
+    }
+}
+
+/// `content` with a field that this build does not know in every object that may have some.
+fn with_later_fields(content: &mut Value) {
+    match content {
+        Value::Object(fields) => {
+            let known = fields.iter_mut().filter(|(name, _)| *name != "cuts");
+            known.for_each(|(_, value)| with_later_fields(value));
+            fields.insert("later".to_owned(), json!({"a": [1, null, "x"]}));
+        }
+        Value::Array(values) => values.iter_mut().for_each(with_later_fields),
+        _ => {}
+    }
+}
+
+#[tokio::test]
+async fn fields_of_a_newer_version_stay_whatever_this_one_changes() {
+    let folder = state_before();
+    let before = documents(&open(folder.path()).await, folder.path()).await;
+    let names = [
+        ("tenants", "acme"),
+        ("guests", "acme/prefix"),
+        ("models", "acme/net"),
+    ];
+    for (kind, name) in names {
+        let mut content = content(&before, kind, name);
+        with_later_fields(&mut content);
+        let change = json!({"mark": name, "format": FORMAT, "kind": kind, "name": name, "content": content, "later": 1});
+        write_change(folder.path(), &change);
+    }
+    let state = open(folder.path()).await;
+    let told = documents(&state, folder.path()).await;
+    state
+        .guests
+        .owned_by("acme")
+        .disable("prefix", false)
+        .await
+        .unwrap();
+    rotate(&state, "acme").await.unwrap();
+    let written = documents(&open(folder.path()).await, folder.path()).await;
+    assert_eq!(
+        content(&told, "models", "acme/net"),
+        content(&written, "models", "acme/net")
+    );
+    let mut guest = content(&told, "guests", "acme/prefix");
+    guest["disabled"] = json!(false);
+    assert_eq!(content(&written, "guests", "acme/prefix"), guest);
+    let (mut tenant, new) = (
+        content(&told, "tenants", "acme"),
+        content(&written, "tenants", "acme"),
+    );
+    assert_eq!(tenant["quota"]["later"], json!({"a": [1, null, "x"]}));
+    tenant["tokens"][0]["expires_at"] = json!(2_000_000_000);
+    let tokens = tenant["tokens"].as_array_mut().unwrap();
+    tokens.push(new["tokens"][1].clone());
+    assert_eq!(new, tenant);
+}
+
+#[tokio::test]
+async fn records_that_only_a_newer_version_reads_stop_nothing_and_stay() {
+    let folder = state_before();
+    let newer = json!({"tokens": "elsewhere"});
+    let records = [
+        json!({"mark": "1", "format": FORMAT + 1, "kind": "tenants", "name": "acme", "content": newer}),
+        json!({"mark": "2", "format": FORMAT, "kind": "usage", "name": "acme", "content": newer}),
+        json!({"mark": "3", "format": FORMAT, "kind": "guests", "name": "acme/prefix", "content": newer}),
+    ];
+    let running = open(folder.path()).await;
+    records
+        .iter()
+        .for_each(|record| write_change(folder.path(), record));
+    running.journal.catch_up().await.unwrap();
+    // A host that starts reads them from the log, and one that starts later from its snapshot.
+    let from_log = open(folder.path()).await;
+    documents(&from_log, folder.path()).await;
+    let from_snapshot = open(folder.path()).await;
+    for state in [&running, &from_log, &from_snapshot] {
+        assert!(
+            state.tenants.get("acme").is_none(),
+            "nobody enters by what cannot be read"
+        );
+        let refused = rotate(state, "acme").await.unwrap_err();
+        assert!(
+            matches!(refused, StateError::Newer { kind: "tenants", .. }),
+            "{refused}"
+        );
+        let refused = state.guests.owned_by("acme").delete("prefix").await.unwrap_err();
+        assert!(
+            matches!(refused, StateError::Newer { kind: "guests", .. }),
+            "{refused}"
+        );
+        let guests = state.guests.owned_by("acme");
+        assert!(
+            guests.disable("tiny", false).await.unwrap(),
+            "what can be read can be changed"
+        );
+        let kept = documents(state, folder.path()).await;
+        for record in &records {
+            let (kind, name) = (record["kind"].as_str().unwrap(), record["name"].as_str().unwrap());
+            assert_eq!(content(&kept, kind, name), newer);
+        }
+    }
+    let readable = json!({"created_at": 1, "disabled": false, "data": [], "tokens": []});
+    write_change(
+        folder.path(),
+        &json!({"mark": "4", "kind": "tenants", "name": "acme", "content": readable}),
+    );
+    running.journal.catch_up().await.unwrap();
+    rotate(&running, "acme").await.unwrap();
+}
