@@ -32,8 +32,8 @@ pub use error::EngineError;
 pub use gauge::free_device_memory;
 pub use interrupt::{Interrupt, InterruptCause};
 pub use lanes::{
-    ChildLanes, ConfinedLane, Isolation, LaneStats, Lanes, LanesConfig, LanesPlace, OnBegin, PreparedStages,
-    StageSource, TenantLanes, enter_lane,
+    Begun, ChildLanes, ConfinedLane, Isolation, LaneStats, Lanes, LanesConfig, LanesPlace, OnBegin,
+    PreparedStages, StageSource, TenantLanes, enter_lane,
 };
 pub use library::{NO_TELEMETRY, library_version};
 pub use processor::exact_int8;

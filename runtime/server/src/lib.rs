@@ -15,6 +15,7 @@ mod extraction;
 mod guest_logs;
 mod host;
 mod http;
+mod jobs;
 mod library;
 mod machine;
 mod metrics;

@@ -28,6 +28,11 @@ pub(crate) enum Refusal {
     /// A disabled tenant.
     #[error("this tenant is disabled on this host; ask the operator to enable it")]
     Disabled,
+    /// A cancelled job.
+    #[error(
+        "the operator of this host has cancelled the job {id}; ask the operator why, or start the job anew"
+    )]
+    Cancelled { id: String },
     /// A disabled guest.
     #[error(
         "the guest {guest:?} is disabled on this host; the operator can enable it (frostline admin guest enable {tenant}/{guest})"
@@ -162,9 +167,11 @@ impl Refusal {
             Self::Unauthorized | Self::Expired { .. } | Self::Disabled | Self::GuestDisabled { .. } => {
                 ErrorClass::Unauthorized
             }
-            Self::Request { .. } | Self::Route { .. } | Self::Method { .. } | Self::Offset { .. } => {
-                ErrorClass::Request
-            }
+            Self::Request { .. }
+            | Self::Cancelled { .. }
+            | Self::Route { .. }
+            | Self::Method { .. }
+            | Self::Offset { .. } => ErrorClass::Request,
             Self::NotFound { .. } | Self::OtherVersion { .. } => ErrorClass::NotFound,
             Self::TooLarge { .. } | Self::Memory { .. } | Self::Quota { .. } | Self::Budget { .. } => {
                 ErrorClass::TooLarge

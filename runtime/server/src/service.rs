@@ -4,6 +4,7 @@ use crate::accounting::Accounts;
 use crate::audit::Audit;
 use crate::config::HostConfig;
 use crate::guest_logs::GuestLogs;
+use crate::jobs::Jobs;
 use crate::library::Library;
 use crate::machine::Machine;
 use crate::metrics::{Exposition, Metrics};
@@ -32,6 +33,8 @@ pub(crate) struct Operations {
     pub(crate) lines: Arc<GuestLogs>,
     /// Who did what.
     pub(crate) audit: Audit,
+    /// What they do.
+    pub(crate) jobs: Arc<Jobs>,
     /// What tenants used.
     pub(crate) accounts: Accounts,
 }

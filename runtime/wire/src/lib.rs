@@ -12,6 +12,7 @@ mod error;
 mod frame_error;
 mod frames;
 mod guest_log;
+mod jobs;
 mod load;
 mod messages;
 mod profile;
@@ -43,6 +44,7 @@ pub use frostline_tensor::{
     SampleRef, Terms, TermsError, View, listing_order,
 };
 pub use guest_log::{GuestLine, GuestLog};
+pub use jobs::{JobDetail, JobInfo, JobStage, StageSeconds};
 pub use load::{Load, MemoryLoad, StageLoad};
 pub use messages::{
     CutInfo, DescriptionRequest, ExtractionRequest, GuestInfo, ModelInfo, Pin, RequestedSample,

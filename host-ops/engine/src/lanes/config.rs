@@ -19,9 +19,20 @@ const CUDA_BYTES: u64 = 768 << 20;
 /// rate on an H200, 32 rows reach 70 % (ResNet50 in f32) to 100 % (ViT-B/16).
 const GPU_ROWS: usize = 32;
 
-/// Is told how long whatever begins on a lane has waited for it; it must not wait itself.
+/// Is told whatever begins on a lane; it must not wait itself.
 #[derive(Clone)]
-pub struct OnBegin(pub Arc<dyn Fn(Duration) + Send + Sync>);
+pub struct OnBegin(pub Arc<dyn Fn(Begun<'_>) + Send + Sync>);
+
+/// Rows of a submission that begin on a lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Begun<'a> {
+    /// The extraction they are of.
+    pub extraction: &'a str,
+    /// How many.
+    pub rows: usize,
+    /// How long they have waited for the lane.
+    pub waited: Duration,
+}
 
 impl fmt::Debug for OnBegin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -22,7 +22,7 @@ mod waits;
 #[cfg(test)]
 pub(crate) use child::usage;
 pub use child::{ConfinedLane, enter_lane};
-pub use config::{ChildLanes, Isolation, LanesConfig, LanesPlace, OnBegin, PreparedStages};
+pub use config::{Begun, ChildLanes, Isolation, LanesConfig, LanesPlace, OnBegin, PreparedStages};
 pub use source::StageSource;
 pub use stats::LaneStats;
 

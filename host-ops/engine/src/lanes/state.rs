@@ -7,7 +7,7 @@ use super::order::{Order, Part, Task};
 use super::quarantine::{Quarantine, Quarantined};
 use super::run::{about, describe};
 use super::waits::Waits;
-use super::{LaneStats, LanesConfig, LanesPlace, OnBegin};
+use super::{Begun, LaneStats, LanesConfig, LanesPlace, OnBegin};
 use crate::{EngineError, Interrupt, InterruptCause};
 use frostline_batching::device::{Decision, Device, DeviceRules, MemoryEstimate, Room, Run, Work};
 use frostline_batching::{Kind, Memory};
@@ -249,7 +249,11 @@ impl State {
                 let (time, waited) = (self.time(now), self.waited(entry, now));
                 self.waits.note(time, &entry.job.customer.tenant, waited);
                 if let Some(OnBegin(told)) = &self.on_begin {
-                    told(waited);
+                    told(Begun {
+                        extraction: &entry.job.customer.terms.extraction,
+                        rows: part.rows.len(),
+                        waited,
+                    });
                 }
             }
         }

@@ -1,5 +1,5 @@
 use super::state::{Entry, State};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -56,6 +56,8 @@ pub struct LaneStats {
     pub waited: Vec<(String, Duration)>,
     /// Rows that wait of each tenant, none of those that have none.
     pub waiting: Vec<(String, usize)>,
+    /// Lanes that run for each tenant now; one that runs rows of several counts for each of them.
+    pub holding: Vec<(String, usize)>,
 }
 
 impl State {
@@ -100,7 +102,23 @@ impl State {
                 .waiting()
                 .map(|(tenant, rows)| (tenant.to_owned(), rows))
                 .collect(),
+            holding: self.holding(),
             ..self.counts.clone()
         }
+    }
+
+    fn holding(&self) -> Vec<(String, usize)> {
+        let mut holding: BTreeMap<&str, usize> = BTreeMap::new();
+        for lane in &self.lanes {
+            let ids = lane.ids().filter_map(|id| self.entries.get(&id));
+            let tenants: BTreeSet<&str> = ids.map(|entry| &*entry.job.customer.tenant).collect();
+            for tenant in tenants {
+                *holding.entry(tenant).or_default() += 1;
+            }
+        }
+        holding
+            .into_iter()
+            .map(|(tenant, lanes)| (tenant.to_owned(), lanes))
+            .collect()
     }
 }

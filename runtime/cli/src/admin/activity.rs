@@ -10,7 +10,7 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 /// How often what goes on is looked at.
-const LOOK: Duration = Duration::from_secs(1);
+pub(super) const LOOK: Duration = Duration::from_secs(1);
 
 /// Shows current activity until it is interrupted, with rates since the previous refresh. A table that nobody watches is printed once.
 pub(super) async fn top(client: &AdminClient, once: bool, json: bool) -> Result<()> {

@@ -3,6 +3,7 @@
 mod activity;
 mod client;
 mod console;
+mod jobs;
 mod quota;
 mod tenant;
 mod uploads;
@@ -22,7 +23,9 @@ pub(crate) async fn run(flags: Admin, json: bool) -> Result<()> {
         AdminCommand::Quota(command) => quota::run(&client, command, json).await,
         AdminCommand::Guest(command) => uploads::guest(&client, command, json).await,
         AdminCommand::Model(command) => uploads::model(&client, command, json).await,
-        AdminCommand::Top { once } => activity::top(&client, once, json).await,
+        AdminCommand::Job(command) => jobs::run(&client, command, json).await,
+        AdminCommand::Top { once, jobs: true } => jobs::top(&client, once, json).await,
+        AdminCommand::Top { once, jobs: false } => activity::top(&client, once, json).await,
         AdminCommand::Drain { yes } => activity::drain(&client, yes, json).await,
         AdminCommand::Usage(command) => usage::run(&client, command, json).await,
         AdminCommand::Audit { tenant, limit } => activity::audit(&client, tenant, limit, json).await,

@@ -49,9 +49,15 @@ pub(crate) enum AdminCommand {
     /// The models of tenants, and those that all of them may use
     #[command(subcommand)]
     Model(ModelAdmin),
+    /// The jobs of tenants
+    #[command(subcommand)]
+    Job(JobAdmin),
     /// Show who uses the host now, refreshing every second
-    #[command(after_help = "Example:\n  frostline admin top --once --json")]
+    #[command(after_help = "Examples:\n  frostline admin top --once --json\n  frostline admin top --jobs")]
     Top {
+        /// A line for each job, and where its time goes, in place of each tenant
+        #[arg(long)]
+        jobs: bool,
         /// Print once and exit; the default if standard output is not a terminal and --json is not given
         #[arg(long)]
         once: bool,
@@ -74,6 +80,25 @@ pub(crate) enum AdminCommand {
         /// The most recent entries
         #[arg(long, value_name = "N", default_value_t = 100)]
         limit: usize,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum JobAdmin {
+    /// Show where the time of a job goes at this host, and who holds what it waits for
+    #[command(after_help = "Example:\n  frostline admin job show 4bf92f35")]
+    Show {
+        /// Its id, or the beginning of it, as `top --jobs` lists it
+        id: String,
+    },
+    /// End a job at this host, and refuse what it asks for from now on
+    #[command(after_help = "Example:\n  frostline admin job cancel 4bf92f35 --yes")]
+    Cancel {
+        /// Its id, or the beginning of it
+        id: String,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
     },
 }
 

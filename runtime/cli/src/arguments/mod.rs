@@ -14,7 +14,7 @@ mod run;
 mod sweep;
 mod upload;
 
-pub(crate) use admin::{Admin, AdminCommand, GuestAdmin, ModelAdmin, Quota, Tenant, Usage};
+pub(crate) use admin::{Admin, AdminCommand, GuestAdmin, JobAdmin, ModelAdmin, Quota, Tenant, Usage};
 pub(crate) use compile::{COMPILE_GUEST, CompileGuest, REQUIRE_WALLS};
 pub(crate) use doctor::Doctor;
 pub(crate) use extract::Extract;

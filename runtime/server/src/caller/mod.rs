@@ -5,6 +5,7 @@ mod uploads;
 
 use crate::config::HostConfig;
 use crate::guest_logs::{Owner, Source, since_1970};
+use crate::jobs::Jobs;
 use crate::library::Library;
 use crate::machine::Machine;
 use crate::metrics::Metrics;
@@ -58,6 +59,10 @@ impl Caller {
 
     pub(crate) fn metrics(&self) -> &Arc<Metrics> {
         &self.service.operations.metrics
+    }
+
+    pub(crate) fn jobs(&self) -> &Arc<Jobs> {
+        &self.service.operations.jobs
     }
 
     /// Whether the tenant may still be here: its token was not revoked and has not expired, and it was neither disabled nor removed.

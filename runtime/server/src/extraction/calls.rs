@@ -4,11 +4,12 @@ use super::check::CheckedExtraction;
 use super::size::GrantSize;
 use super::work::{CallRows, READS_AT_ONCE, Work};
 use crate::caller::Caller;
+use crate::jobs::StageClock;
 use crate::metrics::{Queue, SplitKind};
 use crate::refusal::Refusal;
 use crate::scheduling::TensorMemory;
 use frostline_batching::{Grant, Kind};
-use frostline_wire::RequestedSample;
+use frostline_wire::{JobStage, RequestedSample};
 use futures::stream::BoxStream;
 use futures::{StreamExt, stream};
 use parking_lot::Mutex;
@@ -34,6 +35,7 @@ struct Shared {
     caller: Caller,
     work: Work,
     kind: SplitKind,
+    clock: Arc<StageClock>,
     size: Option<GrantSize>,
     tensors: Arc<TensorMemory>,
     /// Whether a grant was had.
@@ -44,7 +46,12 @@ struct Shared {
 /// The calls of an extraction: for every grant one, several at once, so that reading, computing and encoding overlap. Objects that are sent
 /// as they are come one by one, each into memory of its own.
 /// Each is a task of its own, so it goes on while the client is slow; no further one is started then, because nobody takes the results.
-pub(super) fn calls(caller: Caller, checked: CheckedExtraction, kind: SplitKind) -> Calls {
+pub(super) fn calls(
+    caller: Caller,
+    checked: CheckedExtraction,
+    kind: SplitKind,
+    clock: Arc<StageClock>,
+) -> Calls {
     let at_once = match checked.size {
         Some(_) => caller.config().calls,
         None => READS_AT_ONCE,
@@ -53,6 +60,7 @@ pub(super) fn calls(caller: Caller, checked: CheckedExtraction, kind: SplitKind)
         caller,
         work: checked.work,
         kind,
+        clock,
         size: checked.size,
         tensors: checked.tensors,
         has_grant: AtomicBool::new(false),
@@ -112,6 +120,7 @@ impl Shared {
         self.caller
             .metrics()
             .count_samples(&self.caller.tenant().name, self.kind, good, bad);
+        self.clock.count_images(good + bad);
         Ok(Some(rows))
     }
 
@@ -130,8 +139,10 @@ impl Shared {
         let started = Instant::now();
         let grant = room.grant(samples, size.fixed, size.per_sample, limit).await;
         let waits = &self.caller.metrics().queue_waits;
-        waits.observe(Queue::Memory, started.elapsed());
+        let waited = started.elapsed();
+        waits.observe(Queue::Memory, waited);
         let grant = grant?;
+        self.clock.add(JobStage::Memory, waited, grant.samples as u64);
         self.has_grant.store(true, Ordering::Relaxed);
         Ok(grant)
     }

@@ -4,6 +4,7 @@ use super::size::{GrantSize, bytes};
 use super::work::{LoaderSource, Work};
 use crate::caller::Caller;
 use crate::config::Limits;
+use crate::jobs::{StageClock, TimedLanes};
 use crate::refusal::Refusal;
 use crate::scheduling::TensorMemory;
 use frostline_batching::Kind;
@@ -12,8 +13,8 @@ use frostline_objects::Store;
 use frostline_sandbox::{Allowance, Call, CallContext, Guest, Labels, ModelView};
 use frostline_tensor::{Normalisation, PixelFormat, Precision, SampleLoader, Stage};
 use frostline_wire::{
-    AugmentationError, Description, Encoding, ExtractionRequest, Pin, Pixels, RequestedSample, RowFormat,
-    Split, TermsError, Values, View,
+    AugmentationError, Description, Encoding, ExtractionRequest, JobStage, Pin, Pixels, RequestedSample,
+    RowFormat, Split, TermsError, Values, View,
 };
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -57,6 +58,7 @@ pub(super) async fn check(
     caller: &Caller,
     id: String,
     request: ExtractionRequest,
+    clock: &Arc<StageClock>,
 ) -> Result<CheckedExtraction, Refusal> {
     let tensors = TensorMemory::new(caller.memory(Kind::Grant));
     let allowance = caller.allowance_with(&tensors);
@@ -72,12 +74,12 @@ pub(super) async fn check(
     };
     let (work, rows, size) = match &request.split {
         Split::None => {
-            let source = LoaderSource::new(caller, store);
+            let source = LoaderSource::new(caller, store, clock);
             (Work::Objects(source), RowFormat::Object, None)
         }
         Split::Input => {
             let (_, _, description) = describe_guest(caller, &request, &allowance, &tensors).await?;
-            let loader = loader(caller, store, request.view);
+            let loader = loader(caller, store, request.view, clock);
             let (work, rows, shape) = pixels(loader, &description, request.encoding)?;
             (work, rows, sized(None, 0, &shape))
         }
@@ -95,7 +97,7 @@ pub(super) async fn check(
             let call = Call::new(model, &description, cut, &request.parameters)?;
             let row = call.row().dims().to_vec();
             let (size, rows) = (sized(Some(stage), input, &row), request.encoding.values.rows(row));
-            let context = context(caller, store, id, &request, allowance);
+            let context = context(caller, store, id, &request, allowance, clock);
             (Work::Activations { guest, call, context }, rows, size)
         }
     };
@@ -235,15 +237,24 @@ fn pixels(
     ))
 }
 
-fn loader(caller: &Caller, store: Arc<Store>, view: Option<View>) -> Arc<dyn SampleLoader> {
+fn loader(
+    caller: &Caller,
+    store: Arc<Store>,
+    view: Option<View>,
+    clock: &Arc<StageClock>,
+) -> Arc<dyn SampleLoader> {
+    let (on_decoded, decoding) = (caller.metrics().on_decoded(), Arc::clone(clock));
     Arc::new(BatchLoader::new(
-        Arc::new(LoaderSource::new(caller, store)),
+        Arc::new(LoaderSource::new(caller, store, clock)),
         caller.machine().decoders.for_tenant(&caller.tenant().name),
         LoaderOptions {
             decode: caller.config().limits.decode,
             room: Some(Arc::new(caller.memory(Kind::Decode))),
             view,
-            on_decoded: Some(caller.metrics().on_decoded()),
+            on_decoded: Some(Arc::new(move |took| {
+                on_decoded(took);
+                decoding.add(JobStage::Decode, took, 1);
+            })),
             ..LoaderOptions::default()
         },
     ))
@@ -256,6 +267,7 @@ fn context(
     id: String,
     request: &ExtractionRequest,
     allowance: Arc<Allowance>,
+    clock: &Arc<StageClock>,
 ) -> CallContext {
     let guest = request
         .guest
@@ -263,12 +275,15 @@ fn context(
         .map(|pin| pin.name.clone())
         .unwrap_or_default();
     CallContext {
-        executor: Arc::new(caller.lanes(&id, request.terms)),
-        loader: loader(caller, Arc::clone(&store), None),
+        executor: Arc::new(TimedLanes {
+            lanes: caller.lanes(&id, request.terms),
+            clock: Arc::clone(clock),
+        }),
+        loader: loader(caller, Arc::clone(&store), None, clock),
         augmented: request
             .view
-            .map(|view| loader(caller, Arc::clone(&store), Some(view))),
-        objects: Arc::new(LoaderSource::new(caller, store)),
+            .map(|view| loader(caller, Arc::clone(&store), Some(view), clock)),
+        objects: Arc::new(LoaderSource::new(caller, store, clock)),
         allowance,
         on_log_line: Some(caller.on_log_line(&guest, &id)),
         labels: Labels {

@@ -4,14 +4,16 @@ use super::calls::{Calls, calls};
 use super::check;
 use super::encoder::Encoder;
 use crate::caller::Caller;
+use crate::jobs::{Described, JobExtraction, StageClock};
 use crate::metrics::{Outcome, Queue, SplitKind};
 use crate::refusal::Refusal;
 use crate::scheduling::Permit;
 use crate::unique::unique_id;
 use bytes::Bytes;
 use frostline_batching::Reserved;
-use frostline_wire::{ExtractionRequest, Split};
+use frostline_wire::{ExtractionRequest, JobStage, Split, StageSeconds};
 use futures::StreamExt;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
@@ -21,8 +23,23 @@ use tracing::Instrument;
 pub(crate) enum Piece {
     /// More of the stream.
     Rows(Vec<Bytes>),
-    /// The last of it, and how long the host worked on all of it. An answer that never gets this is aborted.
-    End(Vec<Bytes>, Duration),
+    /// The last of it, and what all of it took. An answer that never gets this is aborted.
+    End(Vec<Bytes>, Timing),
+}
+
+/// What an answer took.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Timing {
+    /// How long the host worked on it.
+    pub(crate) work: Duration,
+    /// Where the time of its images went.
+    pub(crate) stages: StageSeconds,
+}
+
+/// Rows as bytes of an answer.
+struct EncodedRows {
+    pieces: Vec<Bytes>,
+    images: u64,
 }
 
 /// An extraction whose first rows are there.
@@ -31,7 +48,8 @@ pub(crate) struct Extraction {
     /// The guest whose code it runs.
     guest: Option<String>,
     kind: SplitKind,
-    first: Option<Vec<Bytes>>,
+    in_job: JobExtraction,
+    first: Option<EncodedRows>,
     calls: Calls,
     encoder: Encoder,
     permit: Permit,
@@ -47,6 +65,8 @@ pub(crate) struct Extraction {
 /// What a client asks for.
 pub(crate) struct ClientRequest {
     pub(crate) request: ExtractionRequest,
+    /// The trace that it belongs to.
+    pub(crate) trace: Option<String>,
     /// Whether its rows are to have checksums.
     pub(crate) checksums: bool,
 }
@@ -77,6 +97,14 @@ impl Extraction {
         let too_long = |_| Refusal::Deadline {
             seconds: tenant.allowed.wall().as_secs(),
         };
+        let mut in_job = caller.jobs().begin(Described {
+            tenant: tenant.name.clone(),
+            trace: client_request.trace.clone(),
+            extraction: id.clone(),
+            split: request.split.to_string(),
+            model: request.model.as_ref().map(|pin| pin.name.clone()),
+        })?;
+        let images = request.samples.len();
         let started = Instant::now();
         let entering = caller
             .scheduling()
@@ -85,8 +113,12 @@ impl Extraction {
         let permit = timeout_at(deadline, entering).await.map_err(too_long)??;
         let waits = &caller.metrics().queue_waits;
         waits.observe(Queue::Extraction, started.elapsed());
+        in_job.enter(started.elapsed(), images);
+        let clock = in_job.clock();
+        let first = first_rows(&caller, id, client_request, kind, clock);
         let started_calls = tokio::select! {
-            started_calls = timeout_at(deadline, first_rows(&caller, id, client_request, kind)) => started_calls.map_err(too_long).flatten(),
+            started_calls = timeout_at(deadline, first) => started_calls.map_err(too_long).flatten(),
+            cancelled = clock.cancelled() => Err(cancelled),
             refusal = caller.wait_until_refused(|| may_go_on(&caller, guest.as_deref())) => Err(refusal),
         };
         let refused = |_: &Refusal| {
@@ -99,6 +131,7 @@ impl Extraction {
             caller,
             guest,
             kind,
+            in_job,
             first,
             calls,
             encoder,
@@ -118,7 +151,15 @@ impl Extraction {
 
     async fn run(self, pieces: mpsc::Sender<Piece>) {
         let caller = &self.caller;
-        let sending = send(&pieces, self.first, self.until_first, self.calls, self.encoder);
+        let clock = Arc::clone(self.in_job.clock());
+        let sending = send(
+            &pieces,
+            self.first,
+            self.until_first,
+            self.calls,
+            self.encoder,
+            &clock,
+        );
         let outcome = tokio::select! {
             outcome = timeout_at(self.deadline, sending) => match outcome {
                 Ok(Ok(())) => Outcome::Done,
@@ -131,9 +172,10 @@ impl Extraction {
             },
             () = pieces.closed() => Outcome::ClientGone,
             () = caller.scheduling().end.cancelled() => Outcome::HostStopped,
+            _ = clock.cancelled() => Outcome::Dismissed,
             _ = caller.wait_until_refused(|| may_go_on(caller, self.guest.as_deref())) => Outcome::Dismissed,
         };
-        drop((self.permit, self.memory));
+        drop((self.permit, self.memory, self.in_job));
         let (metrics, took) = (caller.metrics(), self.started.elapsed());
         metrics.extraction_seconds.observe(took);
         metrics.count_extraction(&caller.tenant().name, self.kind, outcome);
@@ -155,48 +197,60 @@ async fn first_rows(
     id: String,
     client_request: ClientRequest,
     kind: SplitKind,
-) -> Result<(Option<Vec<Bytes>>, Encoder, Calls), Refusal> {
-    let checked = check::check(caller, id, client_request.request).await?;
+    clock: &Arc<StageClock>,
+) -> Result<(Option<EncodedRows>, Encoder, Calls), Refusal> {
+    let checked = check::check(caller, id, client_request.request, clock).await?;
     let (rows, encoding) = (checked.rows.clone(), checked.encoding);
     let encoder = Encoder::new(caller.clone(), rows, encoding, client_request.checksums)?;
-    let mut calls = calls(caller.clone(), checked, kind);
-    let (first, encoder) = next_rows(&mut calls, encoder).await?;
+    let mut calls = calls(caller.clone(), checked, kind, Arc::clone(clock));
+    let (first, encoder) = next_rows(&mut calls, encoder, clock).await?;
     Ok((first, encoder, calls))
 }
 
 /// The next rows, encoded; `None` after the last. Meanwhile the calls under way go on.
-async fn next_rows(calls: &mut Calls, encoder: Encoder) -> Result<(Option<Vec<Bytes>>, Encoder), Refusal> {
-    match calls.next().await {
-        Some(rows) => {
-            let (pieces, encoder) = encoder.rows(rows?).await?;
-            Ok((Some(pieces), encoder))
-        }
-        None => Ok((None, encoder)),
-    }
+async fn next_rows(
+    calls: &mut Calls,
+    encoder: Encoder,
+    clock: &StageClock,
+) -> Result<(Option<EncodedRows>, Encoder), Refusal> {
+    let Some(rows) = calls.next().await else {
+        return Ok((None, encoder));
+    };
+    let (rows, started) = (rows?, Instant::now());
+    let (good, bad) = rows.counts();
+    let images = good + bad;
+    let (pieces, encoder) = encoder.rows(rows).await?;
+    clock.add(JobStage::Encode, started.elapsed(), images);
+    Ok((Some(EncodedRows { pieces, images }), encoder))
 }
 
 /// Sends all rows and the end. While the client is slow this waits in `send`, and no further grant is requested.
 async fn send(
     pieces: &mpsc::Sender<Piece>,
-    first: Option<Vec<Bytes>>,
+    mut rows: Option<EncodedRows>,
     until_first: Duration,
     mut calls: Calls,
     mut encoder: Encoder,
+    clock: &StageClock,
 ) -> Result<(), Refusal> {
     let disconnected = |_| Refusal::host("the client disconnected");
-    if let Some(rows) = first {
-        pieces.send(Piece::Rows(rows)).await.map_err(disconnected)?;
-    }
     let mut work = until_first;
-    loop {
+    while let Some(EncodedRows {
+        pieces: bytes,
+        images,
+    }) = rows
+    {
         let started = Instant::now();
-        let (rows, next_encoder) = next_rows(&mut calls, encoder).await?;
+        pieces.send(Piece::Rows(bytes)).await.map_err(disconnected)?;
+        clock.add(JobStage::Send, started.elapsed(), images);
+        let started = Instant::now();
+        (rows, encoder) = next_rows(&mut calls, encoder, clock).await?;
         work += started.elapsed();
-        let Some(rows) = rows else {
-            let end = Piece::End(next_encoder.finish()?, work);
-            return pieces.send(end).await.map_err(disconnected);
-        };
-        encoder = next_encoder;
-        pieces.send(Piece::Rows(rows)).await.map_err(disconnected)?;
     }
+    let timing = Timing {
+        work,
+        stages: clock.seconds(),
+    };
+    let end = Piece::End(encoder.finish()?, timing);
+    pieces.send(end).await.map_err(disconnected)
 }

@@ -8,6 +8,6 @@ mod size;
 mod work;
 
 pub(crate) use check::{check_samples, check_view};
-pub(crate) use drive::{ClientRequest, Extraction, Piece};
+pub(crate) use drive::{ClientRequest, Extraction, Piece, Timing};
 pub(crate) use size::DEFAULT_GRANT;
 pub(crate) use work::READS_AT_ONCE;

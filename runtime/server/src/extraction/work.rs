@@ -1,6 +1,7 @@
 //! What one grant's samples are turned into: objects, pixels or activations.
 
 use crate::caller::Caller;
+use crate::jobs::StageClock;
 use crate::metrics::Metrics;
 use crate::refusal::Refusal;
 use bytes::Bytes;
@@ -11,7 +12,7 @@ use frostline_sandbox::{Call, CallContext, Guest};
 use frostline_tensor::{
     BoxFuture, ObjectReader, OpError, PixelFormat, PixelSpec, SampleFailure, SampleLoader, SampleRef, Tensor,
 };
-use frostline_wire::{ActivationWriter, FrameError, RequestedSample, RowFailure};
+use frostline_wire::{ActivationWriter, FrameError, JobStage, RequestedSample, RowFailure};
 use futures::{FutureExt, StreamExt, stream};
 use std::ops::Range;
 use std::sync::Arc;
@@ -168,21 +169,25 @@ pub(super) struct LoaderSource {
     /// Bytes of an object.
     limit: u64,
     metrics: Arc<Metrics>,
+    clock: Arc<StageClock>,
 }
 
 impl LoaderSource {
-    pub(super) fn new(caller: &Caller, store: Arc<Store>) -> Self {
+    pub(super) fn new(caller: &Caller, store: Arc<Store>, clock: &Arc<StageClock>) -> Self {
         Self {
             store,
             limit: caller.config().limits.object_bytes,
             metrics: Arc::clone(caller.metrics()),
+            clock: Arc::clone(clock),
         }
     }
 
     async fn sample(&self, sample: &SampleRef) -> Result<Bytes, OpError> {
         let started = Instant::now();
         let bytes = self.store.read_sample(sample, self.limit).await?;
-        self.metrics.read_seconds.observe(started.elapsed());
+        let took = started.elapsed();
+        self.metrics.read_seconds.observe(took);
+        self.clock.add(JobStage::Read, took, 1);
         Ok(bytes)
     }
 }

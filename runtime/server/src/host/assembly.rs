@@ -6,6 +6,7 @@ use crate::audit::Audit;
 use crate::config::{HostConfig, StateLocation};
 use crate::extraction::DEFAULT_GRANT;
 use crate::guest_logs::{GuestLogs, since_1970};
+use crate::jobs::Jobs;
 use crate::library::{Library, Uploads};
 use crate::machine::Machine;
 use crate::metrics::{Build, Exposition, HostSnapshot, MemorySnapshot, Metrics, Queue};
@@ -25,6 +26,7 @@ use frostline_images::DecodePool;
 use frostline_objects::Store;
 use frostline_profile::ProfileFolder;
 use frostline_sandbox::{Sandbox, SandboxConfig};
+use frostline_wire::JobStage;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
@@ -84,12 +86,13 @@ pub(super) async fn service(
         ..SandboxConfig::default()
     })?;
     let scheduling = Scheduling::new(&config);
-    let metrics = Arc::<Metrics>::default();
+    let (metrics, jobs) = (Arc::<Metrics>::default(), Arc::<Jobs>::default());
     let machine = machine(
         &config,
         scheduling.memory.clone(),
         Arc::clone(&state.models),
         &metrics,
+        &jobs,
     )?;
     let build = Build {
         version: env!("CARGO_PKG_VERSION"),
@@ -116,6 +119,7 @@ pub(super) async fn service(
             metrics,
             lines: Arc::new(GuestLogs::new(since_1970())),
             audit: audit(&config)?,
+            jobs,
             accounts: Accounts::new(state_store, run),
         },
         machine,
@@ -183,16 +187,20 @@ fn machine(
     memory: Memory,
     models: Arc<UploadStore<ModelFacts>>,
     metrics: &Arc<Metrics>,
+    jobs: &Arc<Jobs>,
 ) -> Result<Machine, StartError> {
-    let waits = metrics.queue_waits.clone();
+    let (waits, jobs) = (metrics.queue_waits.clone(), Arc::clone(jobs));
     let device_memory = device_memory(config);
     let lanes = LanesConfig {
         lanes: config.lanes,
         threads_per_lane: config.threads_per_lane,
         place: place(config),
         memory,
-        on_begin: Some(OnBegin(Arc::new(move |waited| {
-            waits.observe(Queue::Lane, waited);
+        on_begin: Some(OnBegin(Arc::new(move |begun| {
+            waits.observe(Queue::Lane, begun.waited);
+            if let Some(clock) = jobs.clock(begun.extraction) {
+                clock.add(JobStage::Lane, begun.waited, begun.rows as u64);
+            }
         }))),
         ..LanesConfig::for_device(config.device)
     };

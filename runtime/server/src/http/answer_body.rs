@@ -1,8 +1,9 @@
 //! The body of an answer: pieces as they come, and a clean end only after all of them.
 
 use super::reading::ReadDeadline;
-use crate::extraction::Piece;
+use crate::extraction::{Piece, Timing};
 use bytes::{Bytes, BytesMut};
+use frostline_wire::JobStage;
 use h2::Reason;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body, Frame};
@@ -10,7 +11,6 @@ use prometheus_client::metrics::counter::Counter;
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// Pieces below this are joined: a batch has a dozen of a few bytes around one of megabytes.
@@ -46,7 +46,7 @@ pub(super) struct AnswerBody {
 enum BodyState {
     Open,
     /// Everything is here; the trailers have yet to go.
-    Closing(Duration),
+    Closing(Timing),
     Ended,
     Aborted,
 }
@@ -111,17 +111,17 @@ impl Body for AnswerBody {
             }
             match self.state {
                 BodyState::Open => {}
-                BodyState::Closing(work) => {
+                BodyState::Closing(timing) => {
                     self.state = BodyState::Ended;
-                    return Poll::Ready(Some(Ok(Frame::trailers(server_timing(work)))));
+                    return Poll::Ready(Some(Ok(Frame::trailers(server_timing(&timing)))));
                 }
                 BodyState::Ended | BodyState::Aborted => return Poll::Ready(None),
             }
             match futures::ready!(self.receiver.poll_recv(cx)) {
                 Some(Piece::Rows(pieces)) => self.set_pieces(pieces),
-                Some(Piece::End(pieces, work)) => {
+                Some(Piece::End(pieces, timing)) => {
                     self.set_pieces(pieces);
-                    self.state = BodyState::Closing(work);
+                    self.state = BodyState::Closing(timing);
                 }
                 None => {
                     self.state = BodyState::Aborted;
@@ -136,10 +136,14 @@ impl Body for AnswerBody {
     }
 }
 
-/// Tells the client how long the answer took to make, so that it can tell a slow host from a slow link.
-/// <https://www.w3.org/TR/server-timing/>
-fn server_timing(work: Duration) -> HeaderMap {
-    let value = format!("work;dur={:.3}", work.as_secs_f64() * 1e3);
+/// Tells the client how long the answer took to make, so that it can tell a slow host from a slow link, and in which stages its images spent
+/// how long. <https://www.w3.org/TR/server-timing/>
+fn server_timing(timing: &Timing) -> HeaderMap {
+    let mut value = format!("work;dur={:.3}", timing.work.as_secs_f64() * 1e3);
+    for stage in JobStage::all() {
+        let milliseconds = timing.stages.of(stage) * 1e3;
+        value.push_str(&format!(", {};dur={milliseconds:.3}", <&str>::from(stage)));
+    }
     HeaderValue::try_from(value)
         .map(|value| HeaderMap::from_iter([(SERVER_TIMING, value)]))
         .unwrap_or_default()
@@ -166,9 +170,11 @@ fn joined(pieces: Vec<Bytes>) -> VecDeque<Bytes> {
 mod tests {
     use super::*;
     use frostline_batching::{Budget, Kind, Memory};
+    use frostline_wire::StageSeconds;
     use futures::poll;
     use http_body_util::BodyExt;
     use std::pin::pin;
+    use std::time::Duration;
     use tokio::time::{Instant, advance};
 
     const STALL: Duration = Duration::from_secs(60);
@@ -232,13 +238,24 @@ mod tests {
         sender
             .send(Piece::End(
                 vec![Bytes::from_static(b"d")],
-                Duration::from_millis(1500),
+                Timing {
+                    work: Duration::from_millis(1500),
+                    stages: StageSeconds {
+                        decode: 0.25,
+                        ..StageSeconds::default()
+                    },
+                },
             ))
             .await
             .unwrap();
         let expected = [b"ab".as_slice(), &large, b"cd"].concat();
         let collected = body.collect().await.unwrap();
-        assert_eq!(collected.trailers().unwrap()[SERVER_TIMING], "work;dur=1500.000");
+        let timing = collected.trailers().unwrap()[SERVER_TIMING].to_str().unwrap();
+        assert!(
+            timing.starts_with("work;dur=1500.000, place;dur=0.000, "),
+            "{timing}"
+        );
+        assert!(timing.contains(", decode;dur=250.000, "), "{timing}");
         assert_eq!(collected.to_bytes(), expected);
     }
 

@@ -152,7 +152,7 @@ pub(super) async fn span(State(strangers): State<Arc<Sampler>>, request: Request
 }
 
 /// What a request says that it belongs to.
-fn caller_of(headers: &HeaderMap) -> Option<TraceParent> {
+pub(super) fn caller_of(headers: &HeaderMap) -> Option<TraceParent> {
     TraceParent::read(headers.get(TRACEPARENT)?.to_str().ok()?)
 }
 

@@ -1,6 +1,7 @@
 //! `POST /v1/extractions`.
 
 use super::answer_body::AnswerBody;
+use super::envelope::caller_of;
 use super::reading::ReadDeadline;
 use super::receive::json;
 use crate::caller::Caller;
@@ -24,8 +25,13 @@ pub(super) async fn extract(caller: Caller, request: Request) -> Result<Response
         .headers()
         .get(ROW_CHECKSUM)
         .is_some_and(|kind| kind == XXH3);
+    let trace = caller_of(request.headers()).map(|trace| trace.trace_id());
     let (request, memory) = json(request, caller.service(), Some(&caller)).await?;
-    let client_request = ClientRequest { request, checksums };
+    let client_request = ClientRequest {
+        request,
+        trace,
+        checksums,
+    };
     let extraction = Extraction::start(caller.clone(), client_request, memory, deadline).await?;
     let (sender, pieces) = mpsc::channel(1);
     extraction.send(sender);

@@ -40,7 +40,10 @@ impl IntoResponse for Refusal {
 fn status(refusal: &Refusal) -> StatusCode {
     match refusal {
         Refusal::Unauthorized | Refusal::Expired { .. } => StatusCode::UNAUTHORIZED,
-        Refusal::Disabled | Refusal::GuestDisabled { .. } | Refusal::Budget { .. } => StatusCode::FORBIDDEN,
+        Refusal::Disabled
+        | Refusal::GuestDisabled { .. }
+        | Refusal::Budget { .. }
+        | Refusal::Cancelled { .. } => StatusCode::FORBIDDEN,
         Refusal::Request { .. } => StatusCode::BAD_REQUEST,
         Refusal::Route { .. } | Refusal::NotFound { .. } => StatusCode::NOT_FOUND,
         Refusal::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,

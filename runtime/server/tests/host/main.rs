@@ -16,6 +16,7 @@ mod dismissal;
 mod extraction;
 mod fixtures;
 mod guest_logs;
+mod jobs;
 mod lifecycle;
 mod memory;
 mod metrics;

@@ -3,6 +3,7 @@
 
 mod activity;
 mod identity;
+mod jobs;
 mod quota;
 mod remote;
 mod tenants;
@@ -53,6 +54,8 @@ pub(crate) fn admin_routes(service: Arc<Service>) -> Router {
             delete(uploads::remove::<Models>),
         )
         .route("/v1/activity", get(activity::show))
+        .route("/v1/jobs", get(jobs::list))
+        .route("/v1/jobs/{id}", get(jobs::show).delete(jobs::cancel))
         .route("/v1/drain", post(activity::drain))
         .route("/v1/audit", get(activity::audit))
         .route("/v1/usage", get(usage::show))

@@ -1,0 +1,137 @@
+//! `frostline admin job` and `frostline admin top --jobs`.
+
+use super::activity::LOOK;
+use super::console::{confirm, done};
+use crate::arguments::JobAdmin;
+use crate::output::{clear, is_terminal, print_each, print_json, print_table};
+use anyhow::Result;
+use frostline_client::AdminClient;
+use frostline_job::utc;
+use frostline_wire::{JobDetail, JobInfo, JobStage};
+use std::collections::HashMap;
+use std::time::Instant;
+
+/// Digits of an id that are shown in tables; so many tell jobs apart.
+const SHORT: usize = 12;
+
+pub(super) async fn run(client: &AdminClient, command: JobAdmin, json: bool) -> Result<()> {
+    let path = |id: &str| format!("/v1/jobs/{id}");
+    match command {
+        JobAdmin::Show { id } => {
+            let detail: JobDetail = client.get(&path(&id), &[]).await?;
+            if json {
+                return Ok(print_json(&detail)?);
+            }
+            show(&detail)
+        }
+        JobAdmin::Cancel { id, yes } => {
+            let JobDetail { job, .. } = client.get(&path(&id), &[]).await?;
+            let question = format!("Cancel the job {} of {} on this host?", job.id, job.tenant);
+            confirm(yes, &question)?;
+            client.delete(&path(&job.id)).await?;
+            done(&job.id, "cancelled", json)
+        }
+    }
+}
+
+/// Shows the jobs until it is interrupted, with rates since the previous refresh.
+pub(super) async fn top(client: &AdminClient, once: bool, json: bool) -> Result<()> {
+    let once = once || !json && !is_terminal();
+    let mut before: Vec<JobInfo> = client.get("/v1/jobs", &[]).await?;
+    let mut seen = Instant::now();
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let jobs: Vec<JobInfo> = client.get("/v1/jobs", &[]).await?;
+        let seconds = seen.elapsed().as_secs_f64();
+        seen = Instant::now();
+        if json {
+            print_each(&jobs)?;
+        } else {
+            if !once {
+                clear()?;
+            }
+            table(&before, &jobs, seconds)?;
+        }
+        if once {
+            return Ok(());
+        }
+        before = jobs;
+    }
+}
+
+fn table(before: &[JobInfo], jobs: &[JobInfo], seconds: f64) -> Result<()> {
+    let key = |job: &JobInfo| (job.tenant.clone(), job.id.clone());
+    let before: HashMap<_, u64> = before.iter().map(|job| (key(job), job.images)).collect();
+    let row = |job: &JobInfo| {
+        let images = job.images - before.get(&key(job)).copied().unwrap_or(0).min(job.images);
+        vec![
+            job.tenant.clone(),
+            job.id.chars().take(SHORT).collect(),
+            job.split.clone(),
+            job.running.to_string(),
+            job.queued.to_string(),
+            format!("{:.1}", images as f64 / seconds),
+            job.images.to_string(),
+            if job.cancelled {
+                "cancelled".to_owned()
+            } else {
+                job.seconds.summary()
+            },
+        ]
+    };
+    let rows: Vec<Vec<String>> = jobs.iter().map(row).collect();
+    let header = [
+        "TENANT",
+        "JOB",
+        "SPLIT",
+        "RUNNING",
+        "QUEUED",
+        "IMAGES/S",
+        "IMAGES",
+        "WHERE ITS TIME GOES",
+    ];
+    let right = [false, false, false, true, true, true, true, false];
+    Ok(print_table(&header, &right, &rows)?)
+}
+
+fn show(detail: &JobDetail) -> Result<()> {
+    let job = &detail.job;
+    let model = job.model.as_ref().map(|model| format!(" of {model}"));
+    let state = match (job.cancelled, job.running + job.queued) {
+        (true, _) => "cancelled",
+        (false, 0) => "idle",
+        (false, _) => "active",
+    };
+    say!("job {} of tenant {}: {state}", job.id, job.tenant);
+    say!(
+        "split {}{}, since {}, last asked {}",
+        job.split,
+        model.unwrap_or_default(),
+        utc(job.started_at),
+        utc(job.active_at)
+    );
+    say!(
+        "{} images, {} extractions ended, {} running, {} waiting",
+        job.images,
+        job.extractions,
+        job.running,
+        job.queued
+    );
+    say!("{}", detail.summary());
+    let rows: Vec<Vec<String>> = JobStage::all()
+        .map(|stage| {
+            let seconds = job.seconds.of(stage);
+            let each = seconds / job.images.max(1) as f64 * 1e3;
+            vec![
+                stage.words().to_owned(),
+                format!("{seconds:.1} s"),
+                format!("{each:.1} ms"),
+            ]
+        })
+        .collect();
+    Ok(print_table(
+        &["STAGE", "ALL IMAGES", "AN IMAGE"],
+        &[false, true, true],
+        &rows,
+    )?)
+}

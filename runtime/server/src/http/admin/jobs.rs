@@ -1,0 +1,55 @@
+//! Jobs, and the end of one.
+
+use super::identity::Admin;
+use crate::metrics::MemorySnapshot;
+use crate::refusal::Refusal;
+use crate::service::Service;
+use axum::Json;
+use axum::extract::{Path, State};
+use frostline_wire::{JobDetail, JobInfo};
+use http::StatusCode;
+use std::sync::Arc;
+
+/// Lists the jobs of the last day, the latest first.
+pub(super) async fn list(State(service): State<Arc<Service>>) -> Json<Vec<JobInfo>> {
+    Json(service.operations.jobs.list())
+}
+
+/// Shows the job whose id begins so, and who holds what it may be waiting for.
+pub(super) async fn show(
+    State(service): State<Arc<Service>>,
+    Path(id): Path<String>,
+) -> Result<Json<JobDetail>, Refusal> {
+    let job = service.operations.jobs.find(&id)?;
+    Ok(Json(detail(&service, job)))
+}
+
+/// Cancels the job whose id begins so, on this host.
+pub(super) async fn cancel(
+    State(service): State<Arc<Service>>,
+    admin: Admin,
+    Path(id): Path<String>,
+) -> Result<StatusCode, Refusal> {
+    let job = service.operations.jobs.cancel(&id)?;
+    admin.audit(&service, "job cancelled", &job.tenant, job.id.clone());
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn detail(service: &Service, job: JobInfo) -> JobDetail {
+    let (lanes, extractions) = (&service.machine.lanes, &service.scheduling.extractions);
+    let memory = MemorySnapshot::read(&service.scheduling.memory);
+    let standings = extractions.standings().into_iter();
+    let holding = lanes.stats().holding.into_iter();
+    JobDetail {
+        job,
+        lanes: lanes.lanes() as u64,
+        lane_holders: holding.map(|(tenant, lanes)| (tenant, lanes as u64)).collect(),
+        memory_budget: memory.budget,
+        memory_holders: memory.tenants,
+        places: service.config.running as u64,
+        place_holders: standings
+            .map(|(tenant, standing)| (tenant, standing.running as u64))
+            .filter(|(_, running)| *running > 0)
+            .collect(),
+    }
+}
