@@ -207,6 +207,7 @@ fn of_run(event: &Event) -> Option<String> {
             samples,
             seconds,
         } => format!("test       {quality} on {samples} images, {seconds:.1} s"),
+        Event::HostTime { host, seconds } => format!("host time  {host}: {}", seconds.summary()),
         Event::Done {
             model,
             epoch,

@@ -2,7 +2,7 @@ use crate::ClientError;
 use crate::blocking::blocking;
 use crate::transport::Answer;
 use bytes::Bytes;
-use frostline_wire::{ARROW_STREAM, ActivationBatch, ActivationReader, FrameError};
+use frostline_wire::{ARROW_STREAM, ActivationBatch, ActivationReader, FrameError, JobStage, StageSeconds};
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use hyper::body::Frame;
@@ -32,7 +32,7 @@ enum Decoder {
 pub struct ExtractionStream {
     answer: Answer,
     decoder: Decoder,
-    work: Option<Duration>,
+    timing: HostTiming,
 }
 
 impl ExtractionStream {
@@ -46,7 +46,7 @@ impl ExtractionStream {
         Ok(Self {
             answer,
             decoder: Decoder::Idle(Box::new(reader)),
-            work: None,
+            timing: HostTiming::default(),
         })
     }
 
@@ -73,7 +73,8 @@ impl ExtractionStream {
         let frame = self.answer.frame().await?;
         match frame.map(Frame::into_data) {
             Some(Err(frame)) => {
-                self.work = frame.into_trailers().ok().as_ref().and_then(work);
+                let timing = frame.into_trailers().ok().as_ref().and_then(HostTiming::read);
+                self.timing = timing.unwrap_or_default();
                 Ok(Step::Bytes)
             }
             Some(Ok(chunk)) => {
@@ -88,9 +89,9 @@ impl ExtractionStream {
         }
     }
 
-    /// How long the host worked on this answer, as it says at the end; the rest of the time went by on the way.
-    pub fn work(&self) -> Option<Duration> {
-        self.work
+    /// What the host says at the end of the time this answer took.
+    pub(crate) fn timing(&self) -> HostTiming {
+        self.timing
     }
 
     /// Takes the next bytes. Batches are decompressed and checked on a thread that may take its time; an answer has one at most, so
@@ -131,12 +132,34 @@ impl ExtractionStream {
     }
 }
 
-/// The metric `work` of a `server-timing` trailer: `work;dur=<milliseconds>`.
-fn work(trailers: &HeaderMap) -> Option<Duration> {
-    let value = trailers.get("server-timing")?.to_str().ok()?;
-    let mut metrics = value.split(',').map(str::trim);
-    let milliseconds = metrics.find_map(|metric| metric.strip_prefix("work;dur="))?;
-    Duration::try_from_secs_f64(milliseconds.parse::<f64>().ok()? / 1e3).ok()
+/// What a host says at the end of an answer of the time it took.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct HostTiming {
+    /// How long it worked on the answer; the rest of the time went by on the way.
+    pub(crate) work: Duration,
+    /// Where the time of the answer's images went.
+    pub(crate) stages: StageSeconds,
+}
+
+impl HostTiming {
+    /// Of a `server-timing` trailer: `work;dur=<milliseconds>, read;dur=<milliseconds>`; what is missing or malformed is nothing.
+    fn read(trailers: &HeaderMap) -> Option<Self> {
+        let value = trailers.get("server-timing")?.to_str().ok()?;
+        let seconds = |name: &str| {
+            let metrics = value.split(',').map(str::trim);
+            let mut durations = metrics.filter_map(|metric| metric.strip_prefix(name)?.strip_prefix(";dur="));
+            let milliseconds = durations.next()?.parse::<f64>().ok()?;
+            Duration::try_from_secs_f64(milliseconds / 1e3).ok()
+        };
+        let mut timing = Self {
+            work: seconds("work").unwrap_or_default(),
+            ..Self::default()
+        };
+        for stage in JobStage::all() {
+            *timing.stages.seconds_in_mut(stage) = seconds(stage.into()).unwrap_or_default().as_secs_f64();
+        }
+        Some(timing)
+    }
 }
 
 #[cfg(test)]
@@ -148,12 +171,17 @@ mod tests {
     fn the_hosts_work_is_read_from_its_trailer() {
         let of = |value: &'static str| {
             let header = ("server-timing".parse().unwrap(), HeaderValue::from_static(value));
-            work(&HeaderMap::from_iter([header]))
+            HostTiming::read(&HeaderMap::from_iter([header])).unwrap()
         };
-        assert_eq!(of("work;dur=1500.250"), Some(Duration::from_micros(1_500_250)));
-        assert_eq!(of("cache;dur=1, work;dur=2"), Some(Duration::from_millis(2)));
-        assert_eq!(of("work;dur=-1"), None);
-        assert_eq!(of("work;dur=nan"), None);
-        assert_eq!(of("cache;dur=1"), None);
+        assert_eq!(of("work;dur=1500.250").work, Duration::from_micros(1_500_250));
+        let timing = of("cache;dur=1, work;dur=2, decode;dur=250.5, run;dur=x");
+        let stages = StageSeconds {
+            decode: 0.2505,
+            ..StageSeconds::default()
+        };
+        assert_eq!((timing.work, timing.stages), (Duration::from_millis(2), stages));
+        for nothing in ["work;dur=-1", "work;dur=nan", "cache;dur=1", ""] {
+            assert_eq!(of(nothing), HostTiming::default(), "{nothing}");
+        }
     }
 }

@@ -2,7 +2,7 @@ use crate::PixelSource;
 use crate::notice::{Notice, UploadKind};
 use crate::quality::{Quality, test, validation};
 use frostline_tensor::PixelSpec;
-use frostline_wire::{Encoding, Split};
+use frostline_wire::{Encoding, Split, StageSeconds};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::path::PathBuf;
@@ -270,6 +270,13 @@ pub enum Event {
         samples: usize,
         /// Wall time it took.
         seconds: f64,
+    },
+    /// Where the time of the job's images went at one host, in the end.
+    HostTime {
+        /// Its address.
+        host: String,
+        /// Seconds of all images by stage.
+        seconds: StageSeconds,
     },
     /// The model was written.
     Done {

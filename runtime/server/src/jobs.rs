@@ -89,7 +89,7 @@ impl Jobs {
     ///
     /// # Errors
     /// [`Refusal::Cancelled`] where an admin cancelled its job.
-    pub(crate) fn begin(self: &Arc<Self>, described: Described) -> Result<JobExtraction, Refusal> {
+    pub(crate) fn enqueue(self: &Arc<Self>, described: Described) -> Result<JobExtraction, Refusal> {
         let Described {
             tenant,
             trace,
@@ -235,7 +235,7 @@ impl StageSums {
     fn seconds(&self) -> StageSeconds {
         let mut seconds = StageSeconds::default();
         for (stage, sum) in JobStage::all().zip(&self.0) {
-            *seconds.of_mut(stage) = Duration::from_nanos(sum.load(Ordering::Relaxed)).as_secs_f64();
+            *seconds.seconds_in_mut(stage) = Duration::from_nanos(sum.load(Ordering::Relaxed)).as_secs_f64();
         }
         seconds.run = (seconds.run - seconds.lane).max(0.0);
         seconds
@@ -329,7 +329,7 @@ mod tests {
         trace: &str,
         extraction: &str,
     ) -> Result<JobExtraction, Refusal> {
-        jobs.begin(Described {
+        jobs.enqueue(Described {
             tenant: tenant.to_owned(),
             trace: (!trace.is_empty()).then(|| trace.to_owned()),
             extraction: extraction.to_owned(),

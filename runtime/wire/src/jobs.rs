@@ -71,13 +71,13 @@ pub struct StageSeconds {
 
 impl StageSeconds {
     /// The seconds of one stage.
-    pub fn of(&self, stage: JobStage) -> f64 {
+    pub fn seconds_in(&self, stage: JobStage) -> f64 {
         let mut copy = *self;
-        *copy.of_mut(stage)
+        *copy.seconds_in_mut(stage)
     }
 
     /// The seconds of one stage, to be changed.
-    pub fn of_mut(&mut self, stage: JobStage) -> &mut f64 {
+    pub fn seconds_in_mut(&mut self, stage: JobStage) -> &mut f64 {
         match stage {
             JobStage::Place => &mut self.place,
             JobStage::Memory => &mut self.memory,
@@ -92,10 +92,10 @@ impl StageSeconds {
 
     /// Each stage's part of all, the largest first; none where nothing took any time.
     pub fn shares(&self) -> Vec<(JobStage, f64)> {
-        let sum: f64 = JobStage::all().map(|stage| self.of(stage)).sum();
+        let sum: f64 = JobStage::all().map(|stage| self.seconds_in(stage)).sum();
         let mut shares: Vec<_> = JobStage::all()
             .filter(|_| sum > 0.0)
-            .map(|stage| (stage, self.of(stage) / sum))
+            .map(|stage| (stage, self.seconds_in(stage) / sum))
             .collect();
         shares.sort_by(|(_, left), (_, right)| right.total_cmp(left));
         shares
@@ -115,7 +115,7 @@ impl StageSeconds {
 impl AddAssign for StageSeconds {
     fn add_assign(&mut self, other: Self) {
         for stage in JobStage::all() {
-            *self.of_mut(stage) += other.of(stage);
+            *self.seconds_in_mut(stage) += other.seconds_in(stage);
         }
     }
 }

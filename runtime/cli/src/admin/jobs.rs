@@ -120,7 +120,7 @@ fn show(detail: &JobDetail) -> Result<()> {
     say!("{}", detail.summary());
     let rows: Vec<Vec<String>> = JobStage::all()
         .map(|stage| {
-            let seconds = job.seconds.of(stage);
+            let seconds = job.seconds.seconds_in(stage);
             let each = seconds / job.images.max(1) as f64 * 1e3;
             vec![
                 stage.words().to_owned(),

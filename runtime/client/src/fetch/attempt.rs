@@ -92,10 +92,12 @@ impl Exchange {
                 Step::End => break,
             }
         }
+        let timing = stream.timing();
+        self.hosts.count_stages(&ask.host, timing.stages);
         Ok(Transfer {
             bytes: 0,
             open_seconds: opened.elapsed().as_secs_f64(),
-            host_seconds: stream.work().unwrap_or_default().as_secs_f64(),
+            host_seconds: timing.work.as_secs_f64(),
         })
     }
 

@@ -5,6 +5,7 @@ use crate::meter::ByteMeter;
 use crate::trace::Trace;
 use crate::{HostClient, Notices};
 use frostline_batching::Lock;
+use frostline_wire::StageSeconds;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -24,6 +25,8 @@ pub(super) struct Fleet {
     trace: Option<Trace>,
     /// Where more of them are found, if anywhere.
     pub(super) discovery: Option<Arc<Discovery>>,
+    /// Where the time of images went, by host's address, also of those that have left.
+    pub(super) stages: Lock<BTreeMap<String, StageSeconds>>,
     /// What the next one is numbered.
     next: AtomicUsize,
     /// Answers that its hosts had given before it was there.
@@ -76,6 +79,7 @@ impl Fleet {
             waits,
             trace,
             discovery: None,
+            stages: Lock::default(),
             next: AtomicUsize::new(0),
             before: known
                 .iter()

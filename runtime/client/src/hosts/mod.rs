@@ -24,6 +24,7 @@ use crate::trace::Trace;
 use crate::{ClientError, HostClient, Listing, Notice, Notices, UploadKind, Uploaded};
 use bytes::Bytes;
 use fleet::{Fleet, Known};
+use frostline_wire::StageSeconds;
 use frostline_wire::{Description, DescriptionRequest, Layout, LeftOut, ModelInfo, Pin};
 use futures::future::join_all;
 use member::Upload;
@@ -113,6 +114,19 @@ impl Hosts {
             answers: self.fleet.answers(),
             now: tokio::time::Instant::now(),
         }
+    }
+
+    /// Counts where the time of an answer's images went, as its host says.
+    pub(crate) fn count_stages(&self, member: &Member, seconds: StageSeconds) {
+        let mut stages = self.fleet.stages.lock();
+        *stages.entry(member.url().to_owned()).or_default() += seconds;
+    }
+
+    /// Where the time of the images went that each host answered, by its address; of hosts that do not say, nothing.
+    pub fn stage_seconds(&self) -> Vec<(String, StageSeconds)> {
+        let stages = self.fleet.stages.lock();
+        let said = stages.iter().filter(|(_, seconds)| !seconds.shares().is_empty());
+        said.map(|(host, seconds)| (host.clone(), *seconds)).collect()
     }
 
     /// Tells whoever hears of the job.

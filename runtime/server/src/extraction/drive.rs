@@ -97,13 +97,7 @@ impl Extraction {
         let too_long = |_| Refusal::Deadline {
             seconds: tenant.allowed.wall().as_secs(),
         };
-        let mut in_job = caller.jobs().begin(Described {
-            tenant: tenant.name.clone(),
-            trace: client_request.trace.clone(),
-            extraction: id.clone(),
-            split: request.split.to_string(),
-            model: request.model.as_ref().map(|pin| pin.name.clone()),
-        })?;
+        let mut in_job = enqueue(&caller, &id, &client_request)?;
         let images = request.samples.len();
         let started = Instant::now();
         let entering = caller
@@ -182,6 +176,18 @@ impl Extraction {
         tracing::info!(kind = ?self.kind, ?outcome, seconds = took.as_secs_f64(), "extraction ended");
         tracing::Span::current().record("outcome", <&str>::from(outcome));
     }
+}
+
+/// The extraction as part of its job.
+fn enqueue(caller: &Caller, id: &str, client_request: &ClientRequest) -> Result<JobExtraction, Refusal> {
+    let ClientRequest { request, trace, .. } = client_request;
+    caller.jobs().enqueue(Described {
+        tenant: caller.tenant().name.clone(),
+        trace: trace.clone(),
+        extraction: id.to_owned(),
+        split: request.split.to_string(),
+        model: request.model.as_ref().map(|pin| pin.name.clone()),
+    })
 }
 
 /// Whether an extraction that runs code of this guest, if of any, may go on.

@@ -141,7 +141,7 @@ impl Body for AnswerBody {
 fn server_timing(timing: &Timing) -> HeaderMap {
     let mut value = format!("work;dur={:.3}", timing.work.as_secs_f64() * 1e3);
     for stage in JobStage::all() {
-        let milliseconds = timing.stages.of(stage) * 1e3;
+        let milliseconds = timing.stages.seconds_in(stage) * 1e3;
         value.push_str(&format!(", {};dur={milliseconds:.3}", <&str>::from(stage)));
     }
     HeaderValue::try_from(value)

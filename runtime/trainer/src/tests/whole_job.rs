@@ -395,6 +395,7 @@ async fn events_tell_the_whole_story() {
             | Event::Checkpoint { .. }
             | Event::EarlyStop { .. }
             | Event::Test { .. }
+            | Event::HostTime { .. }
             | Event::Replan { .. } => "unexpected",
         })
         .filter(|kind| *kind != "progress")

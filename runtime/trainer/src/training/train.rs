@@ -119,6 +119,9 @@ async fn tune(
     if !test.is_empty() {
         unless_cancelled(cancel, measure(&context, model, test)).await;
     }
+    for (host, seconds) in hosts.stage_seconds() {
+        events(Event::HostTime { host, seconds });
+    }
     outcome.bytes_received = hosts.bytes_received();
     outcome.received.other = outcome.bytes_received.saturating_sub(outcome.received.total());
     outcome.seconds = started.elapsed().as_secs_f64();

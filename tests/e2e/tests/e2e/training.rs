@@ -121,6 +121,15 @@ fn training_learns_and_reports_what_scripts_read() {
     assert!(epochs[7] < epochs[0] * 0.7, "{epochs:?}");
     let accuracy = series(&events, "epoch", "validation_accuracy");
     assert!(accuracy[7] > 0.5, "three classes, {accuracy:?}");
+    let host_time: Vec<_> = events
+        .iter()
+        .filter(|event| event["event"] == "host_time")
+        .collect();
+    assert_eq!(host_time.len(), 1, "one host");
+    assert!(
+        host_time[0]["seconds"]["read"].as_f64().unwrap() > 0.0,
+        "{host_time:?}"
+    );
     let done = events.last().unwrap();
     assert_eq!(done["event"], "done");
     assert_eq!(done["validation_accuracy"].as_f64().unwrap(), accuracy[7]);
