@@ -4,6 +4,7 @@ mod activity;
 mod client;
 mod console;
 mod quota;
+mod state;
 mod tenant;
 mod uploads;
 
@@ -15,12 +16,16 @@ use client::{client, explained};
 pub(crate) const ADMIN_SOCKET: &str = "admin.sock";
 
 pub(crate) async fn run(flags: Admin, json: bool) -> Result<()> {
+    if let AdminCommand::State(command) = flags.command {
+        return state::run(command, json).await;
+    }
     let (client, remote) = (client(&flags)?, flags.host.is_some());
     let done = match flags.command {
         AdminCommand::Tenant(command) => tenant::run(&client, command, json).await,
         AdminCommand::Quota(command) => quota::run(&client, command, json).await,
         AdminCommand::Guest(command) => uploads::guest(&client, command, json).await,
         AdminCommand::Model(command) => uploads::model(&client, command, json).await,
+        AdminCommand::State(_) => Ok(()),
         AdminCommand::Top { once } => activity::top(&client, once, json).await,
         AdminCommand::Drain { yes } => activity::drain(&client, yes, json).await,
         AdminCommand::Audit { tenant, limit } => activity::audit(&client, tenant, limit, json).await,

@@ -1,5 +1,6 @@
 //! Commands of whoever runs a host.
 
+use super::state::State;
 use super::upload::{OwnUpload, Upload, upload_name};
 use clap::{Args, Subcommand};
 use frostline_job::parse_size as size;
@@ -48,6 +49,9 @@ pub(crate) enum AdminCommand {
     /// The models of tenants, and those that all of them may use
     #[command(subcommand)]
     Model(ModelAdmin),
+    /// Back up, verify and restore the state that hosts share
+    #[command(subcommand)]
+    State(State),
     /// Show who uses the host now, refreshing every second
     #[command(after_help = "Example:\n  frostline admin top --once --json")]
     Top {
@@ -206,8 +210,8 @@ pub(crate) enum Tenant {
     Rotate {
         /// Its name
         name: String,
-        /// How long the new token lives; by default it does not end
-        #[arg(long, value_name = "TIME", value_parser = seconds)]
+        /// How long the new token lives, or never for one that does not end; by default as long as the newest one was given
+        #[arg(long, value_name = "TIME", value_parser = lifetime)]
         expires: Option<u64>,
         /// How long the other tokens live on; 0s ends them now
         #[arg(long, value_name = "TIME", default_value = "24h", value_parser = seconds)]
@@ -268,6 +272,14 @@ fn quota(text: &str) -> Result<(QuotaKey, Option<u64>), String> {
     let value = number.ok_or_else(wrong)?;
     key.check(value).map_err(|range| range.to_string())?;
     Ok((key, Some(value)))
+}
+
+/// The same, or never.
+fn lifetime(text: &str) -> Result<u64, String> {
+    match text {
+        "never" => Ok(u64::MAX),
+        time => seconds(time),
+    }
 }
 
 /// A number and a unit: s, m, h or d.

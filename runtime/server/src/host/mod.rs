@@ -4,10 +4,12 @@ mod assembly;
 mod error;
 mod probe_config;
 mod sockets;
+mod state_copies;
 mod upkeep;
 
 pub use error::StartError;
 pub use probe_config::{ProbeResult, probe_config};
+pub use state_copies::{back_up_state, restore_state, verify_state};
 
 use crate::config::HostConfig;
 use crate::http::{self, Port};
@@ -187,6 +189,7 @@ impl RunningHost {
         let lines = Arc::clone(&self.service.operations.lines);
         self.connections
             .spawn(sweep(library.partials.clone(), lines, stop()));
+        self.connections.spawn(prune(Arc::clone(&self.service), stop()));
         self.connections
             .spawn(follow(Arc::clone(&library.journal), stop()));
         self.connections
