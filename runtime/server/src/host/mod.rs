@@ -30,7 +30,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use upkeep::{Refreshed, refresh, sweep};
+use upkeep::{Refreshed, prune, refresh, sweep};
 
 /// What has to be left for grants: 16 photos as pixels and as much again as activations.
 const LEAST_GRANT: u64 = 20 << 20;

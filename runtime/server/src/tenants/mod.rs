@@ -132,6 +132,7 @@ impl Tenants {
     /// [`Denied`].
     pub(crate) fn admit(&self, token: &str, now: u64) -> Result<Pass, Denied> {
         if let Some(admitted) = self.token.admit(token) {
+            self.check_configured(&admitted)?;
             return Ok(Pass {
                 tenant: Arc::clone(&self.configured),
                 token: AdmittedToken::Configured(admitted),
@@ -152,13 +153,42 @@ impl Tenants {
     /// [`Denied`].
     pub(crate) fn check_valid(&self, pass: &Pass, now: u64) -> Result<(), Denied> {
         match &pass.token {
-            AdmittedToken::Configured(admitted) if self.token.is_current(admitted) => Ok(()),
+            AdmittedToken::Configured(admitted) if self.token.is_current(admitted) => {
+                self.check_configured(admitted)
+            }
             AdmittedToken::Configured(_) => Err(Denied::Unknown),
             AdmittedToken::Added(id) => {
                 let record = self.records.get(&pass.tenant.name).ok_or(Denied::Unknown)?;
                 record.check_valid(id, now)
             }
         }
+    }
+
+    /// Whether the configured tenant may enter by the token in this host's file.
+    fn check_configured(&self, admitted: &TokenHash) -> Result<(), Denied> {
+        match self.records.get(CONFIGURED) {
+            Some(record) if record.tokens.contains(&StoredToken::in_file(admitted)) => Err(Denied::Unknown),
+            Some(record) if record.disabled => Err(Denied::Disabled),
+            _ => Ok(()),
+        }
+    }
+
+    /// What is known of a tenant; of the configured one by this host's configuration and token file.
+    pub(crate) fn record(&self, name: &str) -> Option<Arc<TenantRecord>> {
+        let record = self.records.get(name);
+        if name != CONFIGURED {
+            return record;
+        }
+        let token = StoredToken::in_file(&self.token.current());
+        let revoked = record
+            .as_ref()
+            .is_some_and(|record| record.tokens.contains(&token));
+        Some(Arc::new(TenantRecord {
+            disabled: record.is_some_and(|record| record.disabled),
+            data: self.config.data.urls().map(str::to_owned).collect(),
+            tokens: if revoked { Vec::new() } else { vec![token] },
+            ..TenantRecord::configured()
+        }))
     }
 
     /// What a tenant may use; `None` for one nobody knows.

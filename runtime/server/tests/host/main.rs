@@ -22,4 +22,5 @@ mod neighbours;
 mod profiles;
 mod resuming;
 mod support;
+mod tenants;
 mod uploads;
