@@ -19,6 +19,7 @@ mod machine;
 mod metrics;
 mod profiles;
 mod refusal;
+mod sampler;
 mod scheduling;
 mod service;
 mod stages;

@@ -12,8 +12,8 @@ use frostline_objects::Store;
 use frostline_sandbox::{Allowance, Call, CallContext, Guest, Labels, ModelView};
 use frostline_tensor::{Normalisation, PixelFormat, Precision, SampleLoader, Stage};
 use frostline_wire::{
-    AugmentationError, Description, Encoding, ExtractionRequest, Pin, Pixels, RequestedSample, RowFormat,
-    Split, TermsError, Values, View,
+    AugmentationError, Description, Encoding, ExtractionRequest, Pin, Pixels, QuotaKey, RequestedSample,
+    RowFormat, Split, TermsError, Values, View,
 };
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -35,6 +35,8 @@ pub(super) struct CheckedExtraction {
     pub(super) size: Option<GrantSize>,
     /// What these cover of what its guest makes the host hold.
     pub(super) tensors: Arc<TensorMemory>,
+    /// What it may use, and has used.
+    pub(super) allowance: Arc<Allowance>,
 }
 
 /// Holds a request against what this host has, grants and allows, as far as no guest needs to be asked for that.
@@ -45,6 +47,9 @@ pub(super) fn precheck(caller: &Caller, request: &ExtractionRequest) -> Result<(
     let refuse = |terms: TermsError| Refusal::request(terms.to_string());
     request.terms.check().map_err(refuse)?;
     check_view(request.view.as_ref(), &request.split)?;
+    if let Split::None | Split::Input = request.split {
+        caller.check_quota(QuotaKey::ObjectReads, request.samples.len() as u64)?;
+    }
     if request.split != Split::None {
         caller.model(require_pin(request.model.as_ref(), "model", &request.split)?)?;
         caller.find_guest(require_pin(request.guest.as_ref(), "guest", &request.split)?)?;
@@ -72,12 +77,14 @@ pub(super) async fn check(
     };
     let (work, rows, size) = match &request.split {
         Split::None => {
-            let source = LoaderSource::new(caller, store);
+            read_objects(caller, &allowance, &request)?;
+            let source = LoaderSource::new(caller, store, &allowance);
             (Work::Objects(source), RowFormat::Object, None)
         }
         Split::Input => {
             let (_, _, description) = describe_guest(caller, &request, &allowance, &tensors).await?;
-            let loader = loader(caller, store, request.view);
+            read_objects(caller, &allowance, &request)?;
+            let loader = loader(caller, store, &allowance, request.view);
             let (work, rows, shape) = pixels(loader, &description, request.encoding)?;
             (work, rows, sized(None, 0, &shape))
         }
@@ -95,7 +102,7 @@ pub(super) async fn check(
             let call = Call::new(model, &description, cut, &request.parameters)?;
             let row = call.row().dims().to_vec();
             let (size, rows) = (sized(Some(stage), input, &row), request.encoding.values.rows(row));
-            let context = context(caller, store, id, &request, allowance);
+            let context = context(caller, store, id, &request, Arc::clone(&allowance));
             (Work::Activations { guest, call, context }, rows, size)
         }
     };
@@ -106,7 +113,14 @@ pub(super) async fn check(
         samples: request.samples,
         size,
         tensors,
+        allowance,
     })
+}
+
+/// Counts the objects that the host reads where no guest asks for them.
+fn read_objects(caller: &Caller, allowance: &Allowance, request: &ExtractionRequest) -> Result<(), Refusal> {
+    let read = allowance.read_objects(request.samples.len());
+    read.map_err(|error| Refusal::quota(error, &caller.tenant().name))
 }
 
 /// What is computed up to `cut`, in full precision.
@@ -235,9 +249,14 @@ fn pixels(
     ))
 }
 
-fn loader(caller: &Caller, store: Arc<Store>, view: Option<View>) -> Arc<dyn SampleLoader> {
+fn loader(
+    caller: &Caller,
+    store: Arc<Store>,
+    allowance: &Arc<Allowance>,
+    view: Option<View>,
+) -> Arc<dyn SampleLoader> {
     Arc::new(BatchLoader::new(
-        Arc::new(LoaderSource::new(caller, store)),
+        Arc::new(LoaderSource::new(caller, store, allowance)),
         caller.machine().decoders.for_tenant(&caller.tenant().name),
         LoaderOptions {
             decode: caller.config().limits.decode,
@@ -264,11 +283,11 @@ fn context(
         .unwrap_or_default();
     CallContext {
         executor: Arc::new(caller.lanes(&id, request.terms)),
-        loader: loader(caller, Arc::clone(&store), None),
+        loader: loader(caller, Arc::clone(&store), &allowance, None),
         augmented: request
             .view
-            .map(|view| loader(caller, Arc::clone(&store), Some(view))),
-        objects: Arc::new(LoaderSource::new(caller, store)),
+            .map(|view| loader(caller, Arc::clone(&store), &allowance, Some(view))),
+        objects: Arc::new(LoaderSource::new(caller, store, &allowance)),
         allowance,
         on_log_line: Some(caller.on_log_line(&guest, &id)),
         labels: Labels {

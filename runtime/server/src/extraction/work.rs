@@ -7,9 +7,10 @@ use bytes::Bytes;
 use frostline_batching::Reserved;
 use frostline_images::{ByteSource, Held};
 use frostline_objects::Store;
-use frostline_sandbox::{Call, CallContext, Guest};
+use frostline_sandbox::{Allowance, Call, CallContext, Guest, SandboxError};
 use frostline_tensor::{
-    BoxFuture, ObjectReader, OpError, PixelFormat, PixelSpec, SampleFailure, SampleLoader, SampleRef, Tensor,
+    BoxFuture, ObjectReader, OpError, OpErrorCode, PixelFormat, PixelSpec, SampleFailure, SampleLoader,
+    SampleRef, Tensor,
 };
 use frostline_wire::{ActivationWriter, FrameError, RequestedSample, RowFailure};
 use futures::{FutureExt, StreamExt, stream};
@@ -167,21 +168,27 @@ pub(super) struct LoaderSource {
     store: Arc<Store>,
     /// Bytes of an object.
     limit: u64,
+    allowance: Arc<Allowance>,
     metrics: Arc<Metrics>,
 }
 
 impl LoaderSource {
-    pub(super) fn new(caller: &Caller, store: Arc<Store>) -> Self {
+    pub(super) fn new(caller: &Caller, store: Arc<Store>, allowance: &Arc<Allowance>) -> Self {
         Self {
             store,
+            allowance: Arc::clone(allowance),
             limit: caller.config().limits.object_bytes,
             metrics: Arc::clone(caller.metrics()),
         }
     }
 
     async fn sample(&self, sample: &SampleRef) -> Result<Bytes, OpError> {
+        // Who asked is refused all the same once it is told; what is not read costs nothing.
+        let exceeded = |error: SandboxError| OpError::new(OpErrorCode::TooLarge, error.to_string());
+        self.allowance.check_object_bytes().map_err(exceeded)?;
         let started = Instant::now();
         let bytes = self.store.read_sample(sample, self.limit).await?;
+        self.allowance.record_object_bytes(bytes.len() as u64);
         self.metrics.count_read(started.elapsed(), bytes.len() as u64);
         Ok(bytes)
     }

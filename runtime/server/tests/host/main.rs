@@ -15,6 +15,7 @@ mod dismissal;
 mod extraction;
 mod fixtures;
 mod guest_logs;
+mod host_log;
 mod lifecycle;
 mod memory;
 mod metrics;
