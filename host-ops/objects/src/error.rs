@@ -195,6 +195,14 @@ impl ObjectError {
         matches!(self, Self::AlreadyThere { .. })
     }
 
+    /// Whether the same request may succeed later, without anybody changing anything: the store is busy, down, or not reached.
+    pub fn is_passing(&self) -> bool {
+        matches!(
+            self,
+            Self::Store { passing: true, .. } | Self::Unreachable { .. } | Self::Deadline { .. }
+        )
+    }
+
     /// Whether it is the store's word on the object asked for, which asking again does not change.
     pub(crate) fn is_about_the_object(&self) -> bool {
         !matches!(

@@ -51,7 +51,11 @@ pub(crate) async fn run(flags: Serve, json: bool, stop: &CancellationToken) -> R
     let token_file = config.token_file.clone();
     let admin_token_file = config.admin_token_file.clone();
     let (drain, local) = (config.drain, config.local.clone());
-    let host = Host::start(config).await?;
+    // It may wait for its state's store.
+    let host = tokio::select! {
+        host = Host::start(config) => host?,
+        () = stop.cancelled() => return Ok(()),
+    };
     let (url, admin_url) = (host.url(), host.admin_url());
     if json {
         let listening = serde_json::json!({

@@ -23,6 +23,8 @@ mod reports;
 mod runs;
 #[path = "command/simulations.rs"]
 mod simulations;
+#[path = "command/states.rs"]
+mod states;
 #[path = "command/sweeps.rs"]
 mod sweeps;
 
@@ -69,6 +71,9 @@ fn every_command_has_help_with_an_example() {
         "admin guest disable",
         "admin model publish",
         "admin model remove",
+        "admin state backup",
+        "admin state verify",
+        "admin state restore",
     ] {
         let mut arguments: Vec<&str> = command.split(' ').collect();
         arguments.push("--help");

@@ -1,10 +1,14 @@
 use crate::breach::{Breach, Resource};
 use crate::config::Limits;
+use crate::error::SandboxError;
 use crate::memory::{MemoryReservation, MemorySource};
 use crate::usage::{Spent, Usage};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+/// What a log line takes beside its text, wherever it is kept: labels, a time.
+const LOG_LINE: u64 = 128;
 
 /// Tracks what one extraction, or another request of a tenant, uses of its [`Limits`]. Its concurrent calls share it.
 #[derive(Debug)]
@@ -172,6 +176,27 @@ impl Allowance {
         MemoryReservation::empty(self.memory_source.as_ref().map(|source| Arc::clone(&source.0)))
     }
 
+    /// Counts objects that the host reads for the extraction by itself.
+    ///
+    /// # Errors
+    /// [`SandboxError::Limit`].
+    pub fn read_objects(&self, count: usize) -> Result<(), SandboxError> {
+        Ok(self.count_reads(count)?)
+    }
+
+    /// Counts bytes that the host has read for the extraction, also those that exceed the limit.
+    pub fn record_object_bytes(&self, bytes: u64) {
+        self.object_bytes.used.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Whether the host has read no more for the extraction than it may.
+    ///
+    /// # Errors
+    /// [`SandboxError::Limit`].
+    pub fn check_object_bytes(&self) -> Result<(), SandboxError> {
+        Ok(self.count_object_bytes(0)?)
+    }
+
     pub(crate) fn count_reads(&self, reads: usize) -> Result<(), Breach> {
         self.object_reads.acquire(reads as u64)
     }
@@ -187,9 +212,9 @@ impl Allowance {
             .saturating_sub(self.object_bytes.used.load(Ordering::Relaxed))
     }
 
-    /// Counts a log line of `bytes`; `false` where it exceeds the limit.
+    /// Counts a log line of `bytes`, and what it takes beside its text; `false` where it exceeds the limit.
     pub(crate) fn count_log(&self, bytes: usize) -> bool {
-        self.log_bytes.acquire(bytes as u64).is_ok()
+        self.log_bytes.acquire(bytes as u64 + LOG_LINE).is_ok()
     }
 }
 
@@ -294,6 +319,31 @@ mod tests {
         assert_eq!(told.try_recv(), Ok(Spent::Cpu(Duration::from_secs(2))));
         allowance.count_compiling(Duration::from_secs(3));
         assert_eq!(told.try_recv(), Ok(Spent::Compiling(Duration::from_secs(3))));
+    }
+
+    #[test]
+    fn empty_log_lines_are_charged_too() {
+        let allowance = Allowance::new(Limits {
+            log_bytes: 10 * LOG_LINE + 14,
+            ..Limits::default()
+        });
+        assert!(allowance.count_log(14));
+        let lines = (0..200_000).filter(|_| allowance.count_log(0));
+        assert_eq!(lines.count(), 9);
+    }
+
+    #[test]
+    fn what_the_host_read_beyond_the_limit_is_told() {
+        let allowance = Allowance::new(Limits {
+            object_bytes: 10,
+            ..Limits::default()
+        });
+        allowance.record_object_bytes(10);
+        assert!(allowance.check_object_bytes().is_ok());
+        allowance.record_object_bytes(1);
+        let error = allowance.check_object_bytes().unwrap_err().to_string();
+        assert!(error.contains("11 B of 10 B"), "{error}");
+        assert_eq!(allowance.object_bytes_remaining(), 0);
     }
 
     #[test]

@@ -8,10 +8,12 @@ use crate::error::SandboxError;
 use frostline_sealed::{PrivateFolder, whole_file};
 use frostline_tensor::Cause;
 use sha2::{Digest, Sha256};
+use std::collections::HashSet;
 use std::fs;
 use std::hash::{Hash, Hasher};
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 use wasmtime::Engine;
 use wasmtime::component::Component;
 
@@ -73,8 +75,21 @@ impl Artefacts {
         self.evict()
     }
 
-    /// Removes the least recently used artefacts until the rest fits.
-    fn evict(&self) -> io::Result<()> {
+    /// Removes artefacts of guests that are not among `guests`, each a tenant and a SHA-256.
+    pub(crate) fn retain<'a>(&self, guests: impl IntoIterator<Item = (&'a str, &'a str)>) -> io::Result<()> {
+        let guests = guests.into_iter();
+        let kept: HashSet<String> = guests.map(|(tenant, sha256)| self.name(tenant, sha256)).collect();
+        for (_, _, path) in self.cached()? {
+            let name = path.file_name().map(|name| name.to_string_lossy());
+            if name.is_none_or(|name| !kept.contains(&*name)) {
+                fs::remove_file(path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// When each artefact was used last, its bytes, its file.
+    fn cached(&self) -> io::Result<Vec<(SystemTime, u64, PathBuf)>> {
         let mut cached = Vec::new();
         for entry in fs::read_dir(self.folder.path())? {
             let entry = entry?;
@@ -83,6 +98,12 @@ impl Artefacts {
                 cached.push((metadata.modified()?, metadata.len(), entry.path()));
             }
         }
+        Ok(cached)
+    }
+
+    /// Removes the least recently used artefacts until the rest fits.
+    fn evict(&self) -> io::Result<()> {
+        let mut cached = self.cached()?;
         cached.sort();
         let mut bytes: u64 = cached.iter().map(|(_, bytes, _)| bytes).sum();
         for (_, size, path) in cached {

@@ -119,12 +119,12 @@ pub struct CallContext {
     pub allowance: Arc<Allowance>,
     /// For log lines.
     pub labels: Labels,
-    /// Also called with each line: the level in lower case, and at most 1,024 bytes without control characters.
+    /// Called with each line: the level in lower case, and at most 1,024 bytes without control characters.
     pub on_log_line: Option<OnLogLine>,
 }
 
-/// Callback for the lines that a guest logs: level and text.
-pub type OnLogLine = Arc<dyn Fn(&'static str, &str) + Send + Sync>;
+/// Callback for the lines that a guest logs: level and text. It says whether a line may go into this process's log too, at the level debug.
+pub type OnLogLine = Arc<dyn Fn(&'static str, &str) -> bool + Send + Sync>;
 
 /// Labels of every line the guest logs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

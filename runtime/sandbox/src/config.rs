@@ -109,11 +109,11 @@ pub struct Limits {
     /// Objects read, by `objects.read` and `images.load` together, and sizes requested. A request has some thousand
     /// samples; more than ten reads of each is abuse of the store.
     pub object_reads: u64,
-    /// Bytes read by `objects.read`. A request of a thousand 4 MB photos read once.
+    /// Bytes read of objects, by `objects.read`, `images.load` and the host itself. A request of a thousand 4 MB photos read once.
     pub object_bytes: u64,
     /// Bytes of the activations that all calls return. A thousand photos at VGG's widest cut come to 13 GB.
     pub output_bytes: u64,
-    /// Bytes of log lines; further ones are dropped. Enough for a line a sample, too little to fill a disk.
+    /// Bytes of log lines, each with 128 for what it takes beside its text; further ones are dropped. Enough for a line a sample.
     pub log_bytes: u64,
 }
 
@@ -127,7 +127,7 @@ impl Default for Limits {
             object_reads: 50_000,
             object_bytes: 4 << 30,
             output_bytes: 16 << 30,
-            log_bytes: 64 << 10,
+            log_bytes: 256 << 10,
         }
     }
 }

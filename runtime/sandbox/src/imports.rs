@@ -138,6 +138,8 @@ impl CallState {
             .collect();
         let loaded = extraction.on_host(loader.load(samples, spec, PixelFormat::U8));
         let loaded = self.wait_for("loading images", loaded).await?;
+        // The host counted what it read.
+        allowance.count_object_bytes(0)?;
         loaded
             .failed
             .iter()
@@ -201,21 +203,17 @@ impl log::Host for CallState {
         if !extraction.context.allowance.count_log(line.len()) {
             return Ok(());
         }
-        let labels = &extraction.context.labels;
-        macro_rules! line_at {
-            ($level:ident) => {{
-                if let Some(on_log_line) = &extraction.context.on_log_line {
-                    on_log_line(stringify!($level), &line);
-                }
-                tracing::$level!(target: "frostline::guest", tenant = labels.tenant, guest = labels.guest,
-                    extraction = labels.extraction, "{line}")
-            }};
-        }
-        match level {
-            log::Level::Debug => line_at!(debug),
-            log::Level::Info => line_at!(info),
-            log::Level::Warn => line_at!(warn),
-            log::Level::Error => line_at!(error),
+        let level = match level {
+            log::Level::Debug => "debug",
+            log::Level::Info => "info",
+            log::Level::Warn => "warn",
+            log::Level::Error => "error",
+        };
+        let on_log_line = extraction.context.on_log_line.as_ref();
+        if on_log_line.is_none_or(|on_log_line| on_log_line(level, &line)) {
+            let labels = &extraction.context.labels;
+            tracing::debug!(target: "frostline::guest", level, tenant = labels.tenant, guest = labels.guest,
+                extraction = labels.extraction, "{line}");
         }
         Ok(())
     }

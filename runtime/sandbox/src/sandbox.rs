@@ -13,6 +13,7 @@ use crate::{compiler, upload, world};
 use bytes::Bytes;
 use frostline_batching::{Permit, Share, TurnGate};
 use sha2::{Digest, Sha256};
+use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 use wasmtime::component::{Component, HasSelf, Linker};
@@ -71,6 +72,15 @@ impl Sandbox {
             inner: Arc::clone(&self.inner),
             tenant: Arc::from(tenant),
         }
+    }
+
+    /// Removes what is cached of guests that are not among `guests`, each a tenant and a SHA-256. Blocks.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn retain<'a>(&self, guests: impl IntoIterator<Item = (&'a str, &'a str)>) -> io::Result<()> {
+        let artefacts = self.inner.artefacts.as_ref();
+        artefacts.map_or(Ok(()), |artefacts| artefacts.retain(guests))
     }
 
     /// Prepares a guest with default limits, as [`Self::prepare_within`].

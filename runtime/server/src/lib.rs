@@ -21,6 +21,7 @@ mod machine;
 mod metrics;
 mod profiles;
 mod refusal;
+mod sampler;
 mod scheduling;
 mod service;
 mod stages;
@@ -36,8 +37,10 @@ pub use config::{
 };
 pub use frostline_engine::{ChildLanes, ConfinedLane, Isolation, LanesPlace, enter_lane};
 pub use frostline_sandbox::Compiler;
-pub use host::{Host, ProbeResult, RunningHost, StartError, probe_config};
+pub use host::{
+    Host, ProbeResult, RunningHost, StartError, back_up_state, probe_config, restore_state, verify_state,
+};
 pub use metrics::sample_metrics;
-pub use state::StateError;
+pub use state::{LostVersion, RestoreReport, RestoredTokens, StateError, StateReport};
 pub use tls::TlsError;
 pub use token::TokenError;

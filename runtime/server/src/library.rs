@@ -54,7 +54,7 @@ pub(crate) struct Library {
     pub(crate) journal: Arc<Journal>,
     /// Uploads on their way, and what came of those that broke off.
     pub(crate) partials: Partials,
-    sandbox: Sandbox,
+    pub(crate) sandbox: Sandbox,
     stores: Cache<Root, Store>,
     /// By tenant.
     indexed: Arc<Cache<(String, Root), Store>>,

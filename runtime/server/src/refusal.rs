@@ -142,22 +142,24 @@ impl Refusal {
 
     /// A guest's failure; for an exceeded quota, with the command that raises it.
     pub(crate) fn extraction(error: SandboxError, tenant: &str) -> Self {
-        let SandboxError::Limit { resource, .. } = &error else {
-            return error.into();
-        };
-        let key = match resource {
-            Resource::TensorBytes => QuotaKey::TensorBytes,
-            Resource::ObjectReads => QuotaKey::ObjectReads,
-            Resource::ObjectBytes => QuotaKey::ObjectBytes,
-            Resource::OutputBytes => QuotaKey::OutputBytes,
-            Resource::LogBytes => QuotaKey::LogBytes,
-            Resource::CpuMillis => QuotaKey::CpuSeconds,
-            Resource::Memory | Resource::TableElements | Resource::Handles | Resource::SliceMillis => {
-                return error.into();
-            }
-        };
-        Self::Guest {
-            message: format!("{error} (frostline admin quota set {tenant} {key}=<number>)"),
+        match exceeded(&error) {
+            Some((key, ..)) => Self::Guest {
+                message: format!("{error} (frostline admin quota set {tenant} {key}=<number>)"),
+            },
+            None => error.into(),
+        }
+    }
+
+    /// A quota that was exceeded by what the host does by itself.
+    pub(crate) fn quota(error: SandboxError, tenant: &str) -> Self {
+        match exceeded(&error) {
+            Some((key, requested, limit)) => Self::Quota {
+                tenant: tenant.to_owned(),
+                key,
+                requested,
+                limit,
+            },
+            None => error.into(),
         }
     }
 
@@ -182,6 +184,30 @@ impl Refusal {
             Self::Stalled { .. } | Self::Deadline { .. } | Self::Host { .. } => ErrorClass::Host,
         }
     }
+}
+
+/// The quota that was exceeded, by what was wanted, and the limit; `None` for what no quota bounds.
+fn exceeded(error: &SandboxError) -> Option<(QuotaKey, u64, u64)> {
+    let SandboxError::Limit {
+        resource,
+        wanted,
+        allowed,
+    } = error
+    else {
+        return None;
+    };
+    let key = match resource {
+        Resource::TensorBytes => QuotaKey::TensorBytes,
+        Resource::ObjectReads => QuotaKey::ObjectReads,
+        Resource::ObjectBytes => QuotaKey::ObjectBytes,
+        Resource::OutputBytes => QuotaKey::OutputBytes,
+        Resource::LogBytes => QuotaKey::LogBytes,
+        Resource::CpuMillis => QuotaKey::CpuSeconds,
+        Resource::Memory | Resource::TableElements | Resource::Handles | Resource::SliceMillis => {
+            return None;
+        }
+    };
+    Some((key, *wanted, *allowed))
 }
 
 impl From<SandboxError> for Refusal {

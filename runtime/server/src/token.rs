@@ -76,6 +76,11 @@ impl TokenHash {
         Ok(Self::hash(token))
     }
 
+    /// In hexadecimal.
+    pub(crate) fn hex(&self) -> String {
+        hex::encode(self.0)
+    }
+
     fn hash(token: &str) -> Self {
         Self(Sha256::digest(token.as_bytes()).into())
     }
@@ -112,6 +117,11 @@ impl TokenFile {
     pub(crate) fn admit(&self, token: &str) -> Option<TokenHash> {
         let current = self.current.read();
         current.matches(token).then(|| current.clone())
+    }
+
+    /// The hash of the one token.
+    pub(crate) fn current(&self) -> TokenHash {
+        self.current.read().clone()
     }
 
     /// Whether the token that was admitted is still the one.

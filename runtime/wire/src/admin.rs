@@ -59,7 +59,7 @@ pub struct TenantChange {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewToken {
-    /// How long it lives.
+    /// How long it lives; `None` for as long as the newest one was given, and `u64::MAX` for no end.
     #[serde(default)]
     pub token_seconds: Option<u64>,
     /// When the tenant's other tokens end at the latest, in seconds from now; `None` leaves them as they are.

@@ -44,7 +44,7 @@ pub enum QuotaKey {
     TensorBytes,
     /// Objects one extraction may read.
     ObjectReads,
-    /// Bytes one extraction's guest may read of them.
+    /// Bytes of them one extraction may read.
     ObjectBytes,
     /// Bytes of one extraction's answer.
     OutputBytes,

@@ -32,6 +32,7 @@ use frostline_tensor::{BoxFuture, GraphExecutor, OpError, RunTerms, Stage, Tenso
 use parking_lot::Mutex;
 use run::Customer;
 use shared::Shared;
+use std::io;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -93,6 +94,14 @@ impl Lanes {
     /// What is known of the stages that were submitted lately.
     pub fn stage_figures(&self) -> Vec<(Stage, StageFigures)> {
         self.shared.figures()
+    }
+
+    /// Removes what was prepared on disk of models, by SHA-256, that `keep` does not. Blocks.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn retain_models(&self, keep: impl Fn(&str) -> bool) -> io::Result<()> {
+        self.shared.source().retain(keep)
     }
 
     /// The lanes on behalf of `tenant`, whose work takes turns with that of others.

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use frostline_batching::Kind;
 use frostline_batching::device::MemoryEstimate;
 use frostline_tensor::{DType, OpError, Shape, Stage};
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -94,6 +95,13 @@ impl Networks {
     /// What `stage` may take before it was measured.
     pub(super) fn guess(&self, stage: &Stage) -> MemoryEstimate {
         self.source.guess(stage)
+    }
+
+    /// Removes what was prepared of models that `keep` does not.
+    pub(super) fn retain(&self, keep: impl Fn(&str) -> bool) -> io::Result<()> {
+        self.prepared
+            .as_ref()
+            .map_or(Ok(()), |prepared| prepared.retain(keep))
     }
 
     /// What a row of `stage`'s output is.

@@ -19,6 +19,7 @@ use crate::{EngineError, SessionOptions};
 use name::Naming;
 use parking_lot::{Condvar, Mutex};
 use std::collections::{HashMap, HashSet};
+use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use store::Store;
@@ -104,6 +105,11 @@ impl Prepared {
         };
         self.give_up(stage, name, &failure);
         Ok(None)
+    }
+
+    /// Removes stages of models that `keep` does not, but those that a lane is about to open.
+    pub(crate) fn retain(&self, keep: impl Fn(&str) -> bool) -> io::Result<()> {
+        self.store.retain(|name| keep(name::model(name)))
     }
 
     /// Waits until nobody makes the stage `name`.

@@ -4,7 +4,15 @@ use sha2::{Digest, Sha256};
 use std::fs;
 
 /// Counts up when what lies in a folder changes otherwise.
-const FORMAT: &str = "2";
+const FORMAT: &str = "3";
+
+/// What separates them; no SHA-256 has it.
+const BETWEEN: char = '-';
+
+/// The model that a stage of this name is of.
+pub(super) fn model(name: &str) -> &str {
+    name.split_once(BETWEEN).map_or("", |(model, _)| model)
+}
 
 /// Names stages by all that their prepared form depends on: the stage, the engine, the processor that its weights are laid out for, and
 /// the session's options.
@@ -34,13 +42,14 @@ impl Naming {
         Self(hash)
     }
 
+    /// The stage's model and a hash.
     pub(super) fn name(&self, stage: &Stage) -> String {
         let mut hash = self.0.clone();
         let precision = format!("{:?}", stage.precision);
         for part in [&stage.model, &stage.from, &stage.to, &precision] {
             take(&mut hash, part);
         }
-        hex::encode(hash.finalize())
+        format!("{}{BETWEEN}{}", stage.model, hex::encode(hash.finalize()))
     }
 }
 

@@ -182,18 +182,35 @@ impl Store {
         kept.sort();
         let mut bytes: u64 = kept.iter().map(|(_, bytes, _)| bytes).sum();
         for (_, size, name) in kept {
-            let mut right = self.right.lock();
-            let is_lent = right.get(&name).is_some_and(|used| Arc::strong_count(used) > 1);
             if bytes <= self.most_bytes {
                 break;
             }
-            if !is_lent {
-                right.remove(&name);
-                fs::remove_dir_all(self.folder.path().join(name))?;
+            if self.remove(&name)? {
                 bytes = bytes.saturating_sub(size);
             }
         }
         Ok(())
+    }
+
+    /// Removes those whose names `keep` does not, but none that a lane is about to open.
+    pub(super) fn retain(&self, keep: impl Fn(&str) -> bool) -> io::Result<()> {
+        for (_, _, name) in self.entries()? {
+            if !keep(&name) {
+                self.remove(&name)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes a stage; `false` where a lane is about to open it.
+    fn remove(&self, name: &str) -> io::Result<bool> {
+        let mut right = self.right.lock();
+        if right.get(name).is_some_and(|used| Arc::strong_count(used) > 1) {
+            return Ok(false);
+        }
+        right.remove(name);
+        fs::remove_dir_all(self.folder.path().join(name))?;
+        Ok(true)
     }
 
     /// When each was used last, its bytes, its name.

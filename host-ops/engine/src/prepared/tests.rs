@@ -65,6 +65,20 @@ fn a_stage_is_prepared_once_even_for_many_at_a_time() {
 }
 
 #[test]
+fn stages_of_models_that_are_gone_go_unless_a_lane_opens_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let prepared = open(folder.path(), 1 << 20);
+    let opening = get(&prepared, "opening").0.unwrap();
+    drop((get(&prepared, "gone"), get(&prepared, "stays")));
+    prepared.retain(|model| model == "stays").unwrap();
+    let made = |model| get(&prepared, model).1;
+    assert!(made("gone") && !made("stays") && !made("opening"));
+    drop(opening);
+    prepared.retain(|model| model == "stays").unwrap();
+    assert!(made("opening") && !made("stays"));
+}
+
+#[test]
 fn what_was_altered_is_prepared_anew() {
     let folder = tempfile::tempdir().unwrap();
     let prepared = open(folder.path(), 1 << 20);

@@ -5,6 +5,7 @@ mod client;
 mod console;
 mod jobs;
 mod quota;
+mod state;
 mod tenant;
 mod uploads;
 mod usage;
@@ -17,6 +18,9 @@ use client::{client, explained};
 pub(crate) const ADMIN_SOCKET: &str = "admin.sock";
 
 pub(crate) async fn run(flags: Admin, json: bool) -> Result<()> {
+    if let AdminCommand::State(command) = flags.command {
+        return state::run(command, json).await;
+    }
     let (client, remote) = (client(&flags)?, flags.host.is_some());
     let done = match flags.command {
         AdminCommand::Tenant(command) => tenant::run(&client, command, json).await,
@@ -24,6 +28,7 @@ pub(crate) async fn run(flags: Admin, json: bool) -> Result<()> {
         AdminCommand::Guest(command) => uploads::guest(&client, command, json).await,
         AdminCommand::Model(command) => uploads::model(&client, command, json).await,
         AdminCommand::Job(command) => jobs::run(&client, command, json).await,
+        AdminCommand::State(_) => Ok(()),
         AdminCommand::Top { once, jobs: true } => jobs::top(&client, once, json).await,
         AdminCommand::Top { once, jobs: false } => activity::top(&client, once, json).await,
         AdminCommand::Drain { yes } => activity::drain(&client, yes, json).await,

@@ -1,5 +1,6 @@
 //! Commands of whoever runs a host.
 
+use super::state::State;
 use super::upload::{OwnUpload, Upload, upload_name};
 use chrono::NaiveDate;
 use clap::{Args, Subcommand};
@@ -52,6 +53,9 @@ pub(crate) enum AdminCommand {
     /// The jobs of tenants
     #[command(subcommand)]
     Job(JobAdmin),
+    /// Back up, verify and restore the state that hosts share
+    #[command(subcommand)]
+    State(State),
     /// Show who uses the host now, refreshing every second
     #[command(after_help = "Examples:\n  frostline admin top --once --json\n  frostline admin top --jobs")]
     Top {
@@ -253,8 +257,8 @@ pub(crate) enum Tenant {
     Rotate {
         /// Its name
         name: String,
-        /// How long the new token lives; by default it does not end
-        #[arg(long, value_name = "TIME", value_parser = seconds)]
+        /// How long the new token lives, or never for one that does not end; by default as long as the newest one was given
+        #[arg(long, value_name = "TIME", value_parser = lifetime)]
         expires: Option<u64>,
         /// How long the other tokens live on; 0s ends them now
         #[arg(long, value_name = "TIME", default_value = "24h", value_parser = seconds)]
@@ -321,6 +325,14 @@ fn quota(text: &str) -> Result<(QuotaKey, Option<u64>), String> {
 fn day(text: &str) -> Result<NaiveDate, String> {
     let parsed = NaiveDate::parse_from_str(text, "%Y-%m-%d");
     parsed.map_err(|_| format!("{text:?} is no day; write it like 2026-11-26"))
+}
+
+/// The same, or never.
+fn lifetime(text: &str) -> Result<u64, String> {
+    match text {
+        "never" => Ok(u64::MAX),
+        time => seconds(time),
+    }
 }
 
 /// A number and a unit: s, m, h or d.

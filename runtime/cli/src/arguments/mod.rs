@@ -11,6 +11,7 @@ mod job;
 mod quantise;
 mod report;
 mod run;
+mod state;
 mod sweep;
 mod upload;
 
@@ -25,6 +26,7 @@ pub(crate) use job::{Eval, JobFlags, Plan, Predict, Profile, Train};
 pub(crate) use quantise::Quantise;
 pub(crate) use report::Report;
 pub(crate) use run::Runs;
+pub(crate) use state::State;
 pub(crate) use sweep::Sweep;
 pub(crate) use upload::{OwnUpload, Upload};
 

@@ -57,6 +57,27 @@ async fn a_tenant_finds_only_what_it_had_compiled_itself() {
 }
 
 #[tokio::test]
+async fn what_was_compiled_for_guests_that_are_gone_goes() {
+    let (bytes, directory) = (stock(), tempfile::tempdir().unwrap());
+    let sandbox = sandbox(directory.path());
+    let mut sha256 = String::new();
+    for tenant in ["acme", "globex"] {
+        let guest = sandbox.for_tenant(tenant).prepare(bytes.clone()).await.unwrap();
+        guest.sha256().clone_into(&mut sha256);
+    }
+    sandbox.retain([("acme", sha256.as_str())]).unwrap();
+    let [kept] = compiled(directory.path()).try_into().unwrap();
+    sandbox.for_tenant("acme").prepare(bytes).await.unwrap();
+    assert_eq!(
+        compiled(directory.path()),
+        [kept],
+        "it was that of the tenant that stays"
+    );
+    sandbox.retain([]).unwrap();
+    assert_eq!(compiled(directory.path()), Vec::<PathBuf>::new());
+}
+
+#[tokio::test]
 async fn an_altered_artefact_is_not_run_but_compiled_again() {
     let bytes = stock();
     let directory = tempfile::tempdir().unwrap();

@@ -107,7 +107,7 @@ impl Caller {
         audit.tenant(&self.tenant().name, what, detail);
     }
 
-    /// What keeps the lines that `guest` logs in the extraction `id`, for the tenant to read.
+    /// What keeps the lines that `guest` logs in the extraction `id`, for the tenant to read. Of many some go to the host's log.
     pub(crate) fn on_log_line(&self, guest: &str, id: &str) -> OnLogLine {
         let lines = Arc::clone(&self.service.operations.lines);
         let source = Source {
@@ -115,7 +115,11 @@ impl Caller {
             guest: guest.into(),
             extraction: id.into(),
         };
-        Arc::new(move |level, text| lines.append(&source, level, text, since_1970()))
+        let tenant = Arc::clone(&self.pass.tenant);
+        Arc::new(move |level, text| {
+            lines.append(&source, level, text, since_1970());
+            tenant.guest_lines.sample().is_some()
+        })
     }
 
     /// Whose lines it reads.

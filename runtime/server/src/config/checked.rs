@@ -21,7 +21,11 @@ pub enum StateLocation {
 }
 
 impl StateLocation {
-    pub(super) fn parse(text: &str) -> Result<Self, ConfigError> {
+    /// Reads a directory or an object store's URL.
+    ///
+    /// # Errors
+    /// [`ConfigError`] for a `file:` URL that names no directory.
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
         if !text.contains("://") {
             return Ok(Self::Directory(PathBuf::from(text)));
         }

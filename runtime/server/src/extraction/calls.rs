@@ -9,6 +9,7 @@ use crate::metrics::{Queue, SplitKind};
 use crate::refusal::Refusal;
 use crate::scheduling::TensorMemory;
 use frostline_batching::{Grant, Kind};
+use frostline_sandbox::Allowance;
 use frostline_wire::{JobStage, RequestedSample};
 use futures::stream::BoxStream;
 use futures::{StreamExt, stream};
@@ -38,6 +39,7 @@ struct Shared {
     clock: Arc<StageClock>,
     size: Option<GrantSize>,
     tensors: Arc<TensorMemory>,
+    allowance: Arc<Allowance>,
     /// Whether a grant was had.
     has_grant: AtomicBool,
     remaining: Mutex<std::vec::IntoIter<RequestedSample>>,
@@ -63,6 +65,7 @@ pub(super) fn calls(
         clock,
         size: checked.size,
         tensors: checked.tensors,
+        allowance: checked.allowance,
         has_grant: AtomicBool::new(false),
         remaining: Mutex::new(checked.samples.into_iter()),
     });
@@ -109,6 +112,8 @@ impl Shared {
         let mut rows = outcome.map_err(|_| Refusal::Deadline {
             seconds: took.as_secs(),
         })??;
+        let exceeded = |error| Refusal::quota(error, &self.caller.tenant().name);
+        self.allowance.check_object_bytes().map_err(exceeded)?;
         drop(cover);
         if let Some((size, mut grant)) = grant {
             // A grant lives until its rows are sent. Less is never refused.

@@ -1,7 +1,7 @@
 //! From a request as sent to one that can be carried out.
 
 use super::size::{GrantSize, bytes};
-use super::work::{LoaderSource, Work};
+use super::work::{LoaderSource, Meters, Work};
 use crate::caller::Caller;
 use crate::config::Limits;
 use crate::jobs::{StageClock, TimedLanes};
@@ -13,8 +13,8 @@ use frostline_objects::Store;
 use frostline_sandbox::{Allowance, Call, CallContext, Guest, Labels, ModelView};
 use frostline_tensor::{Normalisation, PixelFormat, Precision, SampleLoader, Stage};
 use frostline_wire::{
-    AugmentationError, Description, Encoding, ExtractionRequest, JobStage, Pin, Pixels, RequestedSample,
-    RowFormat, Split, TermsError, Values, View,
+    AugmentationError, Description, Encoding, ExtractionRequest, JobStage, Pin, Pixels, QuotaKey,
+    RequestedSample, RowFormat, Split, TermsError, Values, View,
 };
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -36,6 +36,8 @@ pub(super) struct CheckedExtraction {
     pub(super) size: Option<GrantSize>,
     /// What these cover of what its guest makes the host hold.
     pub(super) tensors: Arc<TensorMemory>,
+    /// What it may use, and has used.
+    pub(super) allowance: Arc<Allowance>,
 }
 
 /// Holds a request against what this host has, grants and allows, as far as no guest needs to be asked for that.
@@ -46,6 +48,9 @@ pub(super) fn precheck(caller: &Caller, request: &ExtractionRequest) -> Result<(
     let refuse = |terms: TermsError| Refusal::request(terms.to_string());
     request.terms.check().map_err(refuse)?;
     check_view(request.view.as_ref(), &request.split)?;
+    if let Split::None | Split::Input = request.split {
+        caller.check_quota(QuotaKey::ObjectReads, request.samples.len() as u64)?;
+    }
     if request.split != Split::None {
         caller.model(require_pin(request.model.as_ref(), "model", &request.split)?)?;
         caller.find_guest(require_pin(request.guest.as_ref(), "guest", &request.split)?)?;
@@ -62,6 +67,10 @@ pub(super) async fn check(
 ) -> Result<CheckedExtraction, Refusal> {
     let tensors = TensorMemory::new(caller.memory(Kind::Grant));
     let allowance = caller.allowance_with(&tensors);
+    let meters = Meters {
+        allowance: Arc::clone(&allowance),
+        clock: Arc::clone(clock),
+    };
     // What is sent as it was read lives until it is sent, and is shared fairly like all that waits for a client.
     let kind = match &request.split {
         Split::None => Kind::Grant,
@@ -74,12 +83,14 @@ pub(super) async fn check(
     };
     let (work, rows, size) = match &request.split {
         Split::None => {
-            let source = LoaderSource::new(caller, store, clock);
+            read_objects(caller, &allowance, &request)?;
+            let source = LoaderSource::new(caller, store, &meters);
             (Work::Objects(source), RowFormat::Object, None)
         }
         Split::Input => {
             let (_, _, description) = describe_guest(caller, &request, &allowance, &tensors).await?;
-            let loader = loader(caller, store, request.view, clock);
+            read_objects(caller, &allowance, &request)?;
+            let loader = loader(caller, store, request.view, &meters);
             let (work, rows, shape) = pixels(loader, &description, request.encoding)?;
             (work, rows, sized(None, 0, &shape))
         }
@@ -97,7 +108,7 @@ pub(super) async fn check(
             let call = Call::new(model, &description, cut, &request.parameters)?;
             let row = call.row().dims().to_vec();
             let (size, rows) = (sized(Some(stage), input, &row), request.encoding.values.rows(row));
-            let context = context(caller, store, id, &request, allowance, clock);
+            let context = context(caller, store, id, &request, &meters);
             (Work::Activations { guest, call, context }, rows, size)
         }
     };
@@ -108,7 +119,14 @@ pub(super) async fn check(
         samples: request.samples,
         size,
         tensors,
+        allowance,
     })
+}
+
+/// Counts the objects that the host reads where no guest asks for them.
+fn read_objects(caller: &Caller, allowance: &Allowance, request: &ExtractionRequest) -> Result<(), Refusal> {
+    let read = allowance.read_objects(request.samples.len());
+    read.map_err(|error| Refusal::quota(error, &caller.tenant().name))
 }
 
 /// What is computed up to `cut`, in full precision.
@@ -237,15 +255,10 @@ fn pixels(
     ))
 }
 
-fn loader(
-    caller: &Caller,
-    store: Arc<Store>,
-    view: Option<View>,
-    clock: &Arc<StageClock>,
-) -> Arc<dyn SampleLoader> {
-    let (on_decoded, decoding) = (caller.metrics().on_decoded(), Arc::clone(clock));
+fn loader(caller: &Caller, store: Arc<Store>, view: Option<View>, meters: &Meters) -> Arc<dyn SampleLoader> {
+    let (on_decoded, decoding) = (caller.metrics().on_decoded(), Arc::clone(&meters.clock));
     Arc::new(BatchLoader::new(
-        Arc::new(LoaderSource::new(caller, store, clock)),
+        Arc::new(LoaderSource::new(caller, store, meters)),
         caller.machine().decoders.for_tenant(&caller.tenant().name),
         LoaderOptions {
             decode: caller.config().limits.decode,
@@ -266,8 +279,7 @@ fn context(
     store: Arc<Store>,
     id: String,
     request: &ExtractionRequest,
-    allowance: Arc<Allowance>,
-    clock: &Arc<StageClock>,
+    meters: &Meters,
 ) -> CallContext {
     let guest = request
         .guest
@@ -277,14 +289,14 @@ fn context(
     CallContext {
         executor: Arc::new(TimedLanes {
             lanes: caller.lanes(&id, request.terms),
-            clock: Arc::clone(clock),
+            clock: Arc::clone(&meters.clock),
         }),
-        loader: loader(caller, Arc::clone(&store), None, clock),
+        loader: loader(caller, Arc::clone(&store), None, meters),
         augmented: request
             .view
-            .map(|view| loader(caller, Arc::clone(&store), Some(view), clock)),
-        objects: Arc::new(LoaderSource::new(caller, store, clock)),
-        allowance,
+            .map(|view| loader(caller, Arc::clone(&store), Some(view), meters)),
+        objects: Arc::new(LoaderSource::new(caller, store, meters)),
+        allowance: Arc::clone(&meters.allowance),
         on_log_line: Some(caller.on_log_line(&guest, &id)),
         labels: Labels {
             tenant: caller.tenant().name.clone(),

@@ -159,7 +159,9 @@ impl Extraction {
                 Ok(Ok(())) => Outcome::Done,
                 Ok(Err(_)) if pieces.is_closed() => Outcome::ClientGone,
                 Ok(Err(error)) => {
-                    tracing::error!(%error, "extraction failed after its answer had started");
+                    if let Some(left_out) = caller.tenant().log_lines.sample() {
+                        tracing::error!(%error, left_out, "extraction failed after its answer had started");
+                    }
                     Outcome::Failed
                 }
                 Err(_) => Outcome::Deadline,
@@ -173,7 +175,10 @@ impl Extraction {
         let (metrics, took) = (caller.metrics(), self.started.elapsed());
         metrics.extraction_seconds.observe(took);
         metrics.count_extraction(&caller.tenant().name, self.kind, outcome);
-        tracing::info!(kind = ?self.kind, ?outcome, seconds = took.as_secs_f64(), "extraction ended");
+        if let Some(left_out) = caller.tenant().log_lines.sample() {
+            let seconds = took.as_secs_f64();
+            tracing::info!(kind = ?self.kind, ?outcome, seconds, left_out, "extraction ended");
+        }
         tracing::Span::current().record("outcome", <&str>::from(outcome));
     }
 }

@@ -8,9 +8,10 @@ use bytes::Bytes;
 use frostline_batching::Reserved;
 use frostline_images::{ByteSource, Held};
 use frostline_objects::Store;
-use frostline_sandbox::{Call, CallContext, Guest};
+use frostline_sandbox::{Allowance, Call, CallContext, Guest, SandboxError};
 use frostline_tensor::{
-    BoxFuture, ObjectReader, OpError, PixelFormat, PixelSpec, SampleFailure, SampleLoader, SampleRef, Tensor,
+    BoxFuture, ObjectReader, OpError, OpErrorCode, PixelFormat, PixelSpec, SampleFailure, SampleLoader,
+    SampleRef, Tensor,
 };
 use frostline_wire::{ActivationWriter, FrameError, JobStage, RequestedSample, RowFailure};
 use futures::{FutureExt, StreamExt, stream};
@@ -169,25 +170,36 @@ pub(super) struct LoaderSource {
     /// Bytes of an object.
     limit: u64,
     metrics: Arc<Metrics>,
-    clock: Arc<StageClock>,
+    meters: Meters,
+}
+
+/// What counts what an extraction does.
+#[derive(Clone)]
+pub(super) struct Meters {
+    pub(super) allowance: Arc<Allowance>,
+    pub(super) clock: Arc<StageClock>,
 }
 
 impl LoaderSource {
-    pub(super) fn new(caller: &Caller, store: Arc<Store>, clock: &Arc<StageClock>) -> Self {
+    pub(super) fn new(caller: &Caller, store: Arc<Store>, meters: &Meters) -> Self {
         Self {
             store,
             limit: caller.config().limits.object_bytes,
             metrics: Arc::clone(caller.metrics()),
-            clock: Arc::clone(clock),
+            meters: meters.clone(),
         }
     }
 
     async fn sample(&self, sample: &SampleRef) -> Result<Bytes, OpError> {
+        // Who asked is refused all the same once it is told; what is not read costs nothing.
+        let exceeded = |error: SandboxError| OpError::new(OpErrorCode::TooLarge, error.to_string());
+        self.meters.allowance.check_object_bytes().map_err(exceeded)?;
         let started = Instant::now();
         let bytes = self.store.read_sample(sample, self.limit).await?;
         let took = started.elapsed();
         self.metrics.read_seconds.observe(took);
-        self.clock.add(JobStage::Read, took, 1);
+        self.meters.allowance.record_object_bytes(bytes.len() as u64);
+        self.meters.clock.add(JobStage::Read, took, 1);
         Ok(bytes)
     }
 }

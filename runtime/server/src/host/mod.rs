@@ -4,10 +4,12 @@ mod assembly;
 mod error;
 mod probe_config;
 mod sockets;
+mod state_copies;
 mod upkeep;
 
 pub use error::StartError;
 pub use probe_config::{ProbeResult, probe_config};
+pub use state_copies::{back_up_state, restore_state, verify_state};
 
 use crate::accounting::account;
 use crate::config::HostConfig;
@@ -29,7 +31,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use upkeep::{Refreshed, refresh, sweep};
+use upkeep::{Refreshed, prune, refresh, sweep};
 
 /// What has to be left for grants: 16 photos as pixels and as much again as activations.
 const LEAST_GRANT: u64 = 20 << 20;
@@ -189,6 +191,7 @@ impl RunningHost {
         let lines = Arc::clone(&self.service.operations.lines);
         self.connections
             .spawn(sweep(library.partials.clone(), lines, stop()));
+        self.connections.spawn(prune(Arc::clone(&self.service), stop()));
         self.connections
             .spawn(follow(Arc::clone(&library.journal), stop()));
         self.connections

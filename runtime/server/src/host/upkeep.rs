@@ -1,6 +1,7 @@
 //! What is looked after while a host runs.
 
 use crate::guest_logs::{GuestLogs, since_1970};
+use crate::service::Service;
 use crate::state::Partials;
 use crate::tls::Certificate;
 use crate::token::TokenFile;
@@ -13,6 +14,9 @@ const SWEEP: Duration = Duration::from_secs(3600);
 
 /// How often certificates and tokens in files are read again: whoever replaces one waits some seconds for it.
 const REFRESH: Duration = Duration::from_secs(5);
+
+/// How often to look whether something was removed: a removed tenant's files are gone a minute later on every host.
+const PRUNE: Duration = Duration::from_secs(60);
 
 /// What is read again when its files change.
 pub(super) struct Refreshed {
@@ -61,5 +65,17 @@ pub(super) async fn sweep(partials: Partials, lines: Arc<GuestLogs>, stop: Cance
     while tokio::time::timeout(SWEEP, stop.cancelled()).await.is_err() {
         partials.sweep().await;
         lines.sweep(since_1970());
+    }
+}
+
+/// Removes what the host keeps of guests, models and tenants that any host removed, after each change of the state, until `stop`.
+pub(super) async fn prune(service: Arc<Service>, stop: CancellationToken) {
+    let mut pruned = None;
+    while tokio::time::timeout(PRUNE, stop.cancelled()).await.is_err() {
+        let change = service.library.journal.last_change().await;
+        if pruned != Some(change) {
+            service.prune().await;
+            pruned = Some(change);
+        }
     }
 }

@@ -2,10 +2,11 @@
 
 use super::network::Network;
 use super::peer::Peer;
-use super::strangers::{Sampler, truncate};
+use super::strangers::truncate;
 use crate::caller::Caller;
 use crate::metrics::RequestLabels;
 use crate::refusal::Refusal;
+use crate::sampler::Sampler;
 use crate::service::Service;
 use axum::Extension;
 use axum::extract::{FromRequestParts, MatchedPath, Request, State};
@@ -36,7 +37,7 @@ pub(super) async fn authorize(
             request.extensions_mut().insert(caller.clone());
             tokio::select! {
                 mut response = next.run(request) => {
-                    response.extensions_mut().insert(Authenticated);
+                    response.extensions_mut().insert(Authenticated(caller.clone()));
                     if response.status() == StatusCode::TOO_MANY_REQUESTS {
                         service.operations.metrics.tenants.count_busy(&caller.tenant().name);
                     }
@@ -55,7 +56,7 @@ pub(super) async fn authorize(
 
 /// Stands in the answer to a request with a good token.
 #[derive(Clone)]
-struct Authenticated;
+struct Authenticated(Caller);
 
 /// The tenant that the token was found to be of, before the handler was reached.
 impl FromRequestParts<Arc<Service>> for Caller {
@@ -118,7 +119,7 @@ fn route(request: &Request) -> Option<&str> {
 /// Puts a request's log lines into a span that names the caller's trace; and the tenant, the guest and the extraction once they are known.
 /// It has the highest level, so that also a host that logs errors alone says whose they are. It may be exported as a span of that trace.
 ///
-/// What strangers send is cut, and of answers to them some are logged.
+/// What strangers send is cut, and of many answers some are logged.
 pub(super) async fn span(State(strangers): State<Arc<Sampler>>, request: Request, next: Next) -> Response {
     let caller = caller_of(request.headers());
     let span = tracing::error_span!(
@@ -138,10 +139,11 @@ pub(super) async fn span(State(strangers): State<Arc<Sampler>>, request: Request
     async move {
         let response = next.run(request).await;
         let (status, ms) = (response.status().as_u16(), started.elapsed().as_millis() as u64);
-        if response.extensions().get::<Authenticated>().is_some() {
-            tracing::info!(status, ms, "answered");
-        } else if let Some(left_out) = strangers.sample() {
-            let left_out = (left_out > 0).then_some(left_out);
+        let lines = match response.extensions().get::<Authenticated>() {
+            Some(Authenticated(caller)) => &caller.tenant().log_lines,
+            None => &strangers,
+        };
+        if let Some(left_out) = lines.sample() {
             tracing::info!(status, ms, left_out, "answered");
         }
         Span::current().record("status", status);

@@ -246,7 +246,13 @@ impl UploadReceiver {
     /// Lets others go on from what came, as far as the host keeps that.
     async fn interrupt(self, refusal: &Refusal) {
         let Some(claim) = self.claim else { return };
-        tracing::info!(sha256 = claim.sha256(), bytes = self.bytes, %refusal, "upload interrupted");
+        let left_out = self
+            .sender
+            .as_ref()
+            .map_or(Some(None), |sender| sender.tenant().log_lines.sample());
+        if let Some(left_out) = left_out {
+            tracing::info!(sha256 = claim.sha256(), bytes = self.bytes, %refusal, left_out, "upload interrupted");
+        }
         if matches!(refusal, Refusal::TooLarge { .. }) {
             claim.discard();
         } else {

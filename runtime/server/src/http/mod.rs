@@ -27,6 +27,7 @@ pub(crate) use admin::{admin_routes, remote_admin_routes};
 pub(crate) use connections::{ADMINS, Port, serve, serve_admin};
 
 use crate::refusal::Refusal;
+use crate::sampler::Sampler;
 use crate::service::Service;
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, State};
@@ -36,7 +37,6 @@ use axum::routing::{get, post};
 use http::header::CONTENT_TYPE;
 use http::{Method, StatusCode, Uri};
 use std::sync::Arc;
-use strangers::Sampler;
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -85,7 +85,10 @@ pub(crate) fn routes(service: Arc<Service>) -> Router {
         })
         .layer(from_fn(linger::linger))
         .layer(from_fn_with_state(Arc::clone(&service), envelope::observe))
-        .layer(from_fn_with_state(Arc::<Sampler>::default(), envelope::span))
+        .layer(from_fn_with_state(
+            Arc::new(Sampler::new(strangers::A_SECOND)),
+            envelope::span,
+        ))
         // Every handler that takes a body bounds it itself, by what it is.
         .layer(DefaultBodyLimit::disable())
         .with_state(service)

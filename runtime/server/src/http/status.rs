@@ -1,6 +1,7 @@
 //! Every refusal's HTTP status. Nowhere else does a failure become a status.
 
 use crate::refusal::Refusal;
+use crate::sampler::Sampler;
 use axum::response::{IntoResponse, Response};
 use frostline_wire::{ErrorBody, ErrorClass, UPLOAD_OFFSET};
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -10,10 +11,15 @@ use std::time::Duration;
 /// How soon to come back to a host that is shutting down: about a restart.
 const RESTART: Duration = Duration::from_secs(5);
 
+/// Lines about requests that the host failed: a tenant may cause many.
+static FAILURES: Sampler = Sampler::new(10);
+
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        if self.class() == ErrorClass::Host {
-            tracing::error!(error = %self, "request failed");
+        if self.class() == ErrorClass::Host
+            && let Some(left_out) = FAILURES.sample()
+        {
+            tracing::error!(error = %self, left_out, "request failed");
         }
         let body = ErrorBody {
             class: self.class(),

@@ -62,6 +62,31 @@ pub enum StateError {
         /// The name.
         name: String,
     },
+    /// Where a state or a backup should be there is none.
+    #[error(
+        "there is no state of frostline in '{root}'; name the host's state, or a folder or bucket that a backup was written to"
+    )]
+    Empty {
+        /// The address.
+        root: String,
+    },
+    /// A backup would go where that of another state is.
+    #[error(
+        "'{root}' holds a backup of another state, or a newer one of this; choose an empty folder or prefix"
+    )]
+    OtherState {
+        /// The address.
+        root: String,
+    },
+    /// A restore cannot find out which tokens were revoked.
+    #[error(
+        "there is no state in '{root}' that says which tokens were revoked since the backup; choose --tokens revoke, after which every tenant \
+         needs a new one (frostline admin tenant rotate), or --tokens keep"
+    )]
+    UnknownTokens {
+        /// The state's address.
+        root: String,
+    },
     /// Too many concurrent changes.
     #[error("too many concurrent changes of {kind} in the host's state; retry {name}")]
     Contended {

@@ -99,6 +99,11 @@ impl Journal {
         self.read.lock().elapsed()
     }
 
+    /// The number of the last change that is known.
+    pub(crate) async fn last_change(&self) -> u64 {
+        self.position.lock().await.number
+    }
+
     /// How many documents are known.
     pub(super) fn count(&self) -> usize {
         self.kinds.iter().map(|kind| kind.count()).sum()
@@ -114,13 +119,14 @@ impl Journal {
         self.read_on(&mut position).await
     }
 
-    /// The same for a host that may be so far behind that the next change was removed.
+    /// The same for a host that may be so far behind that the next change was removed, or whose state was replaced by another.
     pub(super) async fn review(&self) -> Result<(), StateError> {
         let mut position = self.position.lock().await;
-        if snapshot::newest(&self.store, Some(position.number))
-            .await?
-            .is_some()
-        {
+        let newer = snapshot::newest(&self.store, Some(position.number)).await?;
+        if newer.is_none() && !self.is_there(&position).await? {
+            tracing::warn!("the host's state was replaced by an older one; reloading it");
+            self.load(&mut position).await?;
+        } else if newer.is_some() {
             self.load(&mut position).await?;
         }
         self.read_on(&mut position).await
@@ -188,15 +194,18 @@ impl Journal {
     /// Whether a change created after `before` is at the log's end, and not where those were that all others forgot long ago: this host
     /// may have stood still for days.
     async fn follows(&self, before: &Position) -> Result<bool, StateError> {
-        let there = if before.number == 0 {
-            snapshot::is_first(&self.store, &before.mark).await
-        } else {
-            self.log.holds(before).await
-        };
-        there.map_err(|error| match error {
+        self.is_there(before).await.map_err(|error| match error {
             StateError::Store(error) => StateError::Unsure { error },
             error => error,
         })
+    }
+
+    /// Whether the state still has this change, or begins with it.
+    async fn is_there(&self, position: &Position) -> Result<bool, StateError> {
+        match position.number {
+            0 => snapshot::is_first(&self.store, &position.mark).await,
+            _ => self.log.holds(position).await,
+        }
     }
 
     /// Reads on to the log's end: one change, then twice as many at once each time.
@@ -279,7 +288,7 @@ impl Journal {
             match snapshot::read(&self.store, number).await {
                 Ok((newest, documents)) => {
                     self.fill(documents).await?;
-                    self.snapshot.fetch_max(newest.number, Ordering::Relaxed);
+                    self.snapshot.store(newest.number, Ordering::Relaxed);
                     *position = newest;
                     return Ok(());
                 }
@@ -337,6 +346,15 @@ impl Journal {
 
     /// Writes a snapshot of what is known now, and removes what it makes unnecessary.
     pub(super) async fn snapshot(&self) -> Result<(), StateError> {
+        let (position, documents) = self.documents().await?;
+        snapshot::write(&self.store, &position, documents).await?;
+        self.snapshot.fetch_max(position.number, Ordering::Relaxed);
+        snapshot::sweep(&self.store).await?;
+        self.log.sweep(position.number.saturating_sub(KEPT)).await
+    }
+
+    /// All documents, and the change they end with.
+    pub(super) async fn documents(&self) -> Result<(Position, Vec<Document>), StateError> {
         let dumps = || {
             let dumps: Vec<Dump> = self.kinds.iter().map(|kind| kind.dump()).collect();
             let unread: Vec<Document> = self.unread.lock().values().cloned().collect();
@@ -344,19 +362,13 @@ impl Journal {
         };
         let (position, (dumps, unread)) = self.at(dumps).await;
         let dump = || {
-            dumps
-                .into_iter()
-                .map(|dump| dump())
-                .collect::<Result<Vec<_>, _>>()
+            let dumps = dumps.into_iter().map(|dump| dump());
+            dumps.collect::<Result<Vec<_>, _>>()
         };
         let documents = spawn_blocking(dump)
             .await?
             .map_err(|error| StateError::broken("snapshots", error))?;
-        let documents = documents.into_iter().flatten().chain(unread).collect();
-        snapshot::write(&self.store, &position, documents).await?;
-        self.snapshot.fetch_max(position.number, Ordering::Relaxed);
-        snapshot::sweep(&self.store).await?;
-        self.log.sweep(position.number.saturating_sub(KEPT)).await
+        Ok((position, documents.into_iter().flatten().chain(unread).collect()))
     }
 }
 

@@ -103,6 +103,19 @@ impl Log {
         Ok(there.is_some_and(|there| there.mark == position.mark))
     }
 
+    /// The greatest number of all changes; 0 where there is none.
+    pub(super) async fn last(&self) -> Result<u64, StateError> {
+        let (mut last, mut after) = (0, Some(FOLDER.to_owned()));
+        while let Some(from) = after {
+            let page = self.store.list(Some(&from), PAGE).await?;
+            let numbers = page.objects.iter().map_while(|object| parse(&object.sample.key));
+            let before = last;
+            last = numbers.max().unwrap_or(last);
+            after = page.next.filter(|_| last > before);
+        }
+        Ok(last)
+    }
+
     /// Removes one change.
     pub(super) async fn remove(&self, number: u64) -> Result<(), StateError> {
         match self.store.delete(&key(number)).await {

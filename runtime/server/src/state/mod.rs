@@ -1,6 +1,7 @@
 //! What hosts remember: guests and models, as immutable versions in a store that several hosts may share (`docs/state.md`); and one
 //! host's uploads on their way.
 
+mod backup;
 mod documents;
 mod error;
 mod facts;
@@ -18,6 +19,8 @@ mod snapshot;
 #[cfg(test)]
 mod tests;
 
+pub use backup::{LostVersion, RestoreReport, RestoredTokens, StateReport};
+pub(crate) use backup::{back_up, restore, verify};
 pub(crate) use documents::Documents;
 pub use error::StateError;
 pub(crate) use facts::{Alive, ModelFacts};

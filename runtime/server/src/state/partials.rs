@@ -156,11 +156,10 @@ impl Partials {
         }
     }
 
-    /// Ends and removes all uploads of a tenant.
-    pub(crate) async fn remove_tenant(&self, tenant: &str) {
+    /// Ends and removes all uploads of tenants that `keep` does not.
+    pub(crate) async fn retain_tenants(&self, keep: impl Fn(&str) -> bool + Send + 'static) {
         let shared = Arc::clone(&self.0);
-        let tenant = tenant.to_owned();
-        if let Err(error) = blocking(move || shared.remove_tenant(&tenant)).await {
+        if let Err(error) = blocking(move || shared.retain_tenants(keep)).await {
             tracing::warn!(%error, "cannot remove the uploads of a removed tenant");
         }
     }
@@ -225,9 +224,9 @@ impl Shared {
         Ok(())
     }
 
-    fn remove_tenant(&self, tenant: &str) -> io::Result<()> {
+    fn retain_tenants(&self, keep: impl Fn(&str) -> bool) -> io::Result<()> {
         for Leftover { name, .. } in self.files()? {
-            if owner(&name) == tenant {
+            if !keep(owner(&name)) {
                 if let Some(held) = self.active.lock().get(&name) {
                     held.stop.cancel();
                 }
@@ -337,7 +336,7 @@ mod tests {
         let (partials, _folder) = partials(LIMITS);
         let (claim, _file) = partials.claim("acme", SHA, 0, 6).await.unwrap();
         let (other, _other_file) = partials.claim("b.acme", SHA, 0, 6).await.unwrap();
-        partials.remove_tenant("acme").await;
+        partials.retain_tenants(|tenant| tenant != "acme").await;
         assert!(claim.stop().is_cancelled() && !claim.shared.path(&claim.name).exists());
         assert!(!other.stop().is_cancelled() && other.shared.path(&other.name).exists());
     }

@@ -5,11 +5,20 @@ use super::journal::Journal;
 use super::probe::probe;
 use super::shelf::UploadStore;
 use crate::config::Limits;
+use frostline_batching::Backoff;
 use frostline_objects::Store;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How long a host that starts waits for its state's store: as long as a store's own restart takes, and less than whoever started the host
+/// waits for it (five minutes in the chart).
+const STARTING: Duration = Duration::from_secs(120);
+
+/// The pauses between tries.
+const SHORTEST: Duration = Duration::from_millis(500);
+const LONGEST: Duration = Duration::from_secs(10);
 
 /// Everything that hosts on one state share; `T` is what they keep of a tenant.
 pub(crate) struct SharedState<T> {
@@ -20,8 +29,12 @@ pub(crate) struct SharedState<T> {
 }
 
 impl<T: Serialize + DeserializeOwned + PartialEq + Send + Sync + 'static> SharedState<T> {
-    /// Tries the store, and reads what is there.
+    /// Tries the store, and reads what is there. While the store is busy or not reached this tries again.
     pub(crate) async fn open(store: Arc<Store>, limits: &Limits) -> Result<Self, StateError> {
+        while_unavailable(async || Self::open_once(Arc::clone(&store), limits).await).await
+    }
+
+    async fn open_once(store: Arc<Store>, limits: &Limits) -> Result<Self, StateError> {
         let started = Instant::now();
         probe(&store).await?;
         let guests = Arc::new(Replica::new("guests"));
@@ -47,5 +60,62 @@ impl<T: Serialize + DeserializeOwned + PartialEq + Send + Sync + 'static> Shared
             tenants: Documents::new(tenants, Arc::clone(&journal)),
             journal,
         })
+    }
+}
+
+/// Opens a state, again while its store is busy or not reached.
+async fn while_unavailable<T>(mut open: impl AsyncFnMut() -> Result<T, StateError>) -> Result<T, StateError> {
+    let until = tokio::time::Instant::now() + STARTING;
+    let mut backoff = Backoff::new(SHORTEST, LONGEST);
+    loop {
+        let error = match open().await {
+            Err(StateError::Store(error)) if error.is_passing() => error,
+            opened => return opened,
+        };
+        let wait = backoff.wait();
+        if tokio::time::Instant::now() + wait > until {
+            return Err(error.into());
+        }
+        tracing::warn!(%error, retry_seconds = wait.as_secs_f64(), "the host's state is not available; retrying");
+        tokio::time::sleep(wait).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use frostline_objects::ObjectError;
+
+    fn unreachable(reason: &str) -> StateError {
+        let reason = reason.to_owned();
+        let error = ObjectError::Unreachable {
+            root: "s3://b".to_owned(),
+            reason,
+            advice: "",
+        };
+        error.into()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_store_that_stays_away_is_given_up_in_time() {
+        let started = tokio::time::Instant::now();
+        let mut tries = 0;
+        let opened = while_unavailable(async || {
+            tries += 1;
+            Err::<(), _>(unreachable("refused"))
+        });
+        assert!(matches!(opened.await, Err(StateError::Store(_))));
+        assert!(tries > 5 && started.elapsed() <= STARTING);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_waiting_does_not_change_is_told_at_once() {
+        let started = tokio::time::Instant::now();
+        let replaces = || StateError::Replaces {
+            root: "s3://b".to_owned(),
+        };
+        let opened = while_unavailable(async || Err::<(), _>(replaces())).await;
+        assert!(matches!(opened, Err(StateError::Replaces { .. })));
+        assert_eq!(started.elapsed(), Duration::ZERO);
     }
 }

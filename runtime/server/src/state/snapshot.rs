@@ -61,6 +61,12 @@ pub(super) async fn is_first(store: &Store, mark: &str) -> Result<bool, StateErr
     }
 }
 
+/// The greatest number of all snapshots, whole or not; 0 where there is none.
+pub(super) async fn last(store: &Store) -> Result<u64, StateError> {
+    let keys = keys(store, None).await?;
+    Ok(keys.iter().filter_map(|key| number(key)).max().unwrap_or(0))
+}
+
 /// A snapshot's documents, and the change they end with.
 pub(super) async fn read(store: &Store, number: u64) -> Result<(Position, Vec<Document>), StateError> {
     let Parts { mark, parts } = read_parts(store, number).await?;
@@ -131,13 +137,20 @@ pub(super) async fn sweep(store: &Store) -> Result<(), StateError> {
     let keys = keys(store, None).await?;
     let mut whole: Vec<u64> = keys.iter().filter_map(|key| complete(key)).collect();
     whole.sort_unstable();
-    let Some(oldest) = whole.iter().rev().nth(KEPT - 1) else {
-        return Ok(());
-    };
-    for key in keys
-        .iter()
-        .filter(|key| number(key).is_some_and(|number| number < *oldest))
-    {
+    match whole.iter().rev().nth(KEPT - 1) {
+        Some(oldest) => remove(store, &keys, *oldest).await,
+        None => Ok(()),
+    }
+}
+
+/// Removes all that belongs to snapshots before that number.
+pub(super) async fn remove_before(store: &Store, before: u64) -> Result<(), StateError> {
+    remove(store, &keys(store, None).await?, before).await
+}
+
+async fn remove(store: &Store, keys: &[String], before: u64) -> Result<(), StateError> {
+    let old = |key: &&String| number(key).is_some_and(|number| number < before);
+    for key in keys.iter().filter(old) {
         match store.delete(key).await {
             Err(error) if !error.is_not_found() => return Err(error.into()),
             _ => {}

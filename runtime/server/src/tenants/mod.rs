@@ -13,6 +13,7 @@ pub(crate) use token::{IssuedToken, PresentedToken, StoredToken};
 
 use crate::config::{DataRoots, HostConfig, upload_units};
 use crate::guest_logs::Owner;
+use crate::sampler::Sampler;
 use crate::state::Documents;
 use crate::token::{TokenFile, TokenHash};
 use frostline_engine::{Lanes, TenantLanes};
@@ -28,6 +29,11 @@ pub(crate) const CONFIGURED: &str = "default";
 /// Bodies of requests that one tenant may have on their way: they come within milliseconds, and those beyond wait without taking memory, or part in
 /// the queue for it.
 const BODIES: usize = 64;
+
+/// Lines a second about one tenant's requests, and of its guests: one has 1.5 KB at most, so that no tenant makes more than 64 KiB a second
+/// at the level info, whatever it sends.
+const LOG_LINES: u32 = 24;
+const GUEST_LINES: u32 = 32;
 
 /// Tenants kept ready: those that were active lately.
 const READY: usize = 1024;
@@ -49,6 +55,10 @@ pub(crate) struct Tenant {
     pub(crate) upload_room: Arc<Semaphore>,
     /// Held while what it keeps is counted and added to.
     pub(crate) storing: Mutex<()>,
+    /// Lines about its requests in the host's log.
+    pub(crate) log_lines: Sampler,
+    /// Lines of its guests there, where the host logs at the level debug.
+    pub(crate) guest_lines: Sampler,
     /// The lanes, in its name.
     pub(crate) executor: Arc<TenantLanes>,
 }
@@ -69,6 +79,8 @@ impl Tenant {
             bodies: Semaphore::new(BODIES),
             upload_room: Arc::new(Semaphore::new(upload_units(room) as usize)),
             storing: Mutex::default(),
+            log_lines: Sampler::new(LOG_LINES),
+            guest_lines: Sampler::new(GUEST_LINES),
             executor: Arc::new(executor),
         }
     }
@@ -132,6 +144,7 @@ impl Tenants {
     /// [`Denied`].
     pub(crate) fn admit(&self, token: &str, now: u64) -> Result<Pass, Denied> {
         if let Some(admitted) = self.token.admit(token) {
+            self.check_configured(&admitted)?;
             return Ok(Pass {
                 tenant: Arc::clone(&self.configured),
                 token: AdmittedToken::Configured(admitted),
@@ -152,13 +165,42 @@ impl Tenants {
     /// [`Denied`].
     pub(crate) fn check_valid(&self, pass: &Pass, now: u64) -> Result<(), Denied> {
         match &pass.token {
-            AdmittedToken::Configured(admitted) if self.token.is_current(admitted) => Ok(()),
+            AdmittedToken::Configured(admitted) if self.token.is_current(admitted) => {
+                self.check_configured(admitted)
+            }
             AdmittedToken::Configured(_) => Err(Denied::Unknown),
             AdmittedToken::Added(id) => {
                 let record = self.records.get(&pass.tenant.name).ok_or(Denied::Unknown)?;
                 record.check_valid(id, now)
             }
         }
+    }
+
+    /// Whether the configured tenant may enter by the token in this host's file.
+    fn check_configured(&self, admitted: &TokenHash) -> Result<(), Denied> {
+        match self.records.get(CONFIGURED) {
+            Some(record) if record.tokens.contains(&StoredToken::in_file(admitted)) => Err(Denied::Unknown),
+            Some(record) if record.disabled => Err(Denied::Disabled),
+            _ => Ok(()),
+        }
+    }
+
+    /// What is known of a tenant; of the configured one by this host's configuration and token file.
+    pub(crate) fn record(&self, name: &str) -> Option<Arc<TenantRecord>> {
+        let record = self.records.get(name);
+        if name != CONFIGURED {
+            return record;
+        }
+        let token = StoredToken::in_file(&self.token.current());
+        let revoked = record
+            .as_ref()
+            .is_some_and(|record| record.tokens.contains(&token));
+        Some(Arc::new(TenantRecord {
+            disabled: record.is_some_and(|record| record.disabled),
+            data: self.config.data.urls().map(str::to_owned).collect(),
+            tokens: if revoked { Vec::new() } else { vec![token] },
+            ..TenantRecord::configured()
+        }))
     }
 
     /// What a tenant may use; `None` for one nobody knows.

@@ -24,7 +24,7 @@ pub(crate) struct TenantRecord {
     #[serde(default)]
     pub(crate) quota: StoredQuota,
     #[serde(flatten)]
-    unknown: Unknown,
+    pub(super) unknown: Unknown,
 }
 
 /// A quota as hosts keep it.
@@ -83,12 +83,28 @@ impl TenantRecord {
     pub(crate) fn new(data: Vec<String>, token: StoredToken) -> Self {
         Self {
             created_at: token.created_at,
-            disabled: false,
             data,
             tokens: vec![token],
+            ..Self::configured()
+        }
+    }
+
+    /// What is kept of the configured tenant: whether it is disabled, and tokens of hosts' token files that were revoked.
+    pub(crate) fn configured() -> Self {
+        Self {
+            created_at: 0,
+            disabled: false,
+            data: Vec::new(),
+            tokens: Vec::new(),
             quota: StoredQuota::default(),
             unknown: Unknown::new(),
         }
+    }
+
+    /// How long the newest token was given; `None` for one that does not end.
+    pub(crate) fn lifetime(&self) -> Option<u64> {
+        let newest = self.tokens.last()?;
+        newest.expires_at.map(|at| at.saturating_sub(newest.created_at))
     }
 
     /// Whether a token lets its holder in. That it expired, or that the tenant is disabled, is told only to who has the secret.

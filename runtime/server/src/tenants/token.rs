@@ -2,6 +2,7 @@
 //! look at, so that no host searches by anything secret.
 
 use crate::state::Unknown;
+use crate::token::TokenHash;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
@@ -78,6 +79,26 @@ impl<'a> PresentedToken<'a> {
 }
 
 impl StoredToken {
+    /// A token that lies in a host's token file. Nobody enters by its record.
+    pub(crate) fn in_file(hash: &TokenHash) -> Self {
+        let sha256 = hash.hex();
+        Self {
+            id: sha256.chars().take(2 * ID_BYTES).collect(),
+            sha256,
+            created_at: 0,
+            expires_at: None,
+            unknown: Unknown::new(),
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn named(self, id: &str) -> Self {
+        Self {
+            id: id.to_owned(),
+            ..self
+        }
+    }
+
     /// Whether `shown` is this token, in time that does not depend on it.
     pub(crate) fn is(&self, shown: &PresentedToken<'_>) -> bool {
         hash(shown.text).as_bytes().ct_eq(self.sha256.as_bytes()).into()

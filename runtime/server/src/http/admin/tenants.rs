@@ -14,10 +14,17 @@ use frostline_wire::{GivenToken, NewTenant, NewToken, TenantChange, TenantInfo, 
 use http::StatusCode;
 use std::sync::Arc;
 
+/// Tokens of the configured tenant that can be revoked: one is enough for years.
+const MOST_REVOKED: usize = 256;
+
 /// Lists the tenants.
 pub(super) async fn list(State(service): State<Arc<Service>>) -> Json<Vec<TenantInfo>> {
-    let tenants = service.tenants.records.list("");
-    Json(tenants.iter().map(|(name, record)| info(name, record)).collect())
+    let added = service.tenants.records.list("");
+    let added = added.into_iter().filter(|(name, _)| name != CONFIGURED);
+    let configured = service.tenants.record(CONFIGURED);
+    let configured = configured.map(|record| (CONFIGURED.to_owned(), record));
+    let all = configured.into_iter().chain(added);
+    Json(all.map(|(name, record)| info(&name, &record)).collect())
 }
 
 /// Shows a tenant and its tokens, without their secrets.
@@ -25,11 +32,8 @@ pub(super) async fn show(
     State(service): State<Arc<Service>>,
     Path(name): Path<String>,
 ) -> Result<Json<TenantInfo>, Refusal> {
-    let record = service
-        .tenants
-        .records
-        .get(&name)
-        .ok_or_else(|| unknown_tenant(&name))?;
+    let record = service.tenants.record(&name);
+    let record = record.ok_or_else(|| unknown_tenant(&name))?;
     Ok(Json(info(&name, &record)))
 }
 
@@ -65,19 +69,26 @@ pub(super) async fn change(
     request: Request,
 ) -> Result<Json<TenantInfo>, Refusal> {
     let (change, _memory) = json::<TenantChange>(request, &service, None).await?;
+    if name == CONFIGURED && change.data.is_some() {
+        return Err(configured("data roots"));
+    }
     let data = change.data.as_deref().map(checked_roots).transpose()?;
     let record = change_record(&service, &name, |record| {
         record.data = data.clone().unwrap_or_else(|| std::mem::take(&mut record.data));
         record.disabled = change.disabled.unwrap_or(record.disabled);
         Ok(())
     });
-    let record = record.await?;
+    record.await?;
+    let record = service
+        .tenants
+        .record(&name)
+        .ok_or_else(|| unknown_tenant(&name))?;
     let detail = format!("disabled: {}, data: {}", record.disabled, record.data.join(" "));
     admin.audit(&service, "tenant changed", &name, detail);
     Ok(Json(info(&name, &record)))
 }
 
-/// Makes another token; the others expire after a while.
+/// Makes another token, which lives as long as the one before unless asked otherwise; the others expire after a while.
 pub(super) async fn rotate(
     State(service): State<Arc<Service>>,
     admin: Admin,
@@ -85,11 +96,16 @@ pub(super) async fn rotate(
     request: Request,
 ) -> Result<(StatusCode, Json<GivenToken>), Refusal> {
     let (new, _memory) = json::<NewToken>(request, &service, None).await?;
-    let issued = issue_token(&name, new.token_seconds)?;
+    if name == CONFIGURED {
+        return Err(configured("token, in the file token_file,"));
+    }
+    let mut issued = issue_token(&name, None)?;
     let until = new.others_seconds.map(|seconds| now().saturating_add(seconds));
     let record = change_record(&service, &name, |record| {
         // Done once, however often it is tried.
         if record.tokens.iter().all(|token| token.id != issued.stored.id) {
+            let seconds = new.token_seconds.or(record.lifetime());
+            issued.stored.expires_at = expiry(issued.stored.created_at, seconds);
             record.rotate(issued.stored.clone(), until, now());
         }
         if record.tokens.len() > MOST_TOKENS {
@@ -104,19 +120,26 @@ pub(super) async fn rotate(
     Ok((StatusCode::CREATED, Json(with_token(&name, &record, issued))))
 }
 
-/// Revokes a token.
+/// Revokes a token. That of the configured tenant is the one in this host's file, which no host of the state accepts from then on.
 pub(super) async fn revoke(
     State(service): State<Arc<Service>>,
     admin: Admin,
     Path((name, id)): Path<(String, String)>,
 ) -> Result<StatusCode, Refusal> {
-    change_record(&service, &name, |record| {
-        if !record.revoke(&id) {
-            return Err(Refusal::not_found(format!(
-                "unknown token {id:?} of tenant {name:?}; list its tokens with frostline admin tenant show"
-            )));
+    let in_file = service.tenants.record(CONFIGURED).filter(|_| name == CONFIGURED);
+    let in_file = in_file.and_then(|known| known.tokens.iter().find(|token| token.id == id).cloned());
+    change_record(&service, &name, |record| match &in_file {
+        Some(_) if record.tokens.len() >= MOST_REVOKED => Err(Refusal::request(format!(
+            "{MOST_REVOKED} tokens of {CONFIGURED} were revoked, the limit; disable {CONFIGURED} and add a tenant"
+        ))),
+        Some(token) => {
+            record.tokens.push(token.clone());
+            Ok(())
         }
-        Ok(())
+        None if name != CONFIGURED && record.revoke(&id) => Ok(()),
+        None => Err(Refusal::not_found(format!(
+            "unknown token {id:?} of tenant {name:?}; list its tokens with frostline admin tenant show"
+        ))),
     })
     .await?;
     admin.audit(&service, "token revoked", &name, id);
@@ -131,6 +154,12 @@ pub(super) async fn remove(
     admin: Admin,
     Path(name): Path<String>,
 ) -> Result<StatusCode, Refusal> {
+    if name == CONFIGURED {
+        return Err(Refusal::request(format!(
+            "{CONFIGURED} is the tenant of the host's configuration and cannot be removed; disable it (frostline admin tenant disable \
+             {CONFIGURED})"
+        )));
+    }
     change_record(&service, &name, |record| {
         record.disabled = true;
         Ok(())
@@ -146,10 +175,13 @@ pub(super) async fn remove(
     for (model, _) in models.list() {
         models.delete(&model).await?;
     }
-    service.library.partials.remove_tenant(&name).await;
+    let removed = name.clone();
+    let others = move |tenant: &str| tenant != removed;
+    service.library.partials.retain_tenants(others).await;
     service.operations.lines.forget(&name);
     let gone = |_: Option<&TenantRecord>| Ok::<_, Refusal>(None);
     service.tenants.records.update(&name, gone).await?;
+    service.prune().await;
     admin.audit(&service, "tenant removed", &name, "");
     Ok(StatusCode::NO_CONTENT)
 }
@@ -161,7 +193,8 @@ pub(super) async fn change_record(
     mut change: impl FnMut(&mut TenantRecord) -> Result<(), Refusal>,
 ) -> Result<Arc<TenantRecord>, Refusal> {
     let change = |now: Option<&TenantRecord>| {
-        let mut record = now.cloned().ok_or_else(|| unknown_tenant(name))?;
+        let configured = (name == CONFIGURED).then(TenantRecord::configured);
+        let mut record = now.cloned().or(configured).ok_or_else(|| unknown_tenant(name))?;
         change(&mut record)?;
         Ok::<_, Refusal>(Some(record))
     };
@@ -177,9 +210,20 @@ fn checked_roots(roots: &[String]) -> Result<Vec<String>, Refusal> {
 
 fn issue_token(tenant: &str, seconds: Option<u64>) -> Result<IssuedToken, Refusal> {
     let now = now();
-    let expires_at = seconds.map(|seconds| now.saturating_add(seconds));
-    IssuedToken::issue(tenant, now, expires_at)
+    IssuedToken::issue(tenant, now, expiry(now, seconds))
         .map_err(|error| Refusal::host(format!("cannot generate a token: {error}")))
+}
+
+/// When a token ends that lives so long; never, where that is beyond all time.
+fn expiry(now: u64, seconds: Option<u64>) -> Option<u64> {
+    seconds.and_then(|seconds| now.checked_add(seconds))
+}
+
+/// Says that something of the configured tenant is not changed here.
+fn configured(what: &str) -> Refusal {
+    Refusal::request(format!(
+        "{CONFIGURED} is the tenant of the host's configuration; change its {what} there"
+    ))
 }
 
 fn with_token(name: &str, record: &TenantRecord, issued: IssuedToken) -> GivenToken {

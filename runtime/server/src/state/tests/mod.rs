@@ -1,5 +1,6 @@
 //! Hosts on one state, in a folder and on a store that fails at chosen requests.
 
+mod backups;
 mod documents;
 mod log;
 mod s3;

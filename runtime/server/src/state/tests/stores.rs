@@ -5,6 +5,8 @@ use super::{files, host, local};
 use crate::config::Limits;
 use crate::state::probe::probe;
 use crate::state::{SharedState, StateError};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 
 #[tokio::test]
 async fn a_store_that_creates_only_where_nothing_is_passes() {
@@ -15,6 +17,18 @@ async fn a_store_that_creates_only_where_nothing_is_passes() {
     let folder = tempfile::tempdir().unwrap();
     host(local(folder.path())).await;
     assert_eq!(files(&folder.path().join("probes")), 0);
+}
+
+#[tokio::test]
+async fn a_host_starts_although_its_store_is_busy_for_longer_than_a_request_is_repeated() {
+    let server = S3::start().await;
+    let failures = AtomicUsize::new(0);
+    // A request is repeated three times.
+    server.script(move |_| match failures.fetch_add(1, Relaxed) < 10 {
+        true => Fault::Break,
+        false => Fault::None,
+    });
+    host(server.store()).await;
 }
 
 #[tokio::test]

@@ -1,0 +1,91 @@
+//! `frostline admin state`: copies of the state that hosts share. No host is asked.
+
+use super::console::confirm;
+use crate::arguments::State;
+use crate::output::{bytes, print_json};
+use anyhow::{Result, bail};
+use frostline_server::{
+    LostVersion, RestoreReport, StateLocation, StateReport, back_up_state, restore_state, verify_state,
+};
+use rustix::fs::Mode;
+use serde::Serialize;
+
+pub(super) async fn run(command: State, json: bool) -> Result<()> {
+    // Copies hold models and hashes of tokens: they are for their user alone.
+    rustix::process::umask(Mode::from_raw_mode(0o077));
+    match command {
+        State::Backup { state, to } => {
+            let report = back_up_state(&place(&state)?, &place(&to)?).await?;
+            show(&report, &report, &format!("backed up {state} to {to}"), json)
+        }
+        State::Verify { state } => {
+            let report = verify_state(&place(&state)?).await?;
+            show(&report, &report, &format!("verified {state}"), json)
+        }
+        State::Restore {
+            backup,
+            state,
+            tokens,
+            yes,
+        } => {
+            confirm(yes, &format!("Replace all that {state} holds by {backup}?"))?;
+            let tokens = tokens.map(Into::into);
+            let restored = restore_state(&place(&backup)?, &place(&state)?, tokens).await?;
+            if !json {
+                changes(&restored);
+            }
+            let done = format!("restored {state} from {backup}");
+            show(&restored, &restored.state, &done, json)
+        }
+    }
+}
+
+fn place(text: &str) -> Result<StateLocation> {
+    Ok(StateLocation::parse(text)?)
+}
+
+/// Prints `all`, or in words what the state holds; fails where versions are lost.
+fn show(all: &impl Serialize, report: &StateReport, done: &str, json: bool) -> Result<()> {
+    if json {
+        print_json(all)?;
+    } else {
+        let documents = report.documents.iter();
+        let documents: Vec<String> = documents.map(|(kind, count)| format!("{count} {kind}")).collect();
+        let (versions, size) = (report.versions, bytes(report.bytes));
+        let documents = documents.join(", ");
+        say!(
+            "{done}, as of change {}: {documents}; {versions} versions, {size}",
+            report.change
+        );
+    }
+    if report.lost.is_empty() {
+        return Ok(());
+    }
+    if !json {
+        report.lost.iter().for_each(lost);
+    }
+    bail!(
+        "{} versions have no bytes; upload them again, or restore them from another backup",
+        report.lost.len()
+    );
+}
+
+fn lost(version: &LostVersion) {
+    let LostVersion {
+        kind,
+        name,
+        sha256,
+        corrupt,
+    } = version;
+    let how = if *corrupt { "corrupt" } else { "missing" };
+    say!("{how}: {name} of the {kind}, sha256:{sha256}");
+}
+
+fn changes(restored: &RestoreReport) {
+    for document in &restored.dropped {
+        say!("not in the backup, dropped: {document}");
+    }
+    for tenant in &restored.without_tokens {
+        say!("no token: {tenant}; make one with frostline admin tenant rotate {tenant}");
+    }
+}

@@ -1,0 +1,83 @@
+//! How much one tenant makes a host write to its log.
+
+use crate::support::TestHost;
+use futures::future::join_all;
+use http::{Method, StatusCode};
+use parking_lot::Mutex;
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Bytes a second.
+const MOST: u64 = 65_536;
+
+/// The log of this process, as a host writes it by default.
+fn capture() -> Arc<Mutex<Vec<u8>>> {
+    struct Log(Arc<Mutex<Vec<u8>>>);
+    impl io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let log = Arc::<Mutex<Vec<u8>>>::default();
+    let writer = Arc::clone(&log);
+    tracing_subscriber::fmt()
+        .json()
+        .with_env_filter("warn,frostline_server=info")
+        .with_writer(move || Log(Arc::clone(&writer)))
+        .init();
+    log
+}
+
+/// What the log grew by since it was empty and `started`, held against what it may.
+fn assert_bounded(log: &Mutex<Vec<u8>>, started: Instant) {
+    let (bytes, seconds) = (log.lock().len() as u64, started.elapsed().as_secs() + 1);
+    assert!(bytes <= MOST * seconds, "{bytes} bytes in {seconds} s");
+    assert!(bytes > 0, "something is logged");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_requests_are_counted_not_logged() {
+    let log = capture();
+    let test = TestHost::start().await;
+    log.lock().clear();
+    let started = Instant::now();
+    let path = format!("/v1/guests/{}", "g".repeat(4000));
+    for _ in 0..40 {
+        let ask = || test.client.send(Method::GET, &path, "");
+        join_all((0..32).map(|_| ask())).await;
+    }
+    assert_bounded(&log, started);
+}
+
+mod needs_guests {
+    use super::*;
+    use crate::client::body;
+    use crate::fixtures::pin;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_guest_that_logs_without_end_is_not_in_the_hosts_log() {
+        let log = capture();
+        let noisy = std::fs::read(frostline_needs::built_guest("flood-log")).unwrap();
+        let test = TestHost::start().await;
+        test.photos(2);
+        let (_, model) = test.upload().await;
+        let answer = test
+            .client
+            .send(Method::PUT, "/v1/guests/noisy", noisy.clone())
+            .await;
+        assert_eq!(answer.status(), StatusCode::CREATED);
+        let mut request = test.request("classes", 2);
+        (request.guest, request.model) = (Some(pin("noisy", &noisy)), Some(model));
+        log.lock().clear();
+        let started = Instant::now();
+        let answer = test.client.extract(&request).await;
+        assert_eq!(answer.status(), StatusCode::OK);
+        body(answer).await;
+        assert_bounded(&log, started);
+    }
+}

@@ -1,0 +1,143 @@
+//! What an admin changes of tenants, the configured one included.
+
+use crate::support::TestHost;
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+use std::path::Path;
+
+const DEFAULT: &str = "/v1/tenants/default";
+
+/// Another host on the state of `told`, with a folder and the token of its own.
+async fn beside(told: &TestHost, local: &Path) -> TestHost {
+    TestHost::with(|settings| {
+        settings.state = told.folder.path().join("state").to_str().unwrap().to_owned();
+        settings.local = Some(local.to_owned());
+        settings.token_file = told.host.as_ref().map(|host| host.token_file().to_owned());
+    })
+    .await
+}
+
+async fn status(test: &TestHost) -> StatusCode {
+    test.client.send(Method::GET, "/v1/guests", "").await.status()
+}
+
+/// Waits until the host answers its configured tenant so.
+async fn answers(test: &TestHost, wanted: StatusCode) {
+    let answers = async {
+        while status(test).await != wanted {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(crate::client::STUCK, answers).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_configured_tenant_is_disabled_and_enabled_on_every_host() {
+    let (told, local) = (TestHost::start().await, tempfile::tempdir().unwrap());
+    let other = beside(&told, local.path()).await;
+    assert_eq!(status(&told).await, StatusCode::OK);
+    let shown = told
+        .admin(Method::PATCH, DEFAULT, &json!({"disabled": true}))
+        .await;
+    assert_eq!(
+        (&shown["disabled"], &shown["data"][0]),
+        (&json!(true), &json!(format!("file://{}", told.root())))
+    );
+    for host in [&told, &other] {
+        answers(host, StatusCode::FORBIDDEN).await;
+    }
+    let listed = told.admin(Method::GET, "/v1/tenants", &Value::Null).await;
+    assert_eq!(
+        (&listed[0]["name"], &listed[0]["disabled"]),
+        (&json!("default"), &json!(true))
+    );
+    told.admin(Method::PATCH, DEFAULT, &json!({"disabled": false}))
+        .await;
+    for host in [&told, &other] {
+        answers(host, StatusCode::OK).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revoked_token_of_the_configured_tenant_lets_in_nowhere_until_its_file_has_another() {
+    let (told, local) = (TestHost::start().await, tempfile::tempdir().unwrap());
+    let other = beside(&told, local.path()).await;
+    let shown = told.admin(Method::GET, DEFAULT, &Value::Null).await;
+    let id = shown["tokens"][0]["id"].as_str().unwrap();
+    told.admin(Method::DELETE, &format!("{DEFAULT}/tokens/{id}"), &Value::Null)
+        .await;
+    for host in [&told, &other] {
+        answers(host, StatusCode::UNAUTHORIZED).await;
+    }
+    let shown = told.admin(Method::GET, DEFAULT, &Value::Null).await;
+    assert_eq!(shown["tokens"], json!([]));
+    let new = "a".repeat(64);
+    std::fs::write(told.host.as_ref().unwrap().token_file(), &new).unwrap();
+    let enters = async {
+        let client = told.client_of(&new);
+        while client.send(Method::GET, "/v1/guests", "").await.status() != StatusCode::OK {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(crate::client::STUCK, enters).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_configuration_says_of_the_configured_tenant_is_changed_there_alone() {
+    let test = TestHost::start().await;
+    let data = json!({"data": ["/elsewhere"]});
+    for (method, path, body) in [
+        (Method::PATCH, DEFAULT, &data),
+        (Method::POST, "/v1/tenants/default/tokens", &json!({})),
+        (Method::DELETE, DEFAULT, &Value::Null),
+        (
+            Method::DELETE,
+            "/v1/tenants/default/tokens/00000000",
+            &Value::Null,
+        ),
+    ] {
+        let (status, answer) = test.ask_admin(method, path, body).await;
+        assert!(status.is_client_error(), "{path}: {answer:?}");
+    }
+    assert_eq!(status(&test).await, StatusCode::OK);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_token_lives_as_long_as_the_one_before_unless_asked_otherwise() {
+    let test = TestHost::start().await;
+    let new = json!({"name": "acme", "data": [], "token_seconds": 9000});
+    test.admin(Method::POST, "/v1/tenants", &new).await;
+    let rotate = async |asked: Value| {
+        let given = test.admin(Method::POST, "/v1/tenants/acme/tokens", &asked).await;
+        let newest = given["tenant"]["tokens"]
+            .as_array()
+            .unwrap()
+            .last()
+            .unwrap()
+            .clone();
+        let ends = newest["expires_at"].as_u64();
+        ends.map(|ends| ends - newest["created_at"].as_u64().unwrap())
+    };
+    assert_eq!(rotate(json!({"others_seconds": 60})).await, Some(9000));
+    assert_eq!(rotate(json!({"token_seconds": 70})).await, Some(70));
+    assert_eq!(rotate(json!({})).await, Some(70));
+    assert_eq!(rotate(json!({"token_seconds": u64::MAX})).await, None);
+    assert_eq!(rotate(json!({})).await, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_removed_tenant_leaves_no_compiled_guest() {
+    let test = TestHost::start().await;
+    let (token, _) = test.add("acme").await;
+    test.upload().await;
+    test.client_of(&token).upload().await;
+    let artefacts = test.folder.path().join("state/artefacts");
+    let compiled = || {
+        let files = std::fs::read_dir(&artefacts).unwrap();
+        let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.ends_with(".cwasm")).count()
+    };
+    assert_eq!(compiled(), 2);
+    test.admin(Method::DELETE, "/v1/tenants/acme", &Value::Null).await;
+    assert_eq!(compiled(), 1, "that of the other tenant stays");
+}
