@@ -8,6 +8,7 @@ mod tests;
 
 pub(crate) use books::Usages;
 pub(crate) use day::Day;
+pub(crate) use stored::copy as copy_usage;
 
 use crate::service::Service;
 use crate::state::StateError;

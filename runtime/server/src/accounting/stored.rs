@@ -102,17 +102,8 @@ async fn read_once(
     to: Day,
     without: Option<&str>,
 ) -> Result<BTreeMap<Day, Usages>, StateError> {
-    let mut newest: BTreeMap<(Day, String), (u64, String)> = BTreeMap::new();
-    for key in keys(store, &format!("{FOLDER}/{from}"), |day| day <= to).await? {
-        let Some((day, run, number)) = parse(&key) else {
-            continue;
-        };
-        if Some(run) == without {
-            continue;
-        }
-        let entry = newest.entry((day, run.to_owned())).or_default();
-        *entry = std::mem::take(entry).max((number, key));
-    }
+    let mut newest = newest_of(keys(store, &format!("{FOLDER}/{from}"), |day| day <= to).await?);
+    newest.retain(|(_, run), _| Some(run.as_str()) != without);
     let contents = stream::iter(newest).map(|((day, _), (_, key))| async move {
         let bytes = store.read(&key).await?;
         let content: Content =
@@ -128,6 +119,46 @@ async fn read_once(
         }
     }
     Ok(days)
+}
+
+/// Copies what all runs of hosts wrote last, and removes what it replaces there: for backups of a state, and to restore one.
+///
+/// # Errors
+/// [`StateError`].
+pub(crate) async fn copy(from: &Store, to: &Store) -> Result<(), StateError> {
+    let (ours, theirs) = (newest(from).await?, newest(to).await?);
+    for (run, (number, key)) in ours {
+        let there = theirs.get(&run);
+        if there.is_some_and(|(there, _)| *there >= number) {
+            continue;
+        }
+        match from.read(&key).await {
+            // Its host has replaced it meanwhile: the next backup has that.
+            Err(error) if error.is_not_found() => continue,
+            bytes => to.put_same(&key, bytes?).await?,
+        }
+        if let Some((_, before)) = there {
+            to.delete(before).await?;
+        }
+    }
+    Ok(())
+}
+
+/// The newest object of each run of a host and day.
+async fn newest(store: &Store) -> Result<BTreeMap<(Day, String), (u64, String)>, StateError> {
+    Ok(newest_of(keys(store, FOLDER, |_| true).await?))
+}
+
+fn newest_of(keys: Vec<String>) -> BTreeMap<(Day, String), (u64, String)> {
+    let mut newest: BTreeMap<(Day, String), (u64, String)> = BTreeMap::new();
+    for key in keys {
+        let Some((day, run, number)) = parse(&key) else {
+            continue;
+        };
+        let entry = newest.entry((day, run.to_owned())).or_default();
+        *entry = std::mem::take(entry).max((number, key));
+    }
+    newest
 }
 
 /// Removes all days before `first`.

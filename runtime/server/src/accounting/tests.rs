@@ -1,6 +1,6 @@
 //! Runs of hosts that write what they counted into one folder.
 
-use super::stored::{StoredUsage, read, sweep};
+use super::stored::{StoredUsage, copy, read, sweep};
 use super::{Day, Usages};
 use frostline_objects::Store;
 use frostline_wire::Usage;
@@ -85,4 +85,25 @@ async fn days_are_selected_and_old_ones_removed() {
     let days = read(&store, today.before(400), today, None).await.unwrap();
     assert_eq!(days.len(), 2);
     assert!(store.read("snapshots/1").await.is_ok() && store.read("zzz").await.is_ok());
+}
+
+#[tokio::test]
+async fn a_copy_has_what_each_run_wrote_last() {
+    let (folder, backup) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (store, to) = (local(folder.path()), local(backup.path()));
+    let day = Day::at(0);
+    let mut run = StoredUsage::new("run".into());
+    for sum in [3, 4] {
+        run.write(&store, day, images("acme", sum)).await.unwrap();
+        copy(&store, &to).await.unwrap();
+    }
+    assert_eq!(files(backup.path()), 1);
+    assert_eq!(read(&to, day, day, None).await.unwrap()[&day]["acme"].images, 4);
+    // Back again: what is newer there stays.
+    run.write(&store, day, images("acme", 9)).await.unwrap();
+    copy(&to, &store).await.unwrap();
+    assert_eq!(
+        read(&store, day, day, None).await.unwrap()[&day]["acme"].images,
+        9
+    );
 }

@@ -2,6 +2,7 @@
 
 use super::assembly::state_store;
 use super::error::StartError;
+use crate::accounting::copy_usage;
 use crate::config::StateLocation;
 use crate::state::{RestoreReport, RestoredTokens, StateReport, back_up, restore, verify};
 use frostline_objects::Store;
@@ -12,7 +13,10 @@ use std::sync::Arc;
 /// # Errors
 /// [`StartError`] where either cannot be used.
 pub async fn back_up_state(state: &StateLocation, to: &StateLocation) -> Result<StateReport, StartError> {
-    Ok(back_up(&existing(state)?, &state_store(to)?).await?)
+    let (state, to) = (existing(state)?, state_store(to)?);
+    let report = back_up(&state, &to).await?;
+    copy_usage(&state, &to).await?;
+    Ok(report)
 }
 
 /// Reads all of a state or a backup, and checks every byte.
@@ -33,7 +37,10 @@ pub async fn restore_state(
     state: &StateLocation,
     tokens: Option<RestoredTokens>,
 ) -> Result<RestoreReport, StartError> {
-    Ok(restore(&existing(backup)?, &state_store(state)?, tokens).await?)
+    let (backup, state) = (existing(backup)?, state_store(state)?);
+    let report = restore(&backup, &state, tokens).await?;
+    copy_usage(&backup, &state).await?;
+    Ok(report)
 }
 
 /// What is there; a directory that is not is not made.
