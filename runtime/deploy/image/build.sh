@@ -6,6 +6,7 @@ set -eu
 suite=$1 deb=$(realpath "$2") out=$(realpath "$3")
 # A fixed time for all files, so that the layer is reproducible.
 export SOURCE_DATE_EPOCH="${SOURCE_DATE_EPOCH:-1795392000}"
+created=$(date --utc --date "@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
@@ -31,9 +32,9 @@ tar --create --file "$scratch/rootfs.tar" --directory "$scratch/rootfs" --sort=n
 
 umoci init --layout "$out"
 umoci new --image "$out:latest"
-umoci raw add-layer --image "$out:latest" "$scratch/rootfs.tar"
+umoci raw add-layer --history.created "$created" --image "$out:latest" "$scratch/rootfs.tar"
 version=$(dpkg-deb --field "$deb" Version)
-umoci config --image "$out:latest" --clear=config.entrypoint --config.entrypoint /usr/bin/frostline --config.cmd serve \
+umoci config --history.created "$created" --created "$created" --image "$out:latest" --clear=config.entrypoint --config.entrypoint /usr/bin/frostline --config.cmd serve \
     --config.user 65532:65532 --config.workingdir /var/lib/frostline --config.exposedports 8443/tcp \
     --config.label "org.opencontainers.image.version=$version" --config.label org.opencontainers.image.title=frostline \
     --config.label "org.opencontainers.image.licenses=MIT OR Apache-2.0"

@@ -15,6 +15,23 @@ const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "-1");
 /// The highest exposure level that systemd may report for the unit, from 0 to 10.
 const MAX_EXPOSURE: f64 = 1.5;
 
+/// The variable that says when what is built was last changed: <https://reproducible-builds.org/specs/source-date-epoch/>.
+pub(super) const EPOCH: &str = "SOURCE_DATE_EPOCH";
+
+/// What an operator reads, and Prometheus.
+const DOCUMENTS: [&str; 10] = [
+    "runtime/docs/operating.md",
+    "runtime/docs/security.md",
+    "runtime/docs/capacity.md",
+    "runtime/server/docs/http.md",
+    "runtime/server/docs/tenants.md",
+    "runtime/server/docs/accounting.md",
+    "runtime/server/docs/state.md",
+    "runtime/server/docs/metrics.md",
+    "runtime/server/docs/tracing.md",
+    "runtime/deploy/helm/frostline/files/rules.yaml",
+];
+
 const TOOLS: [(&str, &str); 4] = [
     ("dpkg-deb", "dpkg"),
     ("dpkg-shlibdeps", "dpkg-dev"),
@@ -33,6 +50,19 @@ pub(super) fn build(setup: &Setup) -> Result<&Path> {
     }
     let built = build_package(setup)?;
     Ok(setup.package.get_or_init(|| built))
+}
+
+/// When what is built was last changed, in seconds since 1970: as the environment says, or the last commit.
+pub(super) fn epoch() -> Result<String> {
+    if let Ok(given) = std::env::var(EPOCH) {
+        return Ok(given);
+    }
+    let committed = output(
+        Command::new("git")
+            .current_dir(root())
+            .args(["log", "-1", "--format=%ct"]),
+    )?;
+    Ok(committed.trim().to_owned())
 }
 
 fn build_package(setup: &Setup) -> Result<PathBuf> {
@@ -56,6 +86,7 @@ fn build_package(setup: &Setup) -> Result<PathBuf> {
     Tree(&tree).write("DEBIAN/md5sums", &sums)?;
     output(
         Command::new("dpkg-deb")
+            .env(EPOCH, epoch()?)
             .args(["--root-owner-group", "-Zxz", "-z1", "--build"])
             .arg(&tree)
             .arg(&file),
@@ -94,7 +125,7 @@ impl Tree<'_> {
         self.documents(setup)
     }
 
-    /// Manual pages, completions, the changelog, and the page on configuration.
+    /// Manual pages, completions, the changelog, the operators' pages, and the alerts.
     fn documents(&self, setup: &Setup) -> Result<()> {
         let pages = self.path("usr/share/man/man1/x")?;
         let pages = pages.parent().context("no folder for manual pages")?;
@@ -118,10 +149,13 @@ impl Tree<'_> {
         }
         let changelog = fs::read_to_string(folder().join("changelog"))?.replace("@version@", VERSION);
         self.write("usr/share/doc/frostline/changelog.Debian", &changelog)?;
-        let page = fs::read_to_string(root().join("runtime/server/docs/http.md"))?;
-        self.write("usr/share/doc/frostline/http.md", &page)?;
-        for name in ["changelog.Debian", "http.md"] {
-            self.compress(&self.0.join("usr/share/doc/frostline").join(name))?;
+        self.compress(&self.0.join("usr/share/doc/frostline/changelog.Debian"))?;
+        for page in DOCUMENTS {
+            let text = fs::read_to_string(root().join(page))?;
+            let name = page.rsplit('/').next().unwrap_or(page);
+            let place = format!("usr/share/doc/frostline/{name}");
+            self.write(&place, &text)?;
+            self.compress(&self.0.join(place))?;
         }
         Ok(())
     }
@@ -218,6 +252,11 @@ pub(super) fn check(setup: &Setup) -> Result<CheckResult> {
         return Ok(CheckResult::Skipped(why));
     }
     let file = build(setup)?;
+    let first = fs::read(file)?;
+    if fs::read(build_package(setup)?)? != first {
+        bail!("the package built twice differs; compare the two with diffoscope");
+    }
+    drop(first);
     let lint = Command::new("lintian")
         .args([
             "--fail-on",
@@ -243,7 +282,7 @@ pub(super) fn check(setup: &Setup) -> Result<CheckResult> {
     }
     install(file)?;
     Ok(CheckResult::Passed(format!(
-        "{name} ({megabytes} MB) passes lintian; installed, ran and purged in a temporary Debian"
+        "{name} ({megabytes} MB) is equal when built twice and passes lintian; installed, ran and purged in a temporary Debian"
     )))
 }
 
