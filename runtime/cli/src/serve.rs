@@ -6,8 +6,9 @@ use crate::host::data_url;
 use crate::output::print_json;
 use crate::program::this_program;
 use anyhow::{Context, Result, bail};
-use frostline_server::{ChildLanes, Compiler, Host, HostSettings, LanesPlace, TlsFiles};
+use frostline_server::{ChildLanes, Compiler, Host, HostSettings, LanesPlace, RunningHost, TlsFiles};
 use rustix::fs::Mode;
+use std::path::Path;
 use std::{io, iter};
 use tokio_util::sync::CancellationToken;
 
@@ -48,7 +49,6 @@ pub(crate) async fn run(flags: Serve, json: bool, stop: &CancellationToken) -> R
             .map(Into::into)
             .collect(),
     };
-    let token_file = config.token_file.clone();
     let admin_token_file = config.admin_token_file.clone();
     let (drain, local) = (config.drain, config.local.clone());
     // It may wait for its state's store.
@@ -56,28 +56,30 @@ pub(crate) async fn run(flags: Serve, json: bool, stop: &CancellationToken) -> R
         host = Host::start(config) => host?,
         () = stop.cancelled() => return Ok(()),
     };
-    let (url, admin_url) = (host.url(), host.admin_url());
-    if json {
-        let listening = serde_json::json!({
-            "event": "listening",
-            "url": url,
-            "token_file": token_file,
-            "admin_url": admin_url,
-        });
-        print_json(&listening)?;
-    } else {
-        say!("listening on {url}; the token is in {}", token_file.display());
-        if let Some(url) = admin_url {
-            say!(
-                "listening to admins on {url}; their token is in {}",
-                admin_token_file.display()
-            );
-        }
-    }
+    announce(&host, &admin_token_file, json)?;
     stop.cancelled().await;
     host.shutdown(drain).await;
     if ephemeral {
         std::fs::remove_dir_all(&local).with_context(|| format!("cannot remove {}", local.display()))?;
+    }
+    Ok(())
+}
+
+/// Says where the host listens.
+fn announce(host: &RunningHost, admin_token_file: &Path, json: bool) -> io::Result<()> {
+    let (url, admin_url, token_file) = (host.url(), host.admin_url(), host.token_file());
+    if json {
+        return print_json(&serde_json::json!({
+            "event": "listening",
+            "url": url,
+            "token_file": token_file,
+            "admin_url": admin_url,
+        }));
+    }
+    say!("listening on {url}; the token is in {}", token_file.display());
+    if let Some(url) = admin_url {
+        let file = admin_token_file.display();
+        say!("listening to admins on {url}; their token is in {file}");
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 const RESTART: Duration = Duration::from_secs(5);
 
 /// Lines about requests that the host failed: a tenant may cause many.
-static FAILURES: Sampler = Sampler::new(10);
+static FAILURES: Sampler = Sampler::new(4);
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {

@@ -30,9 +30,9 @@ pub(crate) const CONFIGURED: &str = "default";
 /// the queue for it.
 const BODIES: usize = 64;
 
-/// Lines a second about one tenant's requests, and of its guests: one has 1.5 KB at most, so that no tenant makes more than 64 KiB a second
-/// at the level info, whatever it sends.
-const LOG_LINES: u32 = 24;
+/// Lines a second about one tenant's requests, and of its guests: one has 2,000 bytes at most, so that no tenant makes more than 64 KiB a
+/// second at the level info, whatever it sends and the host fails.
+const LOG_LINES: u32 = 28;
 const GUEST_LINES: u32 = 32;
 
 /// Tenants kept ready: those that were active lately.

@@ -97,7 +97,9 @@ fn tokens_are_rotated_revoked_and_disabled() {
         "nobody said yes"
     );
     place.answer(&["tenant", "remove", "acme", "--yes"]);
-    assert!(place.answers(&["tenant", "list"]).is_empty());
+    let listed = place.answers(&["tenant", "list"]);
+    assert_eq!(listed.len(), 1);
+    assert_eq!(listed[0]["name"], "default");
 }
 
 #[test]
