@@ -1,3 +1,4 @@
+use crate::Fault;
 use crate::codes::is_about_credentials;
 use frostline_tensor::{Cause, OpError, OpErrorCode};
 use std::time::Duration;
@@ -86,6 +87,8 @@ pub enum ObjectError {
         root: String,
         /// The store's code, such as `SignatureDoesNotMatch`.
         reason: String,
+        /// Whether the root's listing is refused as well.
+        everywhere: bool,
         /// Which settings to check.
         advice: &'static str,
     },
@@ -179,8 +182,8 @@ pub enum ObjectError {
         /// The store's code or the operating system's words, shortened.
         #[source]
         reason: Cause,
-        /// Whether it says nothing of the object: the store is busy or down, or the way there is, and any other may fail like that.
-        passing: bool,
+        /// What kind of failure it is.
+        fault: Fault,
     },
 }
 
@@ -224,12 +227,43 @@ impl ObjectError {
         }
     }
 
+    /// How the store failed; `None` for what it says of an object, and for what the caller did wrong.
+    pub fn fault(&self) -> Option<Fault> {
+        match self {
+            Self::Store { fault, .. } => Some(*fault),
+            Self::Denied { reason, .. } if !is_about_credentials(reason) => Some(Fault::Denied),
+            Self::Denied { .. } | Self::NoCredentials { .. } => Some(Fault::Credentials),
+            Self::NoSuchRoot { .. } => Some(Fault::NoBucket),
+            Self::Unreachable { .. } => Some(Fault::Unreachable),
+            Self::Deadline { .. } => Some(Fault::Timeout),
+            Self::Root { .. } | Self::NoListing { .. } | Self::Unsupported { .. } => Some(Fault::Failed),
+            _ => None,
+        }
+    }
+
+    /// What it says to whom the root is lent: nothing of the settings by which it is opened.
+    pub fn without_advice(&self) -> String {
+        match self {
+            Self::Root { root, .. } => format!("cannot use the data root '{root}'"),
+            Self::NoSuchRoot { root, .. } => format!("there is no folder or bucket at '{root}'"),
+            Self::Denied {
+                key, root, reason, ..
+            } => format!("the store of '{root}' refuses access to '{key}' ({reason})"),
+            Self::NoCredentials { root, .. } => format!("there are no credentials for the store of '{root}'"),
+            Self::Unreachable { root, reason, .. } => format!("cannot reach the store of '{root}': {reason}"),
+            error => error.to_string(),
+        }
+    }
+
     /// Whether it says nothing of the object that was asked for: others fail alike.
     fn is_of_the_host(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::Deadline { .. } | Self::NoCredentials { .. } => true,
-            Self::Store { passing, .. } => *passing,
-            Self::Denied { reason, .. } => is_about_credentials(reason),
+            Self::Store { fault, .. } => fault.may_pass(),
+            Self::NoSuchRoot { .. } => true,
+            Self::Denied {
+                reason, everywhere, ..
+            } => *everywhere || is_about_credentials(reason),
             Self::OutOfBudget { error, .. } => error.host_caused,
             _ => false,
         }
@@ -240,7 +274,7 @@ impl From<ObjectError> for OpError {
     fn from(error: ObjectError) -> Self {
         Self {
             host_caused: error.is_of_the_host(),
-            ..Self::new(error.code(), error.to_string())
+            ..Self::new(error.code(), error.without_advice())
         }
     }
 }
