@@ -21,6 +21,7 @@ mod row_value;
 mod rows;
 mod split;
 mod trace;
+mod units;
 mod unpacked;
 mod upload;
 mod writer;
@@ -53,6 +54,7 @@ pub use row_value::RowValue;
 pub use rows::RowFormat;
 pub use split::Split;
 pub use trace::{TRACEPARENT, TraceParent};
+pub use units::{parse_seconds, parse_seconds_or_number, parse_size};
 pub use upload::{REPR_DIGEST, UPLOAD_COMPLETE, UPLOAD_OFFSET, digest_of, repr_digest};
 pub use writer::{ActivationWriter, RowFailure};
 

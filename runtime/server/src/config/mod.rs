@@ -8,6 +8,7 @@ mod memory;
 mod networks;
 mod roots;
 mod settings;
+mod units;
 
 pub use checked::{HostConfig, MetricsListen, StateLocation};
 pub use error::ConfigError;

@@ -2,6 +2,7 @@
 
 use super::error::ConfigError;
 use super::limits::Limits;
+use super::units::{bytes, optional_bytes, quota, seconds};
 use frostline_engine::Isolation;
 use frostline_wire::Quota;
 use serde::{Deserialize, Serialize};
@@ -38,8 +39,10 @@ pub struct HostSettings {
     pub data: Vec<String>,
     /// Bytes of memory that the host and its lanes may hold together, for whatever is asked of it. Default: 80 % of what its memory cgroup
     /// allows, else of the machine's.
+    #[serde(deserialize_with = "optional_bytes")]
     pub memory_budget: Option<u64>,
     /// Seconds that what runs may go on once the host is told to stop.
+    #[serde(deserialize_with = "seconds")]
     pub drain: u64,
     /// What a lane of `frostline serve` keeps from one tenant to the next: `shared` keeps its process and clears memory, `tenant` starts
     /// another process.
@@ -60,6 +63,7 @@ pub struct HostSettings {
     /// What a client may send.
     pub limits: LimitSettings,
     /// What each tenant may use, by key (`frostline admin quota show` lists them), unless its admin set something else for it.
+    #[serde(deserialize_with = "quota")]
     pub quota: Quota,
 }
 
@@ -116,6 +120,7 @@ pub struct EngineSettings {
     /// Threads of one lane; 0 divides the cores among the lanes.
     pub threads_per_lane: usize,
     /// Bytes of a GPU's memory that lanes may hold. Default: nine tenths of what its driver says is free when the host starts.
+    #[serde(deserialize_with = "optional_bytes")]
     pub device_memory_budget: Option<u64>,
     /// Threads that decode images; 0 takes one per core.
     pub decode_threads: usize,
@@ -152,6 +157,7 @@ pub struct ExtractionSettings {
     /// Guest calls of one extraction at once; 0 takes two more than there are lanes.
     pub calls: usize,
     /// Seconds one extraction may take, waiting included.
+    #[serde(deserialize_with = "seconds")]
     pub seconds: u64,
 }
 
@@ -178,16 +184,21 @@ impl Default for ExtractionSettings {
 #[serde(deny_unknown_fields, default)]
 pub struct LimitSettings {
     /// Bytes of one guest.
+    #[serde(deserialize_with = "bytes")]
     pub guest_bytes: u64,
     /// Bytes of one model.
+    #[serde(deserialize_with = "bytes")]
     pub model_bytes: u64,
     /// Bytes of all uploads that are being received.
+    #[serde(deserialize_with = "bytes")]
     pub upload_bytes: u64,
     /// Uploads that broke off and are kept to go on from.
     pub partials: usize,
     /// Bytes of these.
+    #[serde(deserialize_with = "bytes")]
     pub partial_bytes: u64,
     /// Seconds they are kept.
+    #[serde(deserialize_with = "seconds")]
     pub partial_seconds: u64,
     /// Samples of one extraction.
     pub samples: usize,
@@ -198,6 +209,7 @@ pub struct LimitSettings {
     /// Connections at once.
     pub connections: usize,
     /// Bytes of prepared networks on the host's own disk.
+    #[serde(deserialize_with = "bytes")]
     pub prepared_bytes: u64,
 }
 
