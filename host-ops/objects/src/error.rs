@@ -3,6 +3,9 @@ use crate::codes::is_about_credentials;
 use frostline_tensor::{Cause, OpError, OpErrorCode};
 use std::time::Duration;
 
+/// What to do for whom a root is lent.
+const LENT_ADVICE: &str = "ask whoever runs the host, whose log says more";
+
 /// Why a store did not do what it was asked to. No text ever holds a credential: what `object_store` says is explained, never a cause,
 /// for it repeats requests.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -242,17 +245,17 @@ impl ObjectError {
     }
 
     /// What it says to whom the root is lent: nothing of the settings by which it is opened.
-    pub fn without_advice(&self) -> String {
-        match self {
-            Self::Root { root, .. } => format!("cannot use the data root '{root}'"),
-            Self::NoSuchRoot { root, .. } => format!("there is no folder or bucket at '{root}'"),
-            Self::Denied {
-                key, root, reason, ..
-            } => format!("the store of '{root}' refuses access to '{key}' ({reason})"),
-            Self::NoCredentials { root, .. } => format!("there are no credentials for the store of '{root}'"),
-            Self::Unreachable { root, reason, .. } => format!("cannot reach the store of '{root}': {reason}"),
-            error => error.to_string(),
+    #[must_use]
+    pub fn lent(mut self) -> Self {
+        match &mut self {
+            Self::Root { reason, .. } => *reason = LENT_ADVICE.into(),
+            Self::NoSuchRoot { advice, .. }
+            | Self::Denied { advice, .. }
+            | Self::NoCredentials { advice, .. }
+            | Self::Unreachable { advice, .. } => *advice = LENT_ADVICE,
+            _ => {}
         }
+        self
     }
 
     /// Whether it says nothing of the object that was asked for: others fail alike.
@@ -274,7 +277,7 @@ impl From<ObjectError> for OpError {
     fn from(error: ObjectError) -> Self {
         Self {
             host_caused: error.is_of_the_host(),
-            ..Self::new(error.code(), error.without_advice())
+            ..Self::new(error.code(), error.to_string())
         }
     }
 }

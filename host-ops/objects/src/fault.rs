@@ -50,17 +50,29 @@ type Told = Arc<dyn Fn(Fault, &ObjectError) + Send + Sync>;
 
 /// Who is told of the failures of a root.
 #[derive(Clone, Default)]
-pub(crate) struct OnFault(Option<Told>);
+pub(crate) struct OnFault {
+    told: Option<Told>,
+    lent: bool,
+}
 
 impl OnFault {
-    pub(crate) fn new(told: impl Fn(Fault, &ObjectError) + Send + Sync + 'static) -> Self {
-        Self(Some(Arc::new(told)))
+    /// Those who use the root run the process that opened it, unless it is `lent`.
+    pub(crate) fn new(told: impl Fn(Fault, &ObjectError) + Send + Sync + 'static, lent: bool) -> Self {
+        Self {
+            told: Some(Arc::new(told)),
+            lent,
+        }
     }
 
     pub(crate) fn call(&self, error: &ObjectError) {
-        if let (Some(told), Some(fault)) = (&self.0, error.fault()) {
+        if let (Some(told), Some(fault)) = (&self.told, error.fault()) {
             told(fault, error);
         }
+    }
+
+    /// The error as those who use the root are to read it.
+    pub(crate) fn shown(&self, error: ObjectError) -> ObjectError {
+        if self.lent { error.lent() } else { error }
     }
 }
 

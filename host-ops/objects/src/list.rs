@@ -74,7 +74,8 @@ pub(crate) struct Lister {
 impl Lister {
     /// See [`Store::list`](crate::Store::list).
     pub(crate) async fn page(&self, after: Option<&str>, limit: usize) -> Result<Names, ObjectError> {
-        self.page_within(DEADLINE, after, limit).await
+        let page = self.page_within(DEADLINE, after, limit).await;
+        page.map_err(|error| self.scope.root.on_fault.shown(error))
     }
 
     /// Whether the root answers within `deadline`: its listing begins, or the folder is there. A web server lists all or nothing, and is

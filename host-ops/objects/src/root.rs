@@ -30,10 +30,11 @@ impl Root {
         key: &str,
         work: impl Future<Output = Result<T, ObjectError>>,
     ) -> Result<T, ObjectError> {
-        self.observed(DEADLINE, key, work).await
+        let outcome = self.observed(DEADLINE, key, work).await;
+        outcome.map_err(|error| self.on_fault.shown(error))
     }
 
-    /// [`Root::within`] of one operation: who watches the root is told how it fails.
+    /// [`Root::within`] of one operation: who watches the root is told how it fails, and the error is as that one is to read it.
     pub(crate) async fn observed<T>(
         &self,
         deadline: Duration,

@@ -6,6 +6,7 @@ use crate::guest_logs::GuestLogs;
 use crate::library::Library;
 use crate::machine::Machine;
 use crate::metrics::{Exposition, Metrics};
+use crate::roots::RootHealth;
 use crate::scheduling::Scheduling;
 use crate::tenants::{Tenants, TokenThrottle};
 use std::sync::Arc;
@@ -25,6 +26,8 @@ pub(crate) struct Service {
 /// What whoever runs the host sees of it.
 pub(crate) struct Operations {
     pub(crate) metrics: Arc<Metrics>,
+    /// Which data roots answer.
+    pub(crate) roots: Arc<RootHealth>,
     /// What `/metrics` shows of these.
     pub(crate) exposition: Exposition,
     /// What guests logged.

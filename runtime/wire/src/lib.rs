@@ -30,8 +30,8 @@ mod writer;
 mod tests;
 
 pub use admin::{
-    Activity, AuditEntry, GivenToken, GuestChange, MemoryActivity, NewTenant, NewToken, TenantActivity,
-    TenantChange, TenantInfo, TokenInfo, UploadInfo, UploadVersion,
+    Activity, AuditEntry, FailingRoot, GivenToken, GuestChange, MemoryActivity, NewTenant, NewToken,
+    TenantActivity, TenantChange, TenantInfo, TokenInfo, UploadInfo, UploadVersion,
 };
 pub use batch::{ActivationBatch, Row};
 pub use description::{Activation, Description, Pixels, ServedCut};

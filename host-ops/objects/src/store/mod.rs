@@ -140,12 +140,22 @@ impl Store {
     /// The same store, whose failures `told` hears of: once an operation failed for good, its repetitions included.
     #[must_use]
     pub fn on_fault(&self, told: impl Fn(Fault, &ObjectError) + Send + Sync + 'static) -> Self {
-        let root = Root {
-            on_fault: OnFault::new(told),
+        self.watched(OnFault::new(told, false))
+    }
+
+    /// The same for others to use: `told` hears what to do about a failure, and they nothing of the settings by which the store is opened.
+    #[must_use]
+    pub fn lend(&self, told: impl Fn(Fault, &ObjectError) + Send + Sync + 'static) -> Self {
+        self.watched(OnFault::new(told, true))
+    }
+
+    fn watched(&self, on_fault: OnFault) -> Self {
+        let root = Arc::new(Root {
+            on_fault,
             ..(*self.scope.root).clone()
-        };
+        });
         let scope = Scope {
-            root: Arc::new(root),
+            root,
             ..self.scope.clone()
         };
         Self {
@@ -158,7 +168,7 @@ impl Store {
         }
     }
 
-    /// Whether the root answers within `deadline`, at the cost of one request. A web server is not asked.
+    /// Whether the root answers within `deadline`, at the cost of one request. A web server is not asked. Errors are for who runs this process.
     ///
     /// # Errors
     /// [`ObjectError`].

@@ -169,11 +169,14 @@ async fn a_refusal_is_the_objects_only_where_the_rest_can_be_read() {
     let of_object = OpError::from(store.read("a.jpg").await.unwrap_err());
     assert!(!of_object.host_caused, "{of_object}");
     server.fail_all(Fault::Denied);
+    let error = store.read("a.jpg").await.unwrap_err();
+    assert!(error.to_string().contains("AWS_ACCESS_KEY_ID"), "{error}");
+    let lent = store.lend(|_, error| assert!(error.to_string().contains("AWS_ACCESS_KEY_ID")));
     for error in [
-        store.read("a.jpg").await.unwrap_err(),
-        store.read_range("a.jpg", 0..2).await.unwrap_err(),
+        lent.read("a.jpg").await.unwrap_err(),
+        lent.read_range("a.jpg", 0..2).await.unwrap_err(),
+        lent.list(None, 1).await.unwrap_err(),
     ] {
-        assert!(error.to_string().contains("AWS_ACCESS_KEY_ID"), "{error}");
         let of_root = OpError::from(error);
         assert!(of_root.host_caused, "{of_root}");
         assert!(

@@ -177,6 +177,9 @@ pub(crate) enum Tenant {
         /// A data root it may read, with everything below it; may be repeated
         #[arg(long, value_name = "URL")]
         data: Vec<String>,
+        /// Grant roots that do not answer now
+        #[arg(long)]
+        unchecked: bool,
         /// How long its token lives, such as 90d or 12h; by default it does not end
         #[arg(long, value_name = "TIME", value_parser = seconds)]
         expires: Option<u64>,
@@ -200,6 +203,9 @@ pub(crate) enum Tenant {
         /// A data root it may read, in place of all before; may be repeated
         #[arg(long, value_name = "URL", required = true)]
         data: Vec<String>,
+        /// Grant roots that do not answer now
+        #[arg(long)]
+        unchecked: bool,
     },
     /// Make another token; the others live on for a while
     #[command(after_help = "Example:\n  frostline admin tenant rotate acme --others 24h")]

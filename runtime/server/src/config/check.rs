@@ -7,6 +7,7 @@ use super::memory::checked_budget;
 use super::networks::Networks;
 use super::roots::DataRoots;
 use super::settings::{HostSettings, LimitSettings};
+use super::stores::Stores;
 use frostline_engine::{Device, LanesPlace};
 use frostline_sandbox::Compiler;
 use frostline_wire::Quota;
@@ -66,6 +67,7 @@ impl HostSettings {
             admin_token_file: self.admin_token_file.unwrap_or_else(|| local.join("admin-token")),
             local,
             data: DataRoots::new(&self.data)?,
+            stores: Stores::checked(self.store)?,
             device,
             compiler: Compiler::InProcess,
             lanes,

@@ -6,6 +6,7 @@ use super::units::{bytes, optional_bytes, quota, seconds};
 use frostline_engine::Isolation;
 use frostline_wire::Quota;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// A host's configuration as written in `host.toml`; flags may change fields before [`check`](Self::check).
@@ -65,6 +66,9 @@ pub struct HostSettings {
     /// What each tenant may use, by key (`frostline admin quota show` lists them), unless its admin set something else for it.
     #[serde(deserialize_with = "quota")]
     pub quota: Quota,
+    /// Settings of single S3 buckets, by the name that they have in data roots: `[store.photos]` is for `s3://photos/...`. They stand in place of
+    /// all `AWS_*` variables; where no `keys` are given, of those with credentials they do not.
+    pub store: BTreeMap<String, StoreSettings>,
 }
 
 /// An extraction of a few hundred samples takes seconds, and its trainer asks another host for what did not come; service managers kill
@@ -95,6 +99,7 @@ impl Default for HostSettings {
             extractions: ExtractionSettings::default(),
             limits: LimitSettings::default(),
             quota: Quota::new(),
+            store: BTreeMap::new(),
         }
     }
 }
@@ -107,6 +112,39 @@ pub struct TlsFiles {
     pub certificate: PathBuf,
     /// Its private key.
     pub key: PathBuf,
+}
+
+/// `{tenant}` in `role` and `external_id` stands for the name of the tenant whose request it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct StoreSettings {
+    /// The bucket's name at the store, where it is another: two stores may each have a bucket of one name.
+    pub bucket: Option<String>,
+    /// The store's URL. Default: Amazon's.
+    pub endpoint: Option<String>,
+    /// The bucket's region. Default: `us-east-1`.
+    pub region: Option<String>,
+    /// A file with keys, of the form of `~/.aws/credentials`; it is read again when it changes. Default: the credentials of the host's
+    /// environment.
+    pub keys: Option<PathBuf>,
+    /// The section of that file. Default: `default`.
+    pub profile: Option<String>,
+    /// ARN of a role that the credentials take on.
+    pub role: Option<String>,
+    /// The external id that the role's trust policy asks for.
+    pub external_id: Option<String>,
+    /// URL of the token service that gives the role. Default: Amazon's in the region.
+    pub sts: Option<String>,
+    /// A file with certificates, in PEM, that the store is trusted by beside those the system trusts.
+    pub ca: Option<PathBuf>,
+    /// URL of a proxy for HTTP, without a password. Default: as `HTTPS_PROXY` and `NO_PROXY` say.
+    pub proxy: Option<String>,
+    /// Whether this account pays for requests and traffic.
+    pub requester_pays: bool,
+    /// Whether requests are not signed, as for a public bucket.
+    pub unsigned: bool,
+    /// Whether `endpoint` may be plain `http://` beyond loopback.
+    pub plain_http: bool,
 }
 
 /// `[engine]`

@@ -6,6 +6,7 @@ use super::labels::{Outcome, RequestLabels, SplitKind};
 use super::memory::MemorySnapshot;
 use super::queues::Queue;
 use frostline_engine::LaneStats;
+use frostline_objects::Fault;
 use frostline_sandbox::Usage;
 use std::fmt;
 use std::time::Duration;
@@ -37,6 +38,7 @@ pub(super) fn exposition() -> Exposition {
     metrics.count_usage("acme", &usage);
     drop(metrics.answer_bytes_of("acme"));
     metrics.tenants.count_busy("acme");
+    metrics.store_errors.count("s3://photos", Fault::Busy);
     metrics.busy_answers.inc();
     metrics.count_read(Duration::from_millis(10), 2000);
     metrics.on_decoded()(Duration::from_millis(3));
@@ -73,6 +75,7 @@ fn snapshot() -> HostSnapshot {
             tenants: vec![(tenant, 30)],
         },
         decode_threads: 2,
+        roots_up: vec![("s3://photos".to_owned(), true)],
         state_age: Duration::from_millis(750),
         certificate_ends: Some(1_800_000_000),
     }

@@ -8,7 +8,7 @@ mod token;
 
 pub(crate) use quota::TenantQuota;
 pub(crate) use record::{Denied, MOST_TOKENS, TenantRecord};
-pub(crate) use throttle::TokenThrottle;
+pub(crate) use throttle::{SlowedDown, TokenThrottle};
 pub(crate) use token::{IssuedToken, StoredToken};
 
 use crate::config::{DataRoots, HostConfig, upload_units};

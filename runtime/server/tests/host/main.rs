@@ -8,6 +8,7 @@
 )]
 
 mod augmentation;
+mod bucket;
 mod client;
 mod connections;
 mod descriptions;
@@ -16,10 +17,12 @@ mod extraction;
 mod fixtures;
 mod guest_logs;
 mod lifecycle;
+mod log;
 mod memory;
 mod metrics;
 mod neighbours;
 mod profiles;
 mod resuming;
+mod roots;
 mod support;
 mod uploads;
