@@ -12,10 +12,13 @@ const CREDENTIALS: [&str; 10] = [
     "InvalidSecurity",
     "InvalidToken",
     "NoAuthenticationInformation",
-    "RequestTimeTooSkewed",
+    SKEWED,
     "SignatureDoesNotMatch",
     NO_TOKEN,
 ];
+
+/// The store's clock says otherwise than the signature.
+pub(crate) const SKEWED: &str = "RequestTimeTooSkewed";
 
 /// Whoever gives tokens for the credentials gives none.
 pub(crate) const NO_TOKEN: &str = "no access token is given for these credentials";

@@ -1,6 +1,10 @@
+use crate::Fault;
 use crate::codes::is_about_credentials;
 use frostline_tensor::{Cause, OpError, OpErrorCode};
 use std::time::Duration;
+
+/// What to do for whom a root is lent.
+const LENT_ADVICE: &str = "ask whoever runs the host, whose log says more";
 
 /// Why a store did not do what it was asked to. No text ever holds a credential: what `object_store` says is explained, never a cause,
 /// for it repeats requests.
@@ -86,6 +90,8 @@ pub enum ObjectError {
         root: String,
         /// The store's code, such as `SignatureDoesNotMatch`.
         reason: String,
+        /// Whether the root's listing is refused as well.
+        everywhere: bool,
         /// Which settings to check.
         advice: &'static str,
     },
@@ -179,8 +185,8 @@ pub enum ObjectError {
         /// The store's code or the operating system's words, shortened.
         #[source]
         reason: Cause,
-        /// Whether it says nothing of the object: the store is busy or down, or the way there is, and any other may fail like that.
-        passing: bool,
+        /// What kind of failure it is.
+        fault: Fault,
     },
 }
 
@@ -199,7 +205,11 @@ impl ObjectError {
     pub fn is_passing(&self) -> bool {
         matches!(
             self,
-            Self::Store { passing: true, .. } | Self::Unreachable { .. } | Self::Deadline { .. }
+            Self::Store {
+                fault: Fault::Busy | Fault::Broken | Fault::Timeout | Fault::Unreachable,
+                ..
+            } | Self::Unreachable { .. }
+                | Self::Deadline { .. }
         )
     }
 
@@ -232,12 +242,43 @@ impl ObjectError {
         }
     }
 
+    /// How the store failed; `None` for what it says of an object, and for what the caller did wrong.
+    pub fn fault(&self) -> Option<Fault> {
+        match self {
+            Self::Store { fault, .. } => Some(*fault),
+            Self::Denied { reason, .. } if !is_about_credentials(reason) => Some(Fault::Denied),
+            Self::Denied { .. } | Self::NoCredentials { .. } => Some(Fault::Credentials),
+            Self::NoSuchRoot { .. } => Some(Fault::NoBucket),
+            Self::Unreachable { .. } => Some(Fault::Unreachable),
+            Self::Deadline { .. } => Some(Fault::Timeout),
+            Self::Root { .. } | Self::NoListing { .. } | Self::Unsupported { .. } => Some(Fault::Failed),
+            _ => None,
+        }
+    }
+
+    /// What it says to whom the root is lent: nothing of the settings by which it is opened.
+    #[must_use]
+    pub fn lent(mut self) -> Self {
+        match &mut self {
+            Self::Root { reason, .. } => *reason = LENT_ADVICE.into(),
+            Self::NoSuchRoot { advice, .. }
+            | Self::Denied { advice, .. }
+            | Self::NoCredentials { advice, .. }
+            | Self::Unreachable { advice, .. } => *advice = LENT_ADVICE,
+            _ => {}
+        }
+        self
+    }
+
     /// Whether it says nothing of the object that was asked for: others fail alike.
     fn is_of_the_host(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::Deadline { .. } | Self::NoCredentials { .. } => true,
-            Self::Store { passing, .. } => *passing,
-            Self::Denied { reason, .. } => is_about_credentials(reason),
+            Self::Store { fault, .. } => fault.may_pass(),
+            Self::NoSuchRoot { .. } => true,
+            Self::Denied {
+                reason, everywhere, ..
+            } => *everywhere || is_about_credentials(reason),
             Self::OutOfBudget { error, .. } => error.host_caused,
             _ => false,
         }

@@ -3,19 +3,26 @@
 //! `object_store` puts whole response bodies into its texts. Those of S3 repeat the request they refuse, with the session token
 //! in it, so nothing is taken over but the error code, the HTTP status, and what the operating system said.
 
-use crate::ObjectError;
 use crate::codes::{
-    LONGEST_REASON, NO_TOKEN, answered, code, element, is_about_the_bucket, is_elsewhere, is_refusal,
+    LONGEST_REASON, NO_TOKEN, SKEWED, answered, code, element, is_about_the_bucket, is_elsewhere, is_refusal,
     may_pass, status,
 };
 use crate::kind::{Credentials, Kind};
 use crate::local::leads_out;
 use crate::root::{LISTING, Root};
+use crate::{Fault, ObjectError};
 use object_store::Error;
 use object_store::client::{HttpError, HttpErrorKind};
 
 /// What `object_store` says of a redirect that leads nowhere.
 const BARE_REDIRECT: &str = "redirect without LOCATION";
+
+/// What to do about a signature that is too old or from the future.
+const CLOCK_ADVICE: &str = "the clocks of this machine and of the store differ by more than the store allows; set this machine's (NTP)";
+
+/// What to look at where a store has credentials of its own.
+const OWN_ADVICE: &str = "check keys, profile, role and external_id under [store.BUCKET] in the host's configuration, and what they are \
+                          allowed to do";
 
 /// What it says of an answer that was not the store's, but of whoever gives tokens.
 const TOKEN_REQUEST: &str = "Error performing token request";
@@ -33,10 +40,8 @@ impl Root {
             key: key.clone(),
             root: root.clone(),
             reason: reason.to_owned(),
-            advice: match credentials {
-                Credentials::Unsigned => kind.unsigned_advice(),
-                Credentials::Given | Credentials::Missing => kind.credentials_advice(),
-            },
+            everywhere: key == LISTING,
+            advice: self.access_advice(reason),
         };
         let lists = key == LISTING && kind.is_remote();
         match (error, code.as_deref()) {
@@ -76,9 +81,23 @@ impl Root {
             (_, None) if cannot_connect(error) => ObjectError::Unreachable {
                 root,
                 reason: innermost(error),
-                advice: kind.address_advice(),
+                advice: if is_about_trust(error) {
+                    kind.trust_advice()
+                } else {
+                    kind.address_advice()
+                },
             },
             _ => Self::failed_otherwise(error, &text, code, key, root),
+        }
+    }
+
+    /// What to look at when the store refuses access.
+    fn access_advice(&self, reason: &str) -> &'static str {
+        match self.credentials {
+            _ if reason == SKEWED => CLOCK_ADVICE,
+            Credentials::Unsigned => self.kind.unsigned_advice(),
+            Credentials::Own => OWN_ADVICE,
+            Credentials::Given | Credentials::Missing => self.kind.credentials_advice(),
         }
     }
 
@@ -105,7 +124,15 @@ impl Root {
             key,
             root,
             reason,
-            passing: may_pass(text) || (status(text).is_none() && breaks_off(error)),
+            fault: if may_pass(text) {
+                Fault::Busy
+            } else if status(text).is_none() && http_errors(error).any(is_timeout) {
+                Fault::Timeout
+            } else if status(text).is_none() && breaks_off(error) {
+                Fault::Broken
+            } else {
+                Fault::Failed
+            },
         }
     }
 }
@@ -132,6 +159,15 @@ fn asks_for_a_role(text: &str) -> bool {
 
 fn is_link_out(source: &(dyn std::error::Error + 'static)) -> bool {
     source.downcast_ref().is_some_and(leads_out)
+}
+
+/// Whether the connection failed because the store's certificate is not trusted.
+fn is_about_trust(error: &Error) -> bool {
+    sources(error).any(|source| source.to_string().contains("invalid peer certificate"))
+}
+
+fn is_timeout(error: &HttpError) -> bool {
+    matches!(error.kind(), HttpErrorKind::Timeout)
 }
 
 fn cannot_connect(error: &Error) -> bool {
@@ -175,6 +211,7 @@ mod tests {
             shown: root.to_owned(),
             kind,
             credentials,
+            on_fault: Default::default(),
         };
         root.explain(error, key)
     }
@@ -280,6 +317,16 @@ mod tests {
             explain(&other, "r", "k", Kind::S3, Credentials::Missing),
             ObjectError::NoCredentials { .. }
         ));
+    }
+
+    #[test]
+    fn clocks_that_differ_are_not_taken_for_wrong_keys() {
+        let skewed = generic("status code: 403 Forbidden: <Error><Code>RequestTimeTooSkewed</Code></Error>");
+        let text = skewed.to_string();
+        assert!(
+            text.contains("clocks") && !text.contains("AWS_ACCESS_KEY_ID"),
+            "{text}"
+        );
     }
 
     #[test]

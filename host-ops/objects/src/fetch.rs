@@ -157,6 +157,7 @@ mod tests {
             shown: "memory://".to_owned(),
             kind: Kind::Memory,
             credentials: Credentials::Given,
+            on_fault: Default::default(),
         };
         let fetcher = Fetcher::new(store, Kind::Memory);
         let wanted = Wanted {

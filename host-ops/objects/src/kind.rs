@@ -104,6 +104,17 @@ impl Kind {
         }
     }
 
+    /// What to look at when the store's certificate is not trusted.
+    pub(crate) fn trust_advice(self) -> &'static str {
+        match self {
+            Self::S3 => {
+                "its certificate is not trusted: name the authority that signed it, in PEM, by AWS_CA_BUNDLE or by ca under \
+                 [store.BUCKET] in the host's configuration, and check that the name in the address is the certificate's"
+            }
+            _ => "its certificate is not trusted: add the authority that signed it to those of this system",
+        }
+    }
+
     /// What to look at when nothing answers.
     pub(crate) fn address_advice(self) -> &'static str {
         match self {
@@ -124,6 +135,8 @@ pub(crate) enum Credentials {
     Given,
     /// Nothing, as the settings ask for.
     Unsigned,
+    /// Of the store's own, by the host's configuration.
+    Own,
     /// Nothing was given: the machine's own role, if it has one.
     Missing,
 }

@@ -6,6 +6,7 @@
 mod codes;
 mod error;
 mod explain;
+mod fault;
 mod fetch;
 mod folder;
 mod hedge;
@@ -24,5 +25,7 @@ mod store;
 mod tests;
 
 pub use error::ObjectError;
+pub use fault::Fault;
+pub use open::{KeysFile, OwnStore, Role, check_scheme};
 pub use room::{Guard, ReadRoom};
 pub use store::{LARGEST_READ, Store};

@@ -4,7 +4,7 @@ use crate::folder::{self, SkippedEntry, WalkError};
 use crate::local::LocalFolder;
 use crate::names::listed;
 use crate::open::Listing;
-use crate::root::LISTING;
+use crate::root::{DEADLINE, LISTING};
 use crate::scope::Scope;
 use crate::{ObjectError, key};
 use frostline_tensor::{LeftOut, ObjectInfo, ObjectPage, SampleRef};
@@ -13,6 +13,7 @@ use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use tokio::task::spawn_blocking;
 
 /// Files of a page whose size and version are asked for at once; each is one system call on a thread of tokio's.
@@ -73,6 +74,37 @@ pub(crate) struct Lister {
 impl Lister {
     /// See [`Store::list`](crate::Store::list).
     pub(crate) async fn page(&self, after: Option<&str>, limit: usize) -> Result<Names, ObjectError> {
+        let page = self.page_within(DEADLINE, after, limit).await;
+        page.map_err(|error| self.scope.root.on_fault.shown(error))
+    }
+
+    /// Whether the root answers within `deadline`: its listing begins, or the folder is there. A web server lists all or nothing, and is
+    /// not asked.
+    pub(crate) async fn probe(&self, deadline: Duration) -> Result<(), ObjectError> {
+        match &self.listing {
+            Listing::Whole => Ok(()),
+            Listing::Folder(folder) => {
+                let (folder, prefix) = (folder.clone(), self.scope.prefix.clone());
+                let there = spawn_blocking(move || folder.has_folder(prefix.as_ref()));
+                let root = &self.scope.root;
+                let there = async {
+                    match there.await {
+                        Ok(true) => Ok(()),
+                        _ => Err(root.missing()),
+                    }
+                };
+                root.observed(deadline, LISTING, there).await
+            }
+            Listing::Pages(_) | Listing::Ordered => self.page_within(deadline, None, 1).await.map(drop),
+        }
+    }
+
+    async fn page_within(
+        &self,
+        deadline: Duration,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Names, ObjectError> {
         let limit = limit.clamp(1, LARGEST_PAGE);
         let listing = async {
             match &self.listing {
@@ -85,7 +117,7 @@ impl Lister {
                 Listing::Whole => self.list_whole(after, limit).await,
             }
         };
-        self.scope.root.in_time(LISTING, listing).await
+        self.scope.root.observed(deadline, LISTING, listing).await
     }
 
     async fn list_folder(

@@ -56,6 +56,12 @@ impl LocalFolder {
         }
     }
 
+    /// Whether there is a folder at `path`.
+    pub(crate) fn has_folder(&self, path: &str) -> bool {
+        let path = if path.is_empty() { "." } else { path };
+        self.open(path, DIRECTORY).is_ok()
+    }
+
     /// What the link at `path` says, where it leads out of the root; what lies there is never asked, so that nobody learns of it.
     pub(crate) fn outward_target(&self, path: impl AsRef<FilePath>) -> Option<String> {
         let path = path.as_ref();

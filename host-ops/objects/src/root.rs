@@ -1,24 +1,26 @@
 //! A root as errors speak of it.
 
-use crate::ObjectError;
+use crate::fault::OnFault;
 use crate::kind::{Credentials, Kind};
+use crate::{Fault, ObjectError};
 use frostline_tensor::Cause;
 use std::time::Duration;
 use tokio::time::timeout;
 
 /// How long one operation may take, with its repetitions. Twice what a single request may: a stalled one is tried again.
-const DEADLINE: Duration = Duration::from_secs(60);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// What stands for the key in an error about a listing.
 pub(crate) const LISTING: &str = "its listing";
 
 /// A root by name: what it lies in and what its requests are signed with, so that its errors say what to do.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Root {
     /// As it was given, less credentials.
     pub(crate) shown: String,
     pub(crate) kind: Kind,
     pub(crate) credentials: Credentials,
+    pub(crate) on_fault: OnFault,
 }
 
 impl Root {
@@ -28,7 +30,22 @@ impl Root {
         key: &str,
         work: impl Future<Output = Result<T, ObjectError>>,
     ) -> Result<T, ObjectError> {
-        self.within(DEADLINE, key, work).await
+        let outcome = self.observed(DEADLINE, key, work).await;
+        outcome.map_err(|error| self.on_fault.shown(error))
+    }
+
+    /// [`Root::within`] of one operation: who watches the root is told how it fails, and the error is as that one is to read it.
+    pub(crate) async fn observed<T>(
+        &self,
+        deadline: Duration,
+        key: &str,
+        work: impl Future<Output = Result<T, ObjectError>>,
+    ) -> Result<T, ObjectError> {
+        let outcome = self.within(deadline, key, work).await;
+        if let Err(error) = &outcome {
+            self.on_fault.call(error);
+        }
+        outcome
     }
 
     /// What `work` on `key` gives, unless it takes longer than `deadline`.
@@ -52,7 +69,7 @@ impl Root {
             key: key.to_owned(),
             root: self.shown.clone(),
             reason: reason.into(),
-            passing: false,
+            fault: Fault::Failed,
         }
     }
 
@@ -83,6 +100,7 @@ mod tests {
             shown: "s3://photos".to_owned(),
             kind: Kind::S3,
             credentials: Credentials::Given,
+            on_fault: OnFault::default(),
         };
         assert_eq!(root.in_time("a.jpg", async { Ok(1) }).await, Ok(1));
         let late = root.in_time("a.jpg", std::future::pending::<Result<(), _>>());

@@ -23,7 +23,7 @@ impl Scope {
     pub(crate) fn below_folder(&self, folder: &str) -> Result<Self, ObjectError> {
         let root = Root {
             shown: format!("{}/{folder}", self.root.shown.trim_end_matches('/')),
-            ..*self.root
+            ..(*self.root).clone()
         };
         Ok(Self {
             prefix: self.checked(folder)?,
@@ -61,6 +61,7 @@ mod tests {
                 shown: "photos".to_owned(),
                 kind: Kind::Folder,
                 credentials: Credentials::Given,
+                on_fault: Default::default(),
             }),
             prefix: prefix.into(),
         }

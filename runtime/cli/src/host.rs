@@ -114,7 +114,10 @@ impl Connection {
         };
         device.clone_into(&mut settings.engine.device);
         let token_file = state.path().join("token");
-        let host = Host::start(settings.check()?)
+        let mut config = settings.check()?;
+        // Who runs the command runs the host.
+        config.stores.lent = false;
+        let host = Host::start(config)
             .await
             .context("cannot start the embedded host")?;
         let client = HostClient::embedded(&host.url(), Token::read(&token_file)?)?;

@@ -90,8 +90,11 @@ pub enum ClientError {
         /// How many.
         rows: usize,
     },
-    /// The host is not let at the data, and asking again does not change that.
-    #[error("{} cannot read the data any more: {reason}; give it access again", at(host))]
+    /// The host is not let at the data, and was not for as long as was asked.
+    #[error(
+        "{} cannot read the data any more: {reason}; ask its operator, whose log says more, then go on with --resume",
+        at(host)
+    )]
     DataAccessDenied {
         /// The host.
         host: String,

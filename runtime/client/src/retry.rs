@@ -208,12 +208,12 @@ fn kind(error: &ClientError) -> Kind {
         | ClientError::Token { .. }
         | ClientError::Upload { .. }
         | ClientError::Lost { .. }
-        | ClientError::DataAccessDenied { .. }
         | ClientError::Preprocess { .. }
         | ClientError::Ended { .. } => Kind::Final,
         ClientError::NoHost { source, .. } => kind(source),
         ClientError::Leaving { .. } => Kind::Stopping(None),
-        ClientError::Lacking { .. } => Kind::Busy(None),
+        // The operator may mend it, and some stores refuse for seconds what they allow.
+        ClientError::Lacking { .. } | ClientError::DataAccessDenied { .. } => Kind::Busy(None),
         ClientError::Unreachable { .. }
         | ClientError::Silent { .. }
         | ClientError::Interrupted { .. }

@@ -296,7 +296,7 @@ impl FromStr for CacheLimit {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "off" => Ok(Self::Off),
-            text => parse_size(text)
+            text => frostline_wire::parse_size(text)
                 .map(Self::Bytes)
                 .map_err(|error| format!("{error}; or off")),
         }
@@ -310,31 +310,6 @@ impl fmt::Display for CacheLimit {
             Self::Bytes(bytes) => bytes.fmt(to),
         }
     }
-}
-
-/// Reads a number of bytes, also with KiB, MiB or GiB.
-///
-/// # Errors
-/// What is expected, in words.
-pub fn parse_size(text: &str) -> Result<u64, String> {
-    let at = text
-        .find(|letter: char| !letter.is_ascii_digit())
-        .unwrap_or(text.len());
-    let (number, unit) = text.split_at(at);
-    let unit = match unit {
-        "" => Some(1),
-        "KiB" => Some(1 << 10),
-        "MiB" => Some(1 << 20),
-        "GiB" => Some(1_u64 << 30),
-        _ => None,
-    };
-    let number: Option<u64> = number.parse().ok();
-    let bytes = number
-        .zip(unit)
-        .and_then(|(number, unit)| number.checked_mul(unit));
-    bytes.ok_or_else(|| {
-        format!("invalid size {text:?}: write a number of bytes, also with KiB, MiB or GiB, such as 4GiB")
-    })
 }
 
 #[cfg(test)]
@@ -353,7 +328,6 @@ mod tests {
 
     #[test]
     fn sizes_have_units() {
-        assert_eq!(parse_size("3KiB"), Ok(3072));
         assert_eq!("off".parse(), Ok(CacheLimit::Off));
         for wrong in ["", "KiB", "4GB", "99999999999GiB"] {
             assert!(wrong.parse::<CacheLimit>().is_err(), "{wrong}");

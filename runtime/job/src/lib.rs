@@ -30,7 +30,7 @@ mod utc;
 
 pub use choice::{
     CacheLimit, EncodingChoice, ExportPrefix, Keep, NewHead, Objective, OnBadSample, ParsePolicyError,
-    Policy, PrefixPrecision, RULES, Unfreezing, Unlisted, parse_size,
+    Policy, PrefixPrecision, RULES, Unfreezing, Unlisted,
 };
 pub use event::{Event, Events, LeftOut, Logged, Measuring, ProfileState, Received, Shared, Task};
 pub use notice::{HostState, Notice, Notices, UploadKind};

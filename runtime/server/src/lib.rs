@@ -21,6 +21,7 @@ mod machine;
 mod metrics;
 mod profiles;
 mod refusal;
+mod roots;
 mod sampler;
 mod scheduling;
 mod service;
@@ -33,7 +34,7 @@ mod unique;
 
 pub use config::{
     ConfigError, DataRoots, EngineSettings, ExtractionSettings, HostConfig, HostSettings, LimitSettings,
-    Limits, MetricsListen, StateLocation, TlsFiles,
+    Limits, MetricsListen, StateLocation, StoreSettings, Stores, TlsFiles,
 };
 pub use frostline_engine::{ChildLanes, ConfinedLane, Isolation, LanesPlace, enter_lane};
 pub use frostline_sandbox::Compiler;

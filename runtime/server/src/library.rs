@@ -2,11 +2,12 @@
 
 use crate::config::Root;
 use crate::refusal::Refusal;
+use crate::roots::{OpenRoot, PROBE_DEADLINE, RootHealth};
 use crate::scheduling::TenantMemory;
 use crate::state::{Journal, ModelFacts, Partials, SHARED, StoredVersion, UploadStore};
 use bytes::Bytes;
 use frostline_batching::{Kind, Memory};
-use frostline_objects::Store;
+use frostline_objects::{ObjectError, Store};
 use frostline_sandbox::{Allowance, Guest, ModelView, Sandbox};
 use frostline_wire::Description;
 use quick_cache::sync::Cache;
@@ -55,7 +56,8 @@ pub(crate) struct Library {
     /// Uploads on their way, and what came of those that broke off.
     pub(crate) partials: Partials,
     pub(crate) sandbox: Sandbox,
-    stores: Cache<Root, Store>,
+    roots: Arc<RootHealth>,
+    stores: Cache<OpenRoot, Store>,
     /// By tenant.
     indexed: Arc<Cache<(String, Root), Store>>,
     ready: Cache<GuestKey, Guest>,
@@ -72,7 +74,13 @@ pub(crate) struct Uploads {
 }
 
 impl Library {
-    pub(crate) fn new(uploads: Uploads, sandbox: Sandbox, descriptions: usize, memory: Memory) -> Self {
+    pub(crate) fn new(
+        uploads: Uploads,
+        roots: Arc<RootHealth>,
+        sandbox: Sandbox,
+        descriptions: usize,
+        memory: Memory,
+    ) -> Self {
         let Uploads {
             guests,
             models,
@@ -93,6 +101,7 @@ impl Library {
             journal,
             partials,
             sandbox,
+            roots,
             stores: Cache::new(OPEN_STORES),
             indexed,
             ready: Cache::new(READY_GUESTS),
@@ -109,12 +118,31 @@ impl Library {
         self.descriptions.clear();
     }
 
+    fn open(&self, root: &OpenRoot) -> Result<Store, ObjectError> {
+        self.stores.get_or_insert_with(root, || self.roots.open(root))
+    }
+
+    /// Whether the store of a data root answers now.
+    ///
+    /// # Errors
+    /// [`ObjectError`].
+    pub(crate) async fn probe(&self, root: &OpenRoot) -> Result<(), ObjectError> {
+        self.open(root)?.probe(PROBE_DEADLINE).await
+    }
+
+    /// The data roots whose stores are open.
+    pub(crate) fn open_roots(&self) -> Vec<OpenRoot> {
+        self.stores.iter().map(|(root, _)| root).collect()
+    }
+
     /// The store of a data root below one that was `granted` to the tenant, which is opened as a whole: nothing leads out of that, and
     /// whatever part of it is asked for, a shard has one index.
     pub(crate) fn store(&self, tenant: &str, granted: &Root, root: &Root) -> Result<Store, Refusal> {
-        let open = || Ok::<_, Refusal>(Store::open(granted.as_str())?);
-        let of_tenant =
-            || Ok::<_, Refusal>(self.stores.get_or_insert_with(granted, open)?.with_own_indexes());
+        let granted_to = self.roots.root_for(granted, tenant);
+        let of_tenant = || {
+            let opened = self.open(&granted_to).map_err(|error| self.roots.shown(error));
+            Ok::<_, Refusal>(opened?.with_own_indexes())
+        };
         let key = (tenant.to_owned(), granted.clone());
         let store = self.indexed.get_or_insert_with(&key, of_tenant)?;
         match root.relative_to(granted) {

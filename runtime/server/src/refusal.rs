@@ -1,7 +1,7 @@
 //! Why a request is refused, independent of HTTP.
 
 use frostline_graph::GraphError;
-use frostline_objects::ObjectError;
+use frostline_objects::{Fault, ObjectError};
 use frostline_profile::ProfileError;
 use frostline_sandbox::{Resource, SandboxError};
 use frostline_tensor::{OpError, OpErrorCode};
@@ -12,6 +12,9 @@ use tokio::task::JoinError;
 /// When to retry after a lack of memory during the work: lanes and memory are released within seconds.
 const MEMORY_RETRY: Duration = Duration::from_secs(2);
 
+/// When to retry after a store refused the host's credentials.
+const STORE_RETRY: Duration = Duration::from_secs(5);
+
 /// Why a request is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
@@ -20,6 +23,12 @@ pub(crate) enum Refusal {
         "this host requires 'Authorization: Bearer <token>' with a tenant's token; ask the operator for one"
     )]
     Unauthorized,
+    /// No valid token of the admin's.
+    #[error(
+        "this port requires 'Authorization: Bearer <token>' with the admin's token, not a tenant's; it is in the host's admin_token_file \
+         (admin-token in its local directory)"
+    )]
+    NotAdmin,
     /// An expired token.
     #[error(
         "this token expired at {at} (Unix time); ask the operator for a new one (frostline admin tenant rotate)"
@@ -134,8 +143,8 @@ impl Refusal {
     fn of_host(error: &OpError, message: String) -> Self {
         match error.code {
             OpErrorCode::TooLarge | OpErrorCode::Timeout => Self::busy(message, MEMORY_RETRY),
-            // The store rejects the host's credentials: the operator must act first.
-            OpErrorCode::Security => Self::Request { message },
+            // The store lets nobody in, which is the operator's to mend, or passes.
+            OpErrorCode::Security => Self::busy(message, STORE_RETRY),
             _ => Self::Host { message },
         }
     }
@@ -166,9 +175,11 @@ impl Refusal {
     /// What a client can do about it.
     pub(crate) fn class(&self) -> ErrorClass {
         match self {
-            Self::Unauthorized | Self::Expired { .. } | Self::Disabled | Self::GuestDisabled { .. } => {
-                ErrorClass::Unauthorized
-            }
+            Self::Unauthorized
+            | Self::NotAdmin
+            | Self::Expired { .. }
+            | Self::Disabled
+            | Self::GuestDisabled { .. } => ErrorClass::Unauthorized,
             Self::Request { .. }
             | Self::Cancelled { .. }
             | Self::Route { .. }
@@ -252,7 +263,13 @@ impl From<GraphError> for Refusal {
 
 impl From<ObjectError> for Refusal {
     fn from(error: ObjectError) -> Self {
-        Self::from(OpError::from(error))
+        let message = error.to_string();
+        match error.fault() {
+            // A root that cannot be used at all: whoever named it, or granted it, must act.
+            Some(Fault::NoBucket) => Self::NotFound { message },
+            Some(Fault::Denied | Fault::Credentials) => Self::Request { message },
+            _ => Self::from(OpError::from(error)),
+        }
     }
 }
 
@@ -312,7 +329,7 @@ mod tests {
             assert!(refusal.to_string().contains("no room"), "{refusal}");
         }
         assert_eq!(refused(OpErrorCode::RuntimeError).class(), ErrorClass::Host);
-        assert_eq!(refused(OpErrorCode::Security).class(), ErrorClass::Request);
+        assert_eq!(refused(OpErrorCode::Security).class(), ErrorClass::Busy);
         let own = OpError::new(OpErrorCode::TooLarge, "too large");
         let guest = Refusal::extraction(SandboxError::Failed(own), "acme");
         assert_eq!(guest.class(), ErrorClass::Guest);

@@ -8,6 +8,7 @@ use crate::jobs::Jobs;
 use crate::library::Library;
 use crate::machine::Machine;
 use crate::metrics::{Exposition, Metrics};
+use crate::roots::RootHealth;
 use crate::scheduling::Scheduling;
 use crate::tenants::{Tenants, TokenThrottle};
 use std::io;
@@ -29,6 +30,8 @@ pub(crate) struct Service {
 /// What whoever runs the host sees of it.
 pub(crate) struct Operations {
     pub(crate) metrics: Arc<Metrics>,
+    /// Which data roots answer.
+    pub(crate) roots: Arc<RootHealth>,
     /// What `/metrics` shows of these.
     pub(crate) exposition: Exposition,
     /// What guests logged.

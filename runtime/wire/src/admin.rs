@@ -41,6 +41,9 @@ pub struct NewTenant {
     /// How long its first token lives.
     #[serde(default)]
     pub token_seconds: Option<u64>,
+    /// Whether roots that do not answer now are taken.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unchecked: bool,
 }
 
 /// What is to be different about a tenant; what is not there stays.
@@ -53,6 +56,9 @@ pub struct TenantChange {
     /// Whether its requests are refused.
     #[serde(default)]
     pub disabled: Option<bool>,
+    /// Whether roots that do not answer now are taken.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unchecked: bool,
 }
 
 /// A token to be made.
@@ -122,8 +128,24 @@ pub struct Activity {
     /// What its lanes may hold of a GPU's memory, where they run on one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_memory: Option<MemoryLoad>,
+    /// Data roots whose stores do not answer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failing_roots: Vec<FailingRoot>,
     /// Who did something since the host started.
     pub tenants: Vec<TenantActivity>,
+}
+
+/// A data root whose store does not answer a host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailingRoot {
+    /// The root.
+    pub root: String,
+    /// How it fails, in a word: `busy`, `denied`, `credentials`, `no_bucket`, `unreachable`, `timeout`, `broken` or `failed`.
+    pub fault: String,
+    /// Since how many seconds.
+    pub seconds: u64,
+    /// The last error, and what to check.
+    pub error: String,
 }
 
 /// What a host and its lanes may hold of memory, and hold.

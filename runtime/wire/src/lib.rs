@@ -22,6 +22,7 @@ mod row_value;
 mod rows;
 mod split;
 mod trace;
+mod units;
 mod unpacked;
 mod upload;
 mod usage;
@@ -31,8 +32,8 @@ mod writer;
 mod tests;
 
 pub use admin::{
-    Activity, AuditEntry, GivenToken, GuestChange, MemoryActivity, NewTenant, NewToken, TenantActivity,
-    TenantChange, TenantInfo, TokenInfo, UploadInfo, UploadVersion,
+    Activity, AuditEntry, FailingRoot, GivenToken, GuestChange, MemoryActivity, NewTenant, NewToken,
+    TenantActivity, TenantChange, TenantInfo, TokenInfo, UploadInfo, UploadVersion,
 };
 pub use batch::{ActivationBatch, Row};
 pub use description::{Activation, Description, Pixels, ServedCut};
@@ -56,6 +57,7 @@ pub use row_value::RowValue;
 pub use rows::RowFormat;
 pub use split::Split;
 pub use trace::{TRACEPARENT, TraceParent};
+pub use units::{parse_seconds, parse_seconds_or_number, parse_size};
 pub use upload::{REPR_DIGEST, UPLOAD_COMPLETE, UPLOAD_OFFSET, digest_of, repr_digest};
 pub use usage::{DayUsage, Usage};
 pub use writer::{ActivationWriter, RowFailure};

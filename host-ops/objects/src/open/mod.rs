@@ -5,6 +5,7 @@ mod azure;
 mod folder;
 mod google;
 mod opened;
+mod own;
 mod profile;
 mod s3;
 mod settings;
@@ -12,6 +13,7 @@ mod web;
 
 pub(crate) use address::shown;
 pub(crate) use opened::{Listing, Opened};
+pub use own::{KeysFile, OwnStore, Role};
 
 use crate::ObjectError;
 use crate::kind::{Credentials, Kind};
@@ -21,13 +23,32 @@ use settings::Variables;
 use std::sync::Arc;
 use url::Url;
 
-/// Opens a path or a URL (see [`crate::Store::open`]); the stores' settings are among `variables`.
-pub(crate) fn open(root: &str, variables: &Variables) -> Result<Opened, ObjectError> {
+/// The schemes of the addresses that can be opened.
+const SCHEMES: [&str; 10] = [
+    "file", "memory", "s3", "s3a", "gs", "az", "abfs", "abfss", "http", "https",
+];
+
+/// Whether addresses of this scheme can be opened.
+///
+/// # Errors
+/// What to use instead.
+pub fn check_scheme(scheme: &str) -> Result<(), String> {
+    if SCHEMES.contains(&scheme) {
+        return Ok(());
+    }
+    Err(format!(
+        "'{scheme}://' is not supported; use a path, file://, s3://, gs://, az:// or https://"
+    ))
+}
+
+/// Opens a path or a URL (see [`crate::Store::open`]); the stores' settings are among `variables`, and an S3's own ones in `own`.
+pub(crate) fn open(root: &str, variables: &Variables, own: Option<&OwnStore>) -> Result<Opened, ObjectError> {
     if !root.contains("://") {
         let folder = std::path::absolute(root).map_err(|error| refused(root, error))?;
         return folder::open(root, folder);
     }
     let url = Url::parse(root).map_err(|error| refused(root, error))?;
+    check_scheme(url.scheme()).map_err(|why| refused(root, why))?;
     match url.scheme() {
         "file" => {
             let folder = url.to_file_path();
@@ -43,14 +64,10 @@ pub(crate) fn open(root: &str, variables: &Variables) -> Result<Opened, ObjectEr
             kind: Kind::Memory,
             credentials: Credentials::Given,
         }),
-        "s3" | "s3a" => s3::open(root, &url, variables),
+        "s3" | "s3a" => s3::open(root, &url, variables, own),
         "gs" => google::open(root, &url, variables),
         "az" | "abfs" | "abfss" => azure::open(root, &url, variables),
-        "http" | "https" => web::open(root, &url, variables),
-        scheme => Err(refused(
-            root,
-            format!("'{scheme}://' is not supported; use a path, file://, s3://, gs://, az:// or https://"),
-        )),
+        _ => web::open(root, &url, variables),
     }
 }
 
@@ -62,7 +79,7 @@ pub(crate) mod tests {
         let variables = variables
             .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        open(root, &variables.collect())
+        open(root, &variables.collect(), None)
     }
 
     #[test]

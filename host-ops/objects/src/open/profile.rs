@@ -47,6 +47,11 @@ pub(super) enum ProfileError {
     )]
     Missing { name: String },
     #[error(
+        "{} has no keys under [{name}]; write aws_access_key_id and aws_secret_access_key there, as in ~/.aws/credentials",
+        path.display()
+    )]
+    NoKeys { path: PathBuf, name: String },
+    #[error(
         "the profile '{name}' has its keys from elsewhere ({setting}); run 'aws configure export-credentials --profile {name} \
          --format env' and set what it prints"
     )]
@@ -87,6 +92,17 @@ pub(super) fn read(variables: &Variables, needed: bool) -> Result<Profile, Profi
             endpoint: all.remove("endpoint_url"),
         }),
     }
+}
+
+/// The keys of one profile of a file.
+pub(super) fn keys_in(path: &std::path::Path, name: &str) -> Result<Keys, ProfileError> {
+    let found = settings(Some(path.to_owned()), &[name.to_owned()])?;
+    found
+        .and_then(|mut found| keys(&mut found))
+        .ok_or_else(|| ProfileError::NoKeys {
+            path: path.to_owned(),
+            name: name.to_owned(),
+        })
 }
 
 fn keys(settings: &mut BTreeMap<String, String>) -> Option<Keys> {

@@ -2,12 +2,16 @@
 
 use super::address::{bucket, prefix, refused};
 use super::opened::Opened;
+use super::own::{AssumedRole, FileKeys, OwnStore};
 use super::profile::{self, Profile};
 use super::settings::{Variables, client, is_on, known, plain_http, retry};
 use crate::ObjectError;
 use crate::kind::{Credentials, Kind};
 use crate::names::Connector;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::client::HttpConnector;
+use object_store::{Certificate, ClientOptions};
+use std::sync::Arc;
 use url::Url;
 
 /// The settings that give credentials without the machine's own role.
@@ -20,21 +24,36 @@ const CREDENTIALS: [AmazonS3ConfigKey; 4] = [
 
 /// S3 with credentials, region and endpoint from the usual variables (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, `AWS_REGION`, ..),
 /// what they leave open from the profile, and the machine's role where there are none.
-pub(super) fn open(root: &str, url: &Url, variables: &Variables) -> Result<Opened, ObjectError> {
+pub(super) fn open(
+    root: &str,
+    url: &Url,
+    variables: &Variables,
+    own: Option<&OwnStore>,
+) -> Result<Opened, ObjectError> {
     let name = bucket(
         root,
         url,
         "s3://bucket/prefix",
         "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     )?;
+    let name = own.and_then(|own| own.bucket.as_deref()).unwrap_or(name);
+    let client = trusting(root, client(), variables)?;
     let builder = AmazonS3Builder::new()
         .with_http_connector(Connector)
-        .with_client_options(client())
+        .with_client_options(client.clone())
         .with_retry(retry());
     let settings = known::<AmazonS3ConfigKey>(variables, "AWS_").into_iter();
     let builder = settings.fold(builder, |builder, (key, value)| builder.with_config(key, value));
-    let builder = with_profile(root, builder, variables)?.with_bucket_name(name);
-    let credentials = Credentials::from_flags(is_unsigned(&builder), has_credentials(&builder));
+    let keys = own.and_then(|own| own.keys.as_ref());
+    let builder = match keys {
+        Some(_) => builder,
+        None => with_profile(root, builder, variables)?,
+    };
+    let builder = builder.with_bucket_name(name);
+    let credentials = match own {
+        Some(own) if keys.is_some() || own.role.is_some() => Credentials::Own,
+        _ => Credentials::from_flags(is_unsigned(&builder), has_credentials(&builder)),
+    };
     let endpoint = builder
         .get_config_value(&AmazonS3ConfigKey::S3Endpoint)
         .or_else(|| builder.get_config_value(&AmazonS3ConfigKey::Endpoint));
@@ -50,10 +69,67 @@ pub(super) fn open(root: &str, url: &Url, variables: &Variables) -> Result<Opene
     } else {
         builder
     };
+    let builder = match own {
+        Some(own) => with_own(root, builder, own, client, variables)?,
+        None => builder,
+    };
     let store = builder
         .build()
         .map_err(|error| refused(root, error.to_string()))?;
     Ok(Opened::paged(store, prefix(root, url)?, Kind::S3, credentials))
+}
+
+/// `client`, which also trusts the authorities in the file that `AWS_CA_BUNDLE` names.
+fn trusting(root: &str, client: ClientOptions, variables: &Variables) -> Result<ClientOptions, ObjectError> {
+    let Some(file) = variables.get("AWS_CA_BUNDLE").filter(|file| !file.is_empty()) else {
+        return Ok(client);
+    };
+    let unusable = |why: String| {
+        refused(
+            root,
+            format!("cannot use the certificates in {file} (AWS_CA_BUNDLE): {why}"),
+        )
+    };
+    let pem = std::fs::read(file).map_err(|error| unusable(error.to_string()))?;
+    let authorities = Certificate::from_pem_bundle(&pem).map_err(|_| unusable("it is not PEM".to_owned()))?;
+    if authorities.is_empty() {
+        return Err(unusable("it has none".to_owned()));
+    }
+    Ok(authorities
+        .into_iter()
+        .fold(client, ClientOptions::with_root_certificate))
+}
+
+/// Gives requests the keys of the store's own, or of the role that they take on.
+fn with_own(
+    root: &str,
+    builder: AmazonS3Builder,
+    own: &OwnStore,
+    client: ClientOptions,
+    variables: &Variables,
+) -> Result<AmazonS3Builder, ObjectError> {
+    let told = |error: object_store::Error| refused(root, error.to_string());
+    let builder = match &own.keys {
+        Some(file) => builder.with_credentials(Arc::new(FileKeys::open(root, file)?)),
+        None => builder,
+    };
+    let Some(role) = &own.role else {
+        return Ok(builder);
+    };
+    let plain = plain_http(root, "sts", role.sts.as_deref(), variables, "AWS_ALLOW_HTTP")?;
+    let client = match variables.get("AWS_PROXY_URL") {
+        Some(proxy) => client.with_proxy_url(proxy),
+        None => client,
+    };
+    let region = builder.get_config_value(&AmazonS3ConfigKey::Region);
+    let assumed = AssumedRole {
+        role: role.clone(),
+        region: region.unwrap_or_else(|| "us-east-1".to_owned()),
+        client: Connector.connect(&client.with_allow_http(plain)).map_err(told)?,
+        base: Arc::clone(builder.clone().build().map_err(told)?.credentials()),
+        session: Default::default(),
+    };
+    Ok(builder.with_credentials(Arc::new(assumed)))
 }
 
 /// Fills in from the profile what the environment does not say, as Amazon's own tools do.

@@ -3,15 +3,16 @@ mod shards;
 
 pub use read::LARGEST_READ;
 
-use crate::ObjectError;
+use crate::fault::OnFault;
 use crate::fetch::Fetcher;
 use crate::kind::Kind;
 use crate::list::Lister;
-use crate::open::{Opened, open, shown};
+use crate::open::{Opened, OwnStore, open, shown};
 use crate::room::{ReadRoom, Room};
 use crate::root::Root;
 use crate::scope::Scope;
 use crate::shards::Indexes;
+use crate::{Fault, ObjectError};
 use bytes::Bytes;
 use frostline_tensor::{BoxFuture, ObjectPage, ObjectReader, OpError};
 use futures::FutureExt;
@@ -20,6 +21,7 @@ use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// A root in an object store. Keys are relative to it.
 #[derive(Debug, Clone)]
@@ -56,17 +58,30 @@ impl Store {
         root: &str,
         variables: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, ObjectError> {
+        Self::from_opened(root, open(root, &variables.into_iter().collect(), None)?)
+    }
+
+    /// [`Store::open`] of an S3 store with settings of its own in place of the environment's.
+    ///
+    /// # Errors
+    /// As [`Store::open`], also for a file without keys.
+    pub fn open_own(root: &str, own: &OwnStore) -> Result<Self, ObjectError> {
+        Self::from_opened(root, open(root, &own.variables, Some(own))?)
+    }
+
+    fn from_opened(root: &str, opened: Opened) -> Result<Self, ObjectError> {
         let Opened {
             store,
             listing,
             prefix,
             kind,
             credentials,
-        } = open(root, &variables.into_iter().collect())?;
+        } = opened;
         let root = Arc::new(Root {
             shown: shown(root),
             kind,
             credentials,
+            on_fault: OnFault::default(),
         });
         let scope = Scope { root, prefix };
         let lister = Lister {
@@ -120,6 +135,45 @@ impl Store {
             indexes: Indexes::new(),
             ..self.clone()
         }
+    }
+
+    /// The same store, whose failures `told` hears of: once an operation failed for good, its repetitions included.
+    #[must_use]
+    pub fn on_fault(&self, told: impl Fn(Fault, &ObjectError) + Send + Sync + 'static) -> Self {
+        self.watched(OnFault::new(told, false))
+    }
+
+    /// The same for others to use: `told` hears what to do about a failure, and they nothing of the settings by which the store is opened.
+    #[must_use]
+    pub fn lend(&self, told: impl Fn(Fault, &ObjectError) + Send + Sync + 'static) -> Self {
+        self.watched(OnFault::new(told, true))
+    }
+
+    fn watched(&self, on_fault: OnFault) -> Self {
+        let root = Arc::new(Root {
+            on_fault,
+            ..(*self.scope.root).clone()
+        });
+        let scope = Scope {
+            root,
+            ..self.scope.clone()
+        };
+        Self {
+            lister: Lister {
+                scope: scope.clone(),
+                ..self.lister.clone()
+            },
+            scope,
+            ..self.clone()
+        }
+    }
+
+    /// Whether the root answers within `deadline`, at the cost of one request. A web server is not asked. Errors are for who runs this process.
+    ///
+    /// # Errors
+    /// [`ObjectError`].
+    pub async fn probe(&self, deadline: Duration) -> Result<(), ObjectError> {
+        self.lister.probe(deadline).await
     }
 
     /// The root as it was given, less credentials.

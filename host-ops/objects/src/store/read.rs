@@ -1,9 +1,9 @@
 //! Reading objects, whole and in parts.
 
 use super::Store;
-use crate::ObjectError;
 use crate::fetch::{Wanted, too_large};
 use crate::shards::SampleName;
+use crate::{Fault, ObjectError};
 use bytes::Bytes;
 use frostline_tensor::SampleRef;
 use object_store::{ObjectMeta, ObjectStoreExt};
@@ -39,7 +39,8 @@ impl Store {
                 limit,
                 room: self.room.clone(),
             };
-            return self.scope.root.in_time(key, self.fetcher.get(&wanted)).await;
+            let read = || self.scope.root.in_time(key, self.fetcher.get(&wanted));
+            return self.judge(read().await, read).await;
         };
         let stretch = self.stretch(sample, etag.as_deref()).await?;
         let size = stretch.range.end - stretch.range.start;
@@ -117,9 +118,8 @@ impl Store {
         if range.is_empty() {
             return Ok(Bytes::new());
         }
-        self.scope
-            .root
-            .in_time(key, async {
+        let read = || {
+            self.scope.root.in_time(key, async {
                 match self.fetcher.get(&wanted).await {
                     // Stores differ in what they say of a range that starts at or after the end.
                     Err(error @ (ObjectError::Store { .. } | ObjectError::Unsupported { .. })) => {
@@ -131,6 +131,29 @@ impl Store {
                     got => got,
                 }
             })
-            .await
+        };
+        self.judge(read().await, read).await
+    }
+
+    /// What a read gave; one that was refused is told from a root all of which is: there the listing is refused as well. Where it is not,
+    /// the object is read once more, as the refusal may have ended in between.
+    async fn judge<F>(
+        &self,
+        read: Result<Bytes, ObjectError>,
+        again: impl FnOnce() -> F,
+    ) -> Result<Bytes, ObjectError>
+    where
+        F: Future<Output = Result<Bytes, ObjectError>>,
+    {
+        let mut read = read;
+        match &mut read {
+            Err(error) if error.fault() != Some(Fault::Denied) => {}
+            Err(ObjectError::Denied { everywhere, .. }) => match self.list(None, 1).await {
+                Ok(_) => return again().await,
+                Err(_) => *everywhere = true,
+            },
+            _ => {}
+        }
+        read
     }
 }

@@ -2,7 +2,11 @@
 
 use crate::server::{Fault, S3Server};
 use bytes::Bytes;
+use frostline_objects::Fault::{Broken, Busy};
 use frostline_objects::{LARGEST_READ, ObjectError};
+use frostline_tensor::OpError;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 fn photo() -> Bytes {
     (0..200_000u32).map(|byte| byte as u8).collect()
@@ -47,7 +51,7 @@ async fn what_does_not_pass_is_told_and_never_short() {
     let (read, gets) = read_with(&[Fault::SlowDown; 50]).await;
     let error = read.unwrap_err();
     assert!(
-        matches!(&error, ObjectError::Store { key, reason, passing: true, .. } if key == "a.jpg" && reason.to_string().contains("SlowDown")),
+        matches!(&error, ObjectError::Store { key, reason, fault: Busy, .. } if key == "a.jpg" && reason.to_string().contains("SlowDown")),
         "{error}"
     );
     assert!(gets <= 10, "{gets} requests for a store that asks to slow down");
@@ -55,7 +59,7 @@ async fn what_does_not_pass_is_told_and_never_short() {
         let (read, _) = read_with(&[fault; 50]).await;
         let error = read.unwrap_err();
         assert!(
-            matches!(&error, ObjectError::Store { passing: true, .. }),
+            matches!(&error, ObjectError::Store { fault: Broken, .. }),
             "{fault:?}: {error}"
         );
     }
@@ -152,4 +156,82 @@ async fn wrong_credentials_and_missing_buckets_are_told_apart() {
     ] {
         assert!(matches!(&error, ObjectError::NoSuchRoot { .. }), "{error:?}");
     }
+}
+
+#[tokio::test]
+async fn a_refusal_is_the_objects_only_where_the_rest_can_be_read() {
+    let server = S3Server::start().await;
+    server.contents.put("a.jpg", "photo");
+    let store = server.open("s3://photos");
+    server.fail([Fault::Denied]);
+    assert_eq!(store.read("a.jpg").await.unwrap(), "photo", "it was over at once");
+    server.fail([Fault::Denied; 2]);
+    let of_object = OpError::from(store.read("a.jpg").await.unwrap_err());
+    assert!(!of_object.host_caused, "{of_object}");
+    server.fail_all(Fault::Denied);
+    let error = store.read("a.jpg").await.unwrap_err();
+    assert!(error.to_string().contains("AWS_ACCESS_KEY_ID"), "{error}");
+    let lent = store.lend(|_, error| assert!(error.to_string().contains("AWS_ACCESS_KEY_ID")));
+    for error in [
+        lent.read("a.jpg").await.unwrap_err(),
+        lent.read_range("a.jpg", 0..2).await.unwrap_err(),
+        lent.list(None, 1).await.unwrap_err(),
+    ] {
+        let of_root = OpError::from(error);
+        assert!(of_root.host_caused, "{of_root}");
+        assert!(
+            of_root.message.contains("AccessDenied") && !of_root.message.contains("AWS_"),
+            "whom the root is lent has nothing to do with its settings: {of_root}"
+        );
+    }
+    let gone = server.open("s3://nowhere").read("a.jpg").await.unwrap_err();
+    assert!(OpError::from(gone).host_caused);
+}
+
+#[tokio::test]
+async fn who_watches_a_root_is_told_how_it_fails() {
+    let server = S3Server::start().await;
+    let told: Arc<Mutex<Vec<&str>>> = Arc::default();
+    let seen = Arc::clone(&told);
+    let watched = |root: &str| {
+        let seen = Arc::clone(&seen);
+        server
+            .open(root)
+            .on_fault(move |fault, _| seen.lock().unwrap().push(fault.as_str()))
+    };
+    let (store, deadline) = (watched("s3://photos"), Duration::from_secs(60));
+    store.probe(deadline).await.unwrap();
+    assert!(store.read("no.jpg").await.unwrap_err().is_not_found());
+    assert!(told.lock().unwrap().is_empty(), "a missing object is no failure");
+    for fault in [Fault::SlowDown, Fault::Denied, Fault::Reset, Fault::Truncate] {
+        server.fail_all(fault);
+        store.probe(deadline).await.unwrap_err();
+    }
+    server.fail_all(Fault::Stall);
+    store.probe(Duration::from_millis(10)).await.unwrap_err();
+    server.fail_all(Fault::None);
+    watched("s3://nowhere")
+        .below("set")
+        .unwrap()
+        .probe(deadline)
+        .await
+        .unwrap_err();
+    store.probe(deadline).await.unwrap();
+    drop(seen);
+    let gone = store.clone();
+    drop(server);
+    gone.probe(deadline).await.unwrap_err();
+    let told = told.lock().unwrap();
+    assert_eq!(
+        *told,
+        [
+            "busy",
+            "denied",
+            "broken",
+            "broken",
+            "timeout",
+            "no_bucket",
+            "unreachable"
+        ]
+    );
 }

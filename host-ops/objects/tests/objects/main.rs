@@ -13,6 +13,7 @@ mod faults;
 mod keys;
 mod listings;
 mod needs_stores;
+mod own;
 mod server;
 mod shards;
 mod web;

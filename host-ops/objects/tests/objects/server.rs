@@ -29,6 +29,8 @@ pub(crate) enum Fault {
     None,
     /// 503 SlowDown.
     SlowDown,
+    /// 403 AccessDenied.
+    Denied,
     /// The connection is reset before the answer.
     Reset,
     /// Nothing is ever answered.
@@ -80,6 +82,8 @@ impl Drop for Server {
 struct Script {
     faults: VecDeque<Fault>,
     gets: usize,
+    /// How every request fails, whatever it is for.
+    all: Option<Fault>,
 }
 
 /// An S3 server that knows one pair of keys, `id` and `key`.
@@ -113,6 +117,11 @@ impl S3Server {
         script.gets = 0;
     }
 
+    /// How every request goes from now on.
+    pub(crate) fn fail_all(&self, fault: Fault) {
+        self.script.lock().unwrap().all = Some(fault);
+    }
+
     /// Requests for objects since the last [`S3Server::fail`].
     pub(crate) fn gets(&self) -> usize {
         self.script.lock().unwrap().gets
@@ -122,8 +131,12 @@ impl S3Server {
         self.open_as(root, "id", "key")
     }
 
+    pub(crate) fn endpoint(&self) -> String {
+        format!("http://{}", self.server.address)
+    }
+
     pub(crate) fn open_as(&self, root: &str, id: &str, key: &str) -> Store {
-        let endpoint = format!("http://{}", self.server.address);
+        let endpoint = self.endpoint();
         let settings = [
             ("AWS_ENDPOINT_URL", endpoint.as_str()),
             ("AWS_REGION", "us-east-1"),
@@ -142,13 +155,8 @@ async fn answer(
 ) -> io::Result<Answer> {
     let fault = fault(&script, &request);
     match fault {
-        Fault::SlowDown => {
-            let body =
-                "<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>";
-            let mut answer = Response::new(whole(body));
-            *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-            return Ok(answer);
-        }
+        Fault::SlowDown => return Ok(refusal(StatusCode::SERVICE_UNAVAILABLE, "SlowDown")),
+        Fault::Denied => return Ok(refusal(StatusCode::FORBIDDEN, "AccessDenied")),
         Fault::Reset => return Err(io::ErrorKind::ConnectionReset.into()),
         Fault::Stall => std::future::pending().await,
         Fault::None | Fault::StallHalfway | Fault::Truncate => {}
@@ -171,15 +179,24 @@ async fn answer(
     Ok(Response::from_parts(parts, body))
 }
 
+fn refusal(status: StatusCode, code: &str) -> Answer {
+    let mut answer = Response::new(whole(format!("<Error><Code>{code}</Code></Error>")));
+    *answer.status_mut() = status;
+    answer
+}
+
 fn fault(script: &Mutex<Script>, request: &Request<Incoming>) -> Fault {
     let is_list = request
         .uri()
         .query()
         .is_some_and(|query| query.contains("list-type"));
+    let mut script = script.lock().unwrap();
+    if let Some(fault) = script.all {
+        return fault;
+    }
     if request.method() != Method::GET || is_list {
         return Fault::None;
     }
-    let mut script = script.lock().unwrap();
     script.gets += 1;
     script.faults.pop_front().unwrap_or(Fault::None)
 }

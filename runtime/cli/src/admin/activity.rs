@@ -115,6 +115,13 @@ fn show(before: &Activity, now: &Activity, seconds: f64, again: bool) -> Result<
     if let Some(MemoryLoad { budget, held }) = now.device_memory {
         writeln!(stdout, "GPU memory: {} of {} held", bytes(held), bytes(budget))?;
     }
+    for root in &now.failing_roots {
+        writeln!(
+            stdout,
+            "{} fails since {} s: {}: {}",
+            root.root, root.seconds, root.fault, root.error
+        )?;
+    }
     let rows: Vec<Vec<String>> = now
         .tenants
         .iter()

@@ -12,25 +12,30 @@ use std::io::Write as _;
 
 pub(super) async fn run(client: &AdminClient, command: Tenant, json: bool) -> Result<()> {
     match command {
-        Tenant::Add { name, data, expires } => {
+        Tenant::Add {
+            name,
+            data,
+            unchecked,
+            expires,
+        } => {
             let new = NewTenant {
                 name,
                 data: urls(&data)?,
                 token_seconds: expires,
+                unchecked,
             };
             show_token(&client.post("/v1/tenants", &new).await?, json)
         }
-        Tenant::List => {
-            let tenants: Vec<TenantInfo> = client.get("/v1/tenants", &[]).await?;
-            if json {
-                return Ok(print_each(&tenants)?);
-            }
-            table(&tenants)
-        }
+        Tenant::List => list(client, json).await,
         Tenant::Show { name } => show(&client.get(&path(&name), &[]).await?, json),
-        Tenant::Set { name, data } => {
+        Tenant::Set {
+            name,
+            data,
+            unchecked,
+        } => {
             let change = TenantChange {
                 data: Some(urls(&data)?),
+                unchecked,
                 ..TenantChange::default()
             };
             show(&client.patch(&path(&name), &change).await?, json)
@@ -62,6 +67,14 @@ pub(super) async fn run(client: &AdminClient, command: Tenant, json: bool) -> Re
             done(&name, "removed", json)
         }
     }
+}
+
+async fn list(client: &AdminClient, json: bool) -> Result<()> {
+    let tenants: Vec<TenantInfo> = client.get("/v1/tenants", &[]).await?;
+    if json {
+        return Ok(print_each(&tenants)?);
+    }
+    table(&tenants)
 }
 
 async fn disable(client: &AdminClient, name: &str, disabled: bool, json: bool) -> Result<()> {

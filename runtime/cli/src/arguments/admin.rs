@@ -4,8 +4,8 @@ use super::state::State;
 use super::upload::{OwnUpload, Upload, upload_name};
 use chrono::NaiveDate;
 use clap::{Args, Subcommand};
-use frostline_job::parse_size as size;
 use frostline_wire::{QuotaKey, QuotaUnit, UnknownQuota};
+use frostline_wire::{parse_seconds as seconds, parse_size as size};
 use std::path::PathBuf;
 
 /// Administer a host: tenants, tokens, quotas, guests and models
@@ -228,6 +228,9 @@ pub(crate) enum Tenant {
         /// A data root it may read, with everything below it; may be repeated
         #[arg(long, value_name = "URL")]
         data: Vec<String>,
+        /// Grant roots that do not answer now
+        #[arg(long)]
+        unchecked: bool,
         /// How long its token lives, such as 90d or 12h; by default it does not end
         #[arg(long, value_name = "TIME", value_parser = seconds)]
         expires: Option<u64>,
@@ -251,6 +254,9 @@ pub(crate) enum Tenant {
         /// A data root it may read, in place of all before; may be repeated
         #[arg(long, value_name = "URL", required = true)]
         data: Vec<String>,
+        /// Grant roots that do not answer now
+        #[arg(long)]
+        unchecked: bool,
     },
     /// Make another token; the others live on for a while
     #[command(after_help = "Example:\n  frostline admin tenant rotate acme --others 24h")]
@@ -335,24 +341,6 @@ fn lifetime(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A number and a unit: s, m, h or d.
-fn seconds(text: &str) -> Result<u64, String> {
-    let wrong = || format!("{text:?} is no time; write a number and s, m, h or d, such as 90d");
-    let at = text
-        .find(|letter: char| !letter.is_ascii_digit())
-        .ok_or_else(wrong)?;
-    let (number, unit) = text.split_at(at);
-    let unit = match unit {
-        "s" => 1,
-        "m" => 60,
-        "h" => 3600,
-        "d" => 86_400,
-        _ => return Err(wrong()),
-    };
-    let number: u64 = number.parse().map_err(|_| wrong())?;
-    number.checked_mul(unit).ok_or_else(wrong)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -377,16 +365,6 @@ mod tests {
             "stored_bytes=99999999999GiB",
         ] {
             assert!(quota(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn times_have_a_unit() {
-        assert_eq!(seconds("90d"), Ok(90 * 86_400));
-        assert_eq!(seconds("0s"), Ok(0));
-        assert_eq!((seconds("5m"), seconds("2h")), (Ok(300), Ok(7200)));
-        for bad in ["", "d", "90", "1w", "-1s", "1.5h", "99999999999999999999d"] {
-            assert!(seconds(bad).is_err(), "{bad}");
         }
     }
 }

@@ -4,8 +4,8 @@ use super::guest::Authoring;
 use super::quantise::Quantise;
 use crate::host::Access;
 use clap::{Args, Subcommand};
-use frostline_job::parse_size as size;
 use frostline_server::Isolation;
+use frostline_wire::{parse_seconds_or_number as drain_seconds, parse_size as size};
 use std::path::PathBuf;
 
 /// Run a storage host
@@ -63,7 +63,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "BYTES", value_parser = size)]
     pub(crate) memory_budget: Option<u64>,
     /// Seconds that running extractions may take to finish after SIGTERM or Ctrl-C; a second one ends the host at once [default: 60]
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = drain_seconds)]
     pub(crate) drain: Option<u64>,
     /// Where networks run: cpu or cuda:0
     #[arg(long, value_name = "DEVICE")]

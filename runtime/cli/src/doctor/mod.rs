@@ -77,7 +77,7 @@ fn advice(what: &str) -> &'static str {
             "it needs a store with atomic creates, and credentials to list, read, write and delete there (runtime/server/docs/state.md)"
         }
         "data" => {
-            "check the root, and that the host's environment has credentials to list and read there (host-ops/objects/docs/stores.md)"
+            "check the root, and that the host's environment or [store.BUCKET] has credentials to list and read there (host-ops/objects/docs/stores.md)"
         }
         "tls" => "give a certificate in PEM, the host's own first, and its key",
         _ => "the file must be readable for who runs the host, and hold one line of 32 characters or more",

@@ -209,17 +209,35 @@ async fn a_host_that_never_has_room_is_not_waited_for_for_ever() {
     assert!(error.to_string().contains("no lane was free"), "{error}");
 }
 
+/// Every sample of a request, refused by the store.
+fn refused_by_store(body: &[u8]) -> Reply {
+    let expired = OpError::of_host(OpErrorCode::Security, "the store refuses access (ExpiredToken)");
+    let failed = |rows: Answer, position| rows.failure(position, expired.clone());
+    let positions = extraction(body).samples.into_iter().map(|sample| sample.position);
+    positions.fold(Answer::new(format()), failed).finished()
+}
+
 #[tokio::test]
-async fn a_host_that_is_not_let_at_the_data_ends_the_fetch_and_makes_no_sample_bad() {
-    let host = FakeHost::start(|_, _, body| {
-        let request = extraction(body);
-        let expired = OpError::of_host(OpErrorCode::Security, "the store refuses access (ExpiredToken)");
-        let failed = |rows: Answer, position| rows.failure(position, expired.clone());
-        let positions = request.samples.iter().map(|sample| sample.position);
-        positions.fold(Answer::new(format()), failed).finished()
+async fn a_host_that_is_not_let_at_the_data_for_a_while_costs_nothing() {
+    let host = FakeHost::start(|number, _, body| match number {
+        0..5 => refused_by_store(body),
+        _ => answer_all(&extraction(body)),
     })
     .await;
-    let error = take(&start(&host), 2).await.unwrap_err();
+    assert_complete(&take(&start(&host), 2).await.unwrap(), 2);
+    assert!(host.calls() > 5);
+}
+
+#[tokio::test]
+async fn a_host_that_is_not_let_at_the_data_for_good_ends_the_fetch_and_makes_no_sample_bad() {
+    let host = FakeHost::start(|_, _, body| refused_by_store(body)).await;
+    let policy = RetryPolicy {
+        busy_patience: Duration::from_millis(20),
+        ..retry()
+    };
+    let client = HostClient::new(&host.url, None).unwrap();
+    let setting = start_with(client.into(), source(RowKind::Values), policy);
+    let error = take(&setting, 2).await.unwrap_err();
     assert!(matches!(error, ClientError::DataAccessDenied { .. }), "{error}");
     assert!(error.to_string().contains("ExpiredToken"), "{error}");
 }

@@ -388,7 +388,10 @@ fn notice_moment(notice: &Notice) -> Option<(MomentKind, String)> {
         }
         Notice::Retry {
             host, lost, reason, ..
-        } => Some((MomentKind::Retry, format!("{host} lost {lost} images: {reason}"))),
+        } => Some((
+            MomentKind::Retry,
+            format!("{host} is asked again for {lost} images: {reason}"),
+        )),
         _ => None,
     }
 }
@@ -439,6 +442,14 @@ mod tests {
         let journal = journal(&vec![line; MOMENTS + 5]);
         assert_eq!(journal.moments.len(), MOMENTS);
         assert_eq!(journal.count(MomentKind::Retry), MOMENTS as u64 + 5);
+    }
+
+    #[test]
+    fn images_that_are_asked_for_again_are_not_called_lost() {
+        let line = r#"{"event":"retry","host":"h","lost":32,"attempt":1,"wait_seconds":2,"reason":"h answered 429: busy"}"#;
+        let journal = journal(&[line]);
+        let text = &journal.moments.first().unwrap().text;
+        assert_eq!(text, "h is asked again for 32 images: h answered 429: busy");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use super::memory::checked_budget;
 use super::networks::Networks;
 use super::roots::DataRoots;
 use super::settings::{HostSettings, LimitSettings};
+use super::stores::Stores;
 use frostline_engine::{Device, LanesPlace};
 use frostline_sandbox::Compiler;
 use frostline_wire::Quota;
@@ -66,6 +67,7 @@ impl HostSettings {
             admin_token_file: self.admin_token_file.unwrap_or_else(|| local.join("admin-token")),
             local,
             data: DataRoots::new(&self.data)?,
+            stores: Stores::checked(self.store)?,
             device,
             compiler: Compiler::InProcess,
             lanes,
@@ -220,6 +222,7 @@ fn checked_device_budget(written: Option<u64>, device: Device) -> Result<Option<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use frostline_wire::QuotaKey;
 
     #[test]
     fn defaults_pass_and_keep_what_is_written() {
@@ -264,6 +267,39 @@ mod tests {
         let config = HostConfig::from_toml(both).unwrap();
         assert_eq!(config.token_file, PathBuf::from("/var/cache/frostline/token"));
         assert!(HostConfig::from_toml("state = \"file://elsewhere/srv\"").is_err());
+    }
+
+    #[test]
+    fn amounts_may_have_the_units_that_flags_take() {
+        let config = HostConfig::from_toml(
+            "memory_budget = \"4GiB\"\ndrain = \"2m\"\n[extractions]\nseconds = \"60s\"\n[limits]\nmodel_bytes = \"2MiB\"\n\
+             guest_bytes = 7\n[quota]\nstored_bytes = \"1GiB\"\nwall_seconds = \"5m\"\nrunning = 3\n",
+        )
+        .unwrap();
+        assert_eq!(
+            (
+                config.memory_budget,
+                config.drain.as_secs(),
+                config.wall.as_secs()
+            ),
+            (4 << 30, 120, 60)
+        );
+        assert_eq!(
+            (config.limits.model_bytes, config.limits.guest_bytes),
+            (2 << 20, 7)
+        );
+        let quota =
+            [QuotaKey::StoredBytes, QuotaKey::WallSeconds, QuotaKey::Running].map(|key| config.quota[&key]);
+        assert_eq!(quota, [1 << 30, 300, 3]);
+        for wrong in [
+            "drain = \"60w\"",
+            "memory_budget = -1",
+            "memory_budget = \"4GB\"",
+            "[quota]\nrunning = \"3s\"",
+        ] {
+            let refused = HostConfig::from_toml(wrong).unwrap_err().to_string();
+            assert!(refused.contains("invalid"), "{refused}");
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@ use super::limits::Limits;
 use super::networks::Networks;
 use super::roots::DataRoots;
 use super::settings::TlsFiles;
+use super::stores::Stores;
 use frostline_engine::{Device, LanesPlace};
 use frostline_sandbox::Compiler;
 use frostline_wire::Quota;
@@ -84,6 +85,8 @@ pub struct HostConfig {
     pub token_file: PathBuf,
     /// Where data may be read.
     pub data: DataRoots,
+    /// How the stores of these are reached.
+    pub stores: Stores,
     /// What the lanes compute on.
     pub device: Device,
     /// Where guests are compiled; in this process unless whoever starts the host says otherwise.

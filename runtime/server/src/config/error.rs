@@ -25,6 +25,16 @@ pub enum ConfigError {
     /// A quota out of range.
     #[error("host configuration: quota: {0}")]
     Quota(#[from] QuotaRange),
+    /// Invalid settings of a store.
+    #[error("host configuration: [store.{name}]: invalid {key}: {rule}")]
+    Store {
+        /// The bucket.
+        name: String,
+        /// The key.
+        key: String,
+        /// What it must be.
+        rule: String,
+    },
     /// An invalid data root.
     #[error("host configuration: invalid data root {root:?}: {detail}")]
     Root {

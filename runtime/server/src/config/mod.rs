@@ -8,6 +8,8 @@ mod memory;
 mod networks;
 mod roots;
 mod settings;
+mod stores;
+mod units;
 
 pub use checked::{HostConfig, MetricsListen, StateLocation};
 pub use error::ConfigError;
@@ -16,4 +18,7 @@ pub(crate) use limits::upload_units;
 
 pub use roots::DataRoots;
 pub(crate) use roots::Root;
-pub use settings::{EngineSettings, ExtractionSettings, HostSettings, LimitSettings, TlsFiles};
+pub use settings::{
+    EngineSettings, ExtractionSettings, HostSettings, LimitSettings, StoreSettings, TlsFiles,
+};
+pub use stores::Stores;

@@ -1,15 +1,22 @@
 //! Which data a tenant may read: its roots, and requests held against them on normalised URLs.
 
 use super::error::ConfigError;
+use frostline_objects::check_scheme;
 use std::path::{Path, PathBuf};
 use url::Url;
+
+/// Folders of the system's own, with all that is in them.
+const SYSTEM: [&str; 4] = ["boot", "etc", "proc", "sys"];
+
+/// Folders of the system's own in which data may lie further down.
+const SYSTEM_ROOTS: [&str; 6] = ["dev", "home", "root", "run", "usr", "var"];
 
 /// Data roots a tenant may read, each with everything below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DataRoots(Vec<Root>);
 
 /// An object store URL in one spelling: no dot segments, no empty ones, nothing encoded that need not be.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Root {
     /// Scheme, and host with port.
     store: String,
@@ -37,7 +44,9 @@ impl DataRoots {
                     .map(str::to_owned)
                     .ok_or_else(|| refuse("invalid UTF-8".to_owned()))?
             };
-            Root::parse(&text).map_err(refuse)
+            let root = Root::parse(&text).map_err(refuse)?;
+            root.check().map_err(refuse)?;
+            Ok(root)
         };
         roots.iter().map(normalise).collect::<Result<_, _>>().map(Self)
     }
@@ -47,9 +56,8 @@ impl DataRoots {
         Self(Vec::new())
     }
 
-    /// Their URLs.
-    pub(crate) fn urls(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(Root::as_str)
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Root> {
+        self.0.iter()
     }
 
     /// The folders of this machine among them.
@@ -98,6 +106,22 @@ impl Root {
         let path = segments.map(decoded).collect::<Result<Vec<String>, String>>()?;
         let url = to_url(&store, &path)?;
         Ok(Self { store, path, url })
+    }
+
+    /// Whether data may lie there: in a store that can be opened, and in no folder of the system's own.
+    fn check(&self) -> Result<(), String> {
+        let scheme = self.store.split("://").next().unwrap_or_default();
+        check_scheme(scheme)?;
+        let path: Vec<&str> = self.path.iter().map(String::as_str).collect();
+        let of_system = match path.as_slice() {
+            [] => true,
+            [top] => SYSTEM.contains(top) || SYSTEM_ROOTS.contains(top),
+            [top, ..] => SYSTEM.contains(top),
+        };
+        if scheme == "file" && of_system {
+            return Err("it is a folder of the system's own; name the folder that holds the data".to_owned());
+        }
+        Ok(())
     }
 
     /// The folder that it is below `granted`; `None` where it is the same.
@@ -192,6 +216,35 @@ mod tests {
         ] {
             assert!(!allows(root), "{root}");
         }
+    }
+
+    #[test]
+    fn what_no_store_serves_and_what_is_the_systems_is_refused() {
+        for root in [
+            "s4://x",
+            "ftp://host/x",
+            "/",
+            "/etc",
+            "/etc/ssl",
+            "/srv/../proc/self",
+            "/var",
+            "file:///root",
+        ] {
+            let refused = DataRoots::new(&[root.to_owned()]).unwrap_err().to_string();
+            let says = ["not supported", "the system's own"];
+            assert!(says.iter().any(|says| refused.contains(says)), "{refused}");
+        }
+        let data = [
+            "/var/lib/photos",
+            "/root/photos",
+            "s3a://x",
+            "abfss://c@a.dfs.core.windows.net/x",
+        ];
+        let refused = |root: &&str| DataRoots::new(&[(*root).to_owned()]).is_err();
+        assert_eq!(
+            data.iter().filter(|root| refused(root)).collect::<Vec<_>>(),
+            [&data[3]]
+        );
     }
 
     #[test]

@@ -2,9 +2,11 @@
 
 use super::error::ConfigError;
 use super::limits::Limits;
+use super::units::{bytes, optional_bytes, quota, seconds};
 use frostline_engine::Isolation;
 use frostline_wire::Quota;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// A host's configuration as written in `host.toml`; flags may change fields before [`check`](Self::check).
@@ -38,8 +40,10 @@ pub struct HostSettings {
     pub data: Vec<String>,
     /// Bytes of memory that the host and its lanes may hold together, for whatever is asked of it. Default: 80 % of what its memory cgroup
     /// allows, else of the machine's.
+    #[serde(deserialize_with = "optional_bytes")]
     pub memory_budget: Option<u64>,
     /// Seconds that what runs may go on once the host is told to stop.
+    #[serde(deserialize_with = "seconds")]
     pub drain: u64,
     /// What a lane of `frostline serve` keeps from one tenant to the next: `shared` keeps its process and clears memory, `tenant` starts
     /// another process.
@@ -60,7 +64,11 @@ pub struct HostSettings {
     /// What a client may send.
     pub limits: LimitSettings,
     /// What each tenant may use, by key (`frostline admin quota show` lists them), unless its admin set something else for it.
+    #[serde(deserialize_with = "quota")]
     pub quota: Quota,
+    /// Settings of single S3 buckets, by the name that they have in data roots: `[store.photos]` is for `s3://photos/...`. They stand in place of
+    /// all `AWS_*` variables; where no `keys` are given, of those with credentials they do not.
+    pub store: BTreeMap<String, StoreSettings>,
 }
 
 /// An extraction of a few hundred samples takes seconds, and its trainer asks another host for what did not come; service managers kill
@@ -91,6 +99,7 @@ impl Default for HostSettings {
             extractions: ExtractionSettings::default(),
             limits: LimitSettings::default(),
             quota: Quota::new(),
+            store: BTreeMap::new(),
         }
     }
 }
@@ -105,6 +114,39 @@ pub struct TlsFiles {
     pub key: PathBuf,
 }
 
+/// `{tenant}` in `role` and `external_id` stands for the name of the tenant whose request it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct StoreSettings {
+    /// The bucket's name at the store, where it is another: two stores may each have a bucket of one name.
+    pub bucket: Option<String>,
+    /// The store's URL. Default: Amazon's.
+    pub endpoint: Option<String>,
+    /// The bucket's region. Default: `us-east-1`.
+    pub region: Option<String>,
+    /// A file with keys, of the form of `~/.aws/credentials`; it is read again when it changes. Default: the credentials of the host's
+    /// environment.
+    pub keys: Option<PathBuf>,
+    /// The section of that file. Default: `default`.
+    pub profile: Option<String>,
+    /// ARN of a role that the credentials take on.
+    pub role: Option<String>,
+    /// The external id that the role's trust policy asks for.
+    pub external_id: Option<String>,
+    /// URL of the token service that gives the role. Default: Amazon's in the region.
+    pub sts: Option<String>,
+    /// A file with certificates, in PEM, that the store is trusted by beside those the system trusts.
+    pub ca: Option<PathBuf>,
+    /// URL of a proxy for HTTP, without a password. Default: as `HTTPS_PROXY` and `NO_PROXY` say.
+    pub proxy: Option<String>,
+    /// Whether this account pays for requests and traffic.
+    pub requester_pays: bool,
+    /// Whether requests are not signed, as for a public bucket.
+    pub unsigned: bool,
+    /// Whether `endpoint` may be plain `http://` beyond loopback.
+    pub plain_http: bool,
+}
+
 /// `[engine]`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -116,6 +158,7 @@ pub struct EngineSettings {
     /// Threads of one lane; 0 divides the cores among the lanes.
     pub threads_per_lane: usize,
     /// Bytes of a GPU's memory that lanes may hold. Default: nine tenths of what its driver says is free when the host starts.
+    #[serde(deserialize_with = "optional_bytes")]
     pub device_memory_budget: Option<u64>,
     /// Threads that decode images; 0 takes one per core.
     pub decode_threads: usize,
@@ -152,6 +195,7 @@ pub struct ExtractionSettings {
     /// Guest calls of one extraction at once; 0 takes two more than there are lanes.
     pub calls: usize,
     /// Seconds one extraction may take, waiting included.
+    #[serde(deserialize_with = "seconds")]
     pub seconds: u64,
 }
 
@@ -178,16 +222,21 @@ impl Default for ExtractionSettings {
 #[serde(deny_unknown_fields, default)]
 pub struct LimitSettings {
     /// Bytes of one guest.
+    #[serde(deserialize_with = "bytes")]
     pub guest_bytes: u64,
     /// Bytes of one model.
+    #[serde(deserialize_with = "bytes")]
     pub model_bytes: u64,
     /// Bytes of all uploads that are being received.
+    #[serde(deserialize_with = "bytes")]
     pub upload_bytes: u64,
     /// Uploads that broke off and are kept to go on from.
     pub partials: usize,
     /// Bytes of these.
+    #[serde(deserialize_with = "bytes")]
     pub partial_bytes: u64,
     /// Seconds they are kept.
+    #[serde(deserialize_with = "seconds")]
     pub partial_seconds: u64,
     /// Samples of one extraction.
     pub samples: usize,
@@ -198,6 +247,7 @@ pub struct LimitSettings {
     /// Connections at once.
     pub connections: usize,
     /// Bytes of prepared networks on the host's own disk.
+    #[serde(deserialize_with = "bytes")]
     pub prepared_bytes: u64,
 }
 

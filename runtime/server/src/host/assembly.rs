@@ -3,18 +3,19 @@
 use super::error::StartError;
 use crate::accounting::Accounts;
 use crate::audit::Audit;
-use crate::config::{HostConfig, StateLocation};
+use crate::config::{HostConfig, StateLocation, Stores};
 use crate::extraction::DEFAULT_GRANT;
 use crate::guest_logs::{GuestLogs, since_1970};
 use crate::jobs::Jobs;
 use crate::library::{Library, Uploads};
 use crate::machine::Machine;
 use crate::metrics::{Build, Exposition, HostSnapshot, MemorySnapshot, Metrics, Queue};
+use crate::roots::RootHealth;
 use crate::scheduling::Scheduling;
 use crate::service::{Operations, Service};
 use crate::stages::ModelStages;
 use crate::state::{Journal, ModelFacts, PartialLimits, Partials, SharedState, StateError, UploadStore};
-use crate::tenants::{Tenants, TokenThrottle};
+use crate::tenants::{CONFIGURED, Tenants, TokenThrottle};
 use crate::tls::Certificate;
 use crate::token::TokenFile;
 use crate::unique::unique_id;
@@ -73,7 +74,7 @@ pub(super) async fn service(
     token: Arc<TokenFile>,
     certificate: Option<Arc<Certificate>>,
 ) -> Result<Service, StartError> {
-    let state_store = state_store(&config.state)?;
+    let state_store = state_store(&config.state, &config.stores)?;
     let state = SharedState::open(Arc::clone(&state_store), &config.limits).await?;
     let run = unique_id().map_err(StateError::from)?;
     let sandbox = Sandbox::new(SandboxConfig {
@@ -99,7 +100,9 @@ pub(super) async fn service(
         device: config.device.to_string(),
         library: machine.library.clone(),
     };
-    let present = present(&scheduling, &machine, Arc::clone(&state.journal), certificate);
+    let roots = RootHealth::new(config.stores.clone(), metrics.store_errors.clone());
+    let journal = Arc::clone(&state.journal);
+    let present = present(&scheduling, &machine, journal, certificate, Arc::clone(&roots));
     Ok(Service {
         tenants: Tenants::new(token, &config, state.tenants, Arc::clone(&machine.lanes)),
         throttle: TokenThrottle::new(),
@@ -110,6 +113,7 @@ pub(super) async fn service(
                 journal: state.journal,
                 partials: partials(&config)?,
             },
+            Arc::clone(&roots),
             sandbox,
             config.limits.descriptions,
             scheduling.memory.clone(),
@@ -117,6 +121,7 @@ pub(super) async fn service(
         operations: Operations {
             exposition: Exposition::new(&metrics, build, present),
             metrics,
+            roots,
             lines: Arc::new(GuestLogs::new(since_1970())),
             audit: audit(&config)?,
             jobs,
@@ -134,6 +139,7 @@ fn present(
     machine: &Machine,
     journal: Arc<Journal>,
     certificate: Option<Arc<Certificate>>,
+    roots: Arc<RootHealth>,
 ) -> impl Fn() -> HostSnapshot + Send + Sync + 'static {
     let decode_threads = machine.decoders.threads();
     let (extractions, lanes) = (Arc::clone(&scheduling.extractions), Arc::clone(&machine.lanes));
@@ -147,6 +153,7 @@ fn present(
             lanes,
             decode_threads,
             state_age: journal.age(),
+            roots_up: roots.up(),
             certificate_ends: certificate.as_ref().and_then(|certificate| certificate.ends()),
         }
     }
@@ -224,7 +231,7 @@ fn machine(
     })
 }
 
-pub(super) fn state_store(place: &StateLocation) -> Result<Arc<Store>, StartError> {
+pub(super) fn state_store(place: &StateLocation, stores: &Stores) -> Result<Arc<Store>, StartError> {
     let url = match place {
         StateLocation::Store(url) => url.clone(),
         StateLocation::Directory(path) => {
@@ -239,6 +246,8 @@ pub(super) fn state_store(place: &StateLocation) -> Result<Arc<Store>, StartErro
             url.into()
         }
     };
-    let store = Store::open(&url).map_err(|source| StartError::StateStore { source })?;
+    let store = stores
+        .open(&url, CONFIGURED)
+        .map_err(|source| StartError::StateStore { source })?;
     Ok(Arc::new(store))
 }

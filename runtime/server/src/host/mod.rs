@@ -31,7 +31,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use upkeep::{Refreshed, prune, refresh, sweep};
+use upkeep::{Refreshed, probe_roots, prune, refresh, sweep};
 
 /// What has to be left for grants: 16 photos as pixels and as much again as activations.
 const LEAST_GRANT: u64 = 20 << 20;
@@ -188,6 +188,8 @@ impl RunningHost {
         }
         self.connections.spawn(refresh(refreshed, stop()));
         self.connections.spawn(account(Arc::clone(&self.service), stop()));
+        self.connections
+            .spawn(probe_roots(Arc::clone(&self.service), stop()));
         let lines = Arc::clone(&self.service.operations.lines);
         self.connections
             .spawn(sweep(library.partials.clone(), lines, stop()));
@@ -227,6 +229,14 @@ impl RunningHost {
     /// Stops: what is new or waits is refused with 503, what runs finishes, at the deadline everything ends. Where nothing runs that is at once.
     pub async fn shutdown(self, deadline: Duration) {
         let until = Instant::now() + deadline;
+        let standing = self.service.scheduling.extractions.standing();
+        let (running, queued, drain_seconds) = (standing.running, standing.queued, deadline.as_secs());
+        tracing::info!(
+            running,
+            queued,
+            drain_seconds,
+            "shutting down: new work is refused"
+        );
         self.service.scheduling.drain();
         self.service.scheduling.work.close();
         let finished = timeout_at(until, self.service.scheduling.work.wait())
@@ -258,6 +268,7 @@ impl RunningHost {
         if !matches!(flush.await, Ok(Ok(()))) {
             tracing::error!("cannot write the whole audit log");
         }
+        tracing::info!("stopped");
     }
 }
 

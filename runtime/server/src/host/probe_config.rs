@@ -3,14 +3,14 @@
 use super::assembly::state_store;
 use crate::config::{HostConfig, StateLocation};
 use crate::state::probe;
+use crate::tenants::CONFIGURED;
 use crate::tls::Certificate;
 use crate::token::TokenHash;
-use frostline_objects::Store;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long one thing may take: stores with wrong credentials are asked several times.
-const LONGEST: Duration = Duration::from_secs(30);
+/// How long one thing may take: a store that answers at all has done so by then, its repetitions included.
+const LONGEST: Duration = Duration::from_secs(9);
 
 /// Seconds of a day.
 const DAY: i64 = 86_400;
@@ -29,12 +29,12 @@ pub struct ProbeResult {
 pub async fn probe_config(config: &HostConfig) -> Vec<ProbeResult> {
     let mut all = vec![ProbeResult {
         what: "state",
-        outcome: in_time(state(&config.state)).await,
+        outcome: in_time(state(config)).await,
     }];
-    for root in config.data.urls() {
+    for root in config.data.iter() {
         all.push(ProbeResult {
             what: "data",
-            outcome: in_time(data(root)).await,
+            outcome: in_time(data(config, root.as_str())).await,
         });
     }
     if let Some(files) = config.tls.clone() {
@@ -53,12 +53,15 @@ pub async fn probe_config(config: &HostConfig) -> Vec<ProbeResult> {
 }
 
 async fn in_time(trying: impl Future<Output = Result<String, String>>) -> Result<String, String> {
-    let late = |_| format!("no answer within {} s", LONGEST.as_secs());
+    let late = |_| {
+        let seconds = LONGEST.as_secs();
+        format!("no answer within {seconds} s, from the store or from whoever gives this machine credentials")
+    };
     timeout(LONGEST, trying).await.map_err(late)?
 }
 
-async fn state(place: &StateLocation) -> Result<String, String> {
-    let shown = match place {
+async fn state(config: &HostConfig) -> Result<String, String> {
+    let shown = match &config.state {
         StateLocation::Directory(path) if !path.exists() => {
             return Ok(format!(
                 "{} does not exist yet; the first start creates it",
@@ -68,14 +71,14 @@ async fn state(place: &StateLocation) -> Result<String, String> {
         StateLocation::Directory(path) => path.display().to_string(),
         StateLocation::Store(url) => url.clone(),
     };
-    let store = state_store(place).map_err(|error| error.to_string())?;
+    let store = state_store(&config.state, &config.stores).map_err(|error| error.to_string())?;
     probe(&store).await.map_err(|error| error.to_string())?;
     Ok(format!("{shown} is writable and refuses to replace objects"))
 }
 
-async fn data(root: &str) -> Result<String, String> {
+async fn data(config: &HostConfig, root: &str) -> Result<String, String> {
     let told = |error: frostline_objects::ObjectError| error.to_string();
-    let store = Store::open(root).map_err(told)?;
+    let store = config.stores.open(root, CONFIGURED).map_err(told)?;
     let page = store.list(None, 1).await.map_err(told)?;
     let Some(object) = page.objects.first() else {
         return Ok(format!("{root} can be listed; it is empty"));

@@ -3,7 +3,7 @@
 use super::assembly::state_store;
 use super::error::StartError;
 use crate::accounting::copy_usage;
-use crate::config::StateLocation;
+use crate::config::{StateLocation, Stores};
 use crate::state::{RestoreReport, RestoredTokens, StateReport, back_up, restore, verify};
 use frostline_objects::Store;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// # Errors
 /// [`StartError`] where either cannot be used.
 pub async fn back_up_state(state: &StateLocation, to: &StateLocation) -> Result<StateReport, StartError> {
-    let (state, to) = (existing(state)?, state_store(to)?);
+    let (state, to) = (existing(state)?, state_store(to, &Stores::default())?);
     let report = back_up(&state, &to).await?;
     copy_usage(&state, &to).await?;
     Ok(report)
@@ -37,7 +37,7 @@ pub async fn restore_state(
     state: &StateLocation,
     tokens: Option<RestoredTokens>,
 ) -> Result<RestoreReport, StartError> {
-    let (backup, state) = (existing(backup)?, state_store(state)?);
+    let (backup, state) = (existing(backup)?, state_store(state, &Stores::default())?);
     let report = restore(&backup, &state, tokens).await?;
     copy_usage(&backup, &state).await?;
     Ok(report)
@@ -51,5 +51,5 @@ fn existing(place: &StateLocation) -> Result<Arc<Store>, StartError> {
             source,
         })?;
     }
-    state_store(place)
+    state_store(place, &Stores::default())
 }

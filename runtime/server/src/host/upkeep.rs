@@ -1,13 +1,22 @@
 //! What is looked after while a host runs.
 
 use crate::guest_logs::{GuestLogs, since_1970};
+use crate::roots::OpenRoot;
 use crate::service::Service;
 use crate::state::Partials;
+use crate::tenants::CONFIGURED;
 use crate::tls::Certificate;
 use crate::token::TokenFile;
+use futures::future::join_all;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
+
+/// How often a root is asked for the beginning of its listing: a fault is known within 8 s, also of a host that nobody uses, for 11 cents
+/// a day at Amazon's price.
+const PROBE: Duration = Duration::from_secs(4);
 
 /// How often leftovers of uploads are looked through; they are at every upload too.
 const SWEEP: Duration = Duration::from_secs(3600);
@@ -58,6 +67,25 @@ pub(super) async fn refresh(refreshed: Refreshed, stop: CancellationToken) {
             tracing::error!("cannot reload certificates and tokens");
         }
     }
+}
+
+/// Probes the configured data roots, and those of tenants that are in use, until `stop`.
+pub(super) async fn probe_roots(service: Arc<Service>, stop: CancellationToken) {
+    let (library, health) = (&service.library, &service.operations.roots);
+    let mut rounds = interval(PROBE);
+    rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let probing = async {
+        loop {
+            rounds.tick().await;
+            let configured = service.config.data.iter();
+            let configured = configured.map(|root| health.root_for(root, CONFIGURED));
+            let roots: BTreeSet<OpenRoot> = configured.chain(library.open_roots()).collect();
+            health.retain(&roots);
+            let probe = async |root: &OpenRoot| health.probed(&root.to_string(), library.probe(root).await);
+            join_all(roots.iter().map(probe)).await;
+        }
+    };
+    stop.run_until_cancelled(probing).await;
 }
 
 /// Removes leftovers of uploads and forgets old lines of guests from time to time, until `stop`.

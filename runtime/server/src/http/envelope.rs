@@ -8,6 +8,7 @@ use crate::metrics::RequestLabels;
 use crate::refusal::Refusal;
 use crate::sampler::Sampler;
 use crate::service::Service;
+use crate::tenants::SlowedDown;
 use axum::Extension;
 use axum::extract::{FromRequestParts, MatchedPath, Request, State};
 use axum::middleware::Next;
@@ -81,7 +82,11 @@ pub(super) fn throttle(service: &Service, from: IpAddr) -> Result<(), Refusal> {
         let message = format!("too many invalid tokens from {from}; retry later, or with a valid token");
         return Err(Refusal::busy(message, wait));
     }
-    throttle.record(from, now);
+    let tried = throttle.record(from, now);
+    if let Some(SlowedDown { tried, left_out }) = tried {
+        let left_out = (left_out > 0).then_some(left_out);
+        tracing::warn!(%from, tried, left_out, "many invalid tokens from one network; it is slowed down");
+    }
     Ok(())
 }
 
@@ -127,6 +132,10 @@ pub(super) async fn span(State(strangers): State<Arc<Sampler>>, request: Request
         method = truncate(request.method().as_str()),
         path = truncate(request.uri().path()),
         route = route(&request),
+        peer = request
+            .extensions()
+            .get::<Peer>()
+            .map(|peer| field::display(peer.address)),
         trace = caller.map_or_else(|| "-".to_owned(), |caller| caller.trace_id()),
         parent = caller.map(|caller| caller.span_and_flags()),
         tenant = field::Empty,

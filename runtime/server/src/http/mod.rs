@@ -8,6 +8,7 @@ mod extractions;
 mod intake;
 mod linger;
 mod network;
+mod operations;
 mod peer;
 mod permits;
 mod probe;
@@ -30,15 +31,11 @@ use crate::refusal::Refusal;
 use crate::sampler::Sampler;
 use crate::service::Service;
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
-use axum::response::IntoResponse;
 use axum::routing::{get, post};
-use http::header::CONTENT_TYPE;
-use http::{Method, StatusCode, Uri};
+use http::{Method, Uri};
 use std::sync::Arc;
-
-const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// All routes. Whatever is under `/v1` is behind the token.
 pub(crate) fn routes(service: Arc<Service>) -> Router {
@@ -71,8 +68,8 @@ pub(crate) fn routes(service: Arc<Service>) -> Router {
     Router::new()
         .merge(tenant)
         .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(ready))
-        .route("/metrics", get(metrics))
+        .route("/readyz", get(operations::ready))
+        .route("/metrics", get(operations::metrics))
         .fallback(|uri: Uri| async move {
             Refusal::Route {
                 path: uri.path().to_owned(),
@@ -94,32 +91,11 @@ pub(crate) fn routes(service: Arc<Service>) -> Router {
         .with_state(service)
 }
 
-/// 200, and 503 once the host is stopping.
-async fn ready(State(service): State<Arc<Service>>) -> (StatusCode, &'static str) {
-    if service.scheduling.is_draining() {
-        (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n")
-    } else {
-        (StatusCode::OK, "ready\n")
-    }
-}
-
-/// `/metrics` with what each tenant had, for whoever runs the host; and how it is, where no stranger takes the room of who asks.
+/// `/metrics` and `/readyz` with what tenants and data roots are called, for whoever runs the host; where no stranger takes the room of who asks.
 pub(crate) fn metrics_routes(service: Arc<Service>) -> Router {
     Router::new()
-        .route("/metrics", get(metrics_by_tenant))
+        .route("/metrics", get(operations::metrics_by_tenant))
         .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(ready))
+        .route("/readyz", get(operations::ready_by_root))
         .with_state(service)
-}
-
-/// Metrics of the host as a whole.
-async fn metrics(State(service): State<Arc<Service>>) -> Result<impl IntoResponse, Refusal> {
-    let text = service.operations.exposition.text().map_err(Refusal::host)?;
-    Ok(([(CONTENT_TYPE, OPEN_METRICS)], text))
-}
-
-/// Metrics of the host and of each tenant.
-async fn metrics_by_tenant(State(service): State<Arc<Service>>) -> Result<impl IntoResponse, Refusal> {
-    let text = service.operations.exposition.text_by_tenant();
-    Ok(([(CONTENT_TYPE, OPEN_METRICS)], text.map_err(Refusal::host)?))
 }

@@ -16,7 +16,9 @@ static FAILURES: Sampler = Sampler::new(4);
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
+        let status = status(&self);
         if self.class() == ErrorClass::Host
+            && status.is_server_error()
             && let Some(left_out) = FAILURES.sample()
         {
             tracing::error!(error = %self, left_out, "request failed");
@@ -26,8 +28,8 @@ impl IntoResponse for Refusal {
             message: self.to_string(),
         };
         let json = serde_json::to_vec(&body).unwrap_or_default();
-        let mut response = (status(&self), json).into_response();
-        let unauthorized = response.status() == StatusCode::UNAUTHORIZED;
+        let mut response = (status, json).into_response();
+        let unauthorized = status == StatusCode::UNAUTHORIZED;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(wait) = retry_after(&self) {
@@ -45,7 +47,7 @@ impl IntoResponse for Refusal {
 
 fn status(refusal: &Refusal) -> StatusCode {
     match refusal {
-        Refusal::Unauthorized | Refusal::Expired { .. } => StatusCode::UNAUTHORIZED,
+        Refusal::Unauthorized | Refusal::NotAdmin | Refusal::Expired { .. } => StatusCode::UNAUTHORIZED,
         Refusal::Disabled
         | Refusal::GuestDisabled { .. }
         | Refusal::Budget { .. }
@@ -57,10 +59,10 @@ fn status(refusal: &Refusal) -> StatusCode {
         Refusal::TooLarge { .. } | Refusal::Memory { .. } | Refusal::Quota { .. } => {
             StatusCode::PAYLOAD_TOO_LARGE
         }
-        Refusal::Stalled { .. } => StatusCode::REQUEST_TIMEOUT,
+        // The limit is the tenant's own: a 5xx would be the host's failure.
+        Refusal::Stalled { .. } | Refusal::Deadline { .. } => StatusCode::REQUEST_TIMEOUT,
         Refusal::Busy { .. } => StatusCode::TOO_MANY_REQUESTS,
         Refusal::Stopping => StatusCode::SERVICE_UNAVAILABLE,
-        Refusal::Deadline { .. } => StatusCode::GATEWAY_TIMEOUT,
         Refusal::Guest { .. } => StatusCode::UNPROCESSABLE_ENTITY,
         Refusal::Host { .. } => StatusCode::INTERNAL_SERVER_ERROR,
     }
@@ -71,5 +73,17 @@ fn retry_after(refusal: &Refusal) -> Option<Duration> {
         Refusal::Busy { retry_after, .. } => Some(*retry_after),
         Refusal::Stopping => Some(RESTART),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tenants_own_limit_is_no_failure_of_the_host() {
+        let response = Refusal::Deadline { seconds: 1 }.into_response();
+        assert_eq!(response.status(), StatusCode::REQUEST_TIMEOUT);
+        assert!(Refusal::host("broken").into_response().status().is_server_error());
     }
 }

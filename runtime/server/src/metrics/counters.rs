@@ -1,6 +1,7 @@
 use super::labels::{ExtractionLabels, Outcome, RequestLabels, SampleLabels, SplitKind};
 use super::meter::RateMeter;
 use super::queues::QueueWaits;
+use super::stores::StoreErrors;
 use super::tally::{COMPILING, GUEST_CPU, SecondsCounter, TenantCounters};
 use frostline_sandbox::Spent;
 use prometheus_client::metrics::counter::Counter;
@@ -28,6 +29,7 @@ pub(crate) struct Metrics {
     pub(crate) call_seconds: Seconds,
     pub(crate) extraction_seconds: Seconds,
     pub(crate) queue_waits: QueueWaits,
+    pub(crate) store_errors: StoreErrors,
     pub(crate) read_seconds: Seconds,
     read_bytes: Counter,
     decode_seconds: Seconds,

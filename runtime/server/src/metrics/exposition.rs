@@ -25,6 +25,8 @@ pub(crate) struct HostSnapshot {
     pub(crate) decode_threads: usize,
     /// Since the state that hosts share was last read to its end.
     pub(crate) state_age: Duration,
+    /// Whether each data root answers.
+    pub(crate) roots_up: Vec<(String, bool)>,
     /// When the certificate ends, in Unix seconds.
     pub(crate) certificate_ends: Option<i64>,
 }
@@ -58,6 +60,7 @@ impl Exposition {
         let [mut host, mut tenants] = [(); 2].map(|()| Registry::with_prefix("frostline"));
         host.register("build", "Build and device of this host", Info::new(build));
         metrics.register(&mut host);
+        metrics.store_errors.register(&mut host, &mut tenants);
         let snapshot = Arc::new(snapshot);
         host.register_collector(Box::new(HostCollector(Arc::clone(&snapshot))));
         metrics.tenants.register(&mut tenants);
@@ -161,7 +164,18 @@ impl<F> fmt::Debug for TenantCollector<F> {
 
 impl<F: Fn() -> HostSnapshot + Send + Sync + 'static> Collector for TenantCollector<F> {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let HostSnapshot { lanes, memory, .. } = (self.0)();
+        let HostSnapshot {
+            lanes,
+            memory,
+            roots_up,
+            ..
+        } = (self.0)();
+        let help = "Whether the store of a data root answers";
+        let mut family = encoder.encode_descriptor("root_up", help, None, MetricType::Gauge)?;
+        for (root, up) in &roots_up {
+            let label = [("root", root.as_str())];
+            ConstGauge::new(u64::from(*up)).encode(family.encode_family(&label)?)?;
+        }
         let help = "Lane time used, by recently active tenant";
         let seconds = Some(&Unit::Seconds);
         let mut family = encoder.encode_descriptor("tenant_device", help, seconds, MetricType::Counter)?;

@@ -60,6 +60,19 @@ pub(crate) enum Outcome {
     Dismissed,
 }
 
+/// How stores fail.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct FaultLabels {
+    pub(super) fault: &'static str,
+}
+
+/// How the store of a data root fails.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct RootLabels {
+    pub(super) root: String,
+    pub(super) fault: &'static str,
+}
+
 /// One tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct TenantLabels {

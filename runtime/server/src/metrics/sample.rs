@@ -6,6 +6,7 @@ use super::labels::{Outcome, RequestLabels, SplitKind};
 use super::memory::MemorySnapshot;
 use super::queues::Queue;
 use frostline_engine::LaneStats;
+use frostline_objects::Fault;
 use frostline_sandbox::Spent;
 use std::fmt;
 use std::time::Duration;
@@ -34,6 +35,7 @@ pub(super) fn exposition() -> Exposition {
     spend(Spent::Compiling(Duration::from_millis(250)));
     drop(metrics.answer_bytes_of("acme"));
     metrics.tenants.count_busy("acme");
+    metrics.store_errors.count("s3://photos", Fault::Busy);
     metrics.busy_answers.inc();
     metrics.read_seconds.observe(Duration::from_millis(10));
     for read in metrics.read_bytes_of("acme") {
@@ -75,6 +77,7 @@ fn snapshot() -> HostSnapshot {
             tenants: vec![(tenant, 30)],
         },
         decode_threads: 2,
+        roots_up: vec![("s3://photos".to_owned(), true)],
         state_age: Duration::from_millis(750),
         certificate_ends: Some(1_800_000_000),
     }

@@ -8,7 +8,7 @@ mod token;
 
 pub(crate) use quota::TenantQuota;
 pub(crate) use record::{Denied, MOST_TOKENS, TenantRecord};
-pub(crate) use throttle::TokenThrottle;
+pub(crate) use throttle::{SlowedDown, TokenThrottle};
 pub(crate) use token::{IssuedToken, PresentedToken, StoredToken};
 
 use crate::config::{DataRoots, HostConfig, upload_units};
@@ -197,7 +197,12 @@ impl Tenants {
             .is_some_and(|record| record.tokens.contains(&token));
         Some(Arc::new(TenantRecord {
             disabled: record.is_some_and(|record| record.disabled),
-            data: self.config.data.urls().map(str::to_owned).collect(),
+            data: self
+                .config
+                .data
+                .iter()
+                .map(|root| root.as_str().to_owned())
+                .collect(),
             tokens: if revoked { Vec::new() } else { vec![token] },
             ..TenantRecord::configured()
         }))

@@ -9,6 +9,7 @@
 
 mod accounting;
 mod augmentation;
+mod bucket;
 mod client;
 mod connections;
 mod descriptions;
@@ -19,11 +20,13 @@ mod guest_logs;
 mod host_log;
 mod jobs;
 mod lifecycle;
+mod log;
 mod memory;
 mod metrics;
 mod neighbours;
 mod profiles;
 mod resuming;
+mod roots;
 mod support;
 mod tenants;
 mod uploads;

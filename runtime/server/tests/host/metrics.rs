@@ -52,6 +52,35 @@ async fn who_is_sent_away_is_named_to_whoever_runs_the_host_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn open_metrics_are_for_who_asks_for_them() {
+    let test = TestHost::start().await;
+    let shown = async |accept: &str| {
+        let headers = [("accept", accept)];
+        let answer = test.client.send_with(Method::GET, "/metrics", &headers, "").await;
+        let kind = answer.headers()["content-type"].to_str().unwrap().to_owned();
+        (kind, String::from_utf8(body(answer).await.to_vec()).unwrap())
+    };
+    let (kind, text) = shown("application/openmetrics-text;version=1.0.0;q=0.5,*/*;q=0.1").await;
+    assert!(
+        kind.starts_with("application/openmetrics-text") && text.ends_with("# EOF\n"),
+        "{kind}"
+    );
+    assert!(
+        text.contains("# TYPE frostline_connections_refused counter"),
+        "{text}"
+    );
+    let (kind, text) = shown("*/*").await;
+    assert!(
+        kind.starts_with("text/plain; version=0.0.4") && !text.contains("# EOF"),
+        "{kind}"
+    );
+    assert!(
+        text.contains("# TYPE frostline_connections_refused_total counter"),
+        "{text}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_a_sample_took_is_seen_stage_by_stage() {
     let test = TestHost::start().await;
     let (guest, model) = test.upload().await;

@@ -100,7 +100,7 @@ fn admins_come_from_afar_with_their_token_over_tls() {
     let audit = admin(url, admin_token, &["audit"]);
     assert!(audit.stdout.contains("admin at 127.0.0.1"), "{audit:?}");
     for (url, token, word) in [
-        (url, host.token_file().to_str().unwrap(), "token"),
+        (url, host.token_file().to_str().unwrap(), "the admin's token"),
         (&host.url(), admin_token, "unknown path /v1/tenants"),
         (&url.replace("https", "http"), admin_token, "TLS alone"),
     ] {

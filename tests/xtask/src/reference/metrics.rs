@@ -23,7 +23,7 @@ impl Metric {
     fn section(&self) -> Section {
         match self.name.strip_prefix("frostline_") {
             None => Section::Process,
-            Some(name) if name.starts_with("tenant_") => Section::Tenants,
+            Some(name) if name.starts_with("tenant_") || name.starts_with("root_") => Section::Tenants,
             Some(_) => Section::Host,
         }
     }
@@ -31,12 +31,15 @@ impl Metric {
 
 pub(super) fn table(text: &str) -> Result<String> {
     let metrics = read(text)?;
-    let mut page = "What `/metrics` of a host shows, as OpenMetrics. A family with labels has no series before its first event. A histogram has the series \
+    let mut page = "What `/metrics` of a host shows. A family with labels has no series before its first event. A histogram has the series \
         `_bucket`, `_sum` and `_count`. [Metrics](../../server/docs/metrics.md) explains where they are served and what to watch.\n"
         .to_owned();
     for (section, title) in [
         (Section::Host, "Host"),
-        (Section::Tenants, "Tenants, at `metrics_listen` alone"),
+        (
+            Section::Tenants,
+            "Tenants and data roots, at `metrics_listen` alone",
+        ),
         (Section::Process, "Process"),
     ] {
         page.push_str(&format!(

@@ -21,6 +21,7 @@ pub(super) fn table(defaults: &str) -> Result<String> {
     let structs: BTreeMap<String, &ItemStruct> = structs.collect();
     let top = structs.get("HostSettings").context("there is no HostSettings")?;
     let mut page = "Every key of `host.toml`, which `frostline serve --config host.toml` reads. A flag of `serve` takes precedence, and an unknown key is an error. \
+        Bytes and seconds may have a unit: `\"4GiB\"`, `\"60s\"`. \
         [Operating](../operating.md#start) has an example.\n\n"
         .to_owned();
     page.push_str(HEADER);
@@ -31,10 +32,18 @@ pub(super) fn table(defaults: &str) -> Result<String> {
         let default = defaults.get(&name).unwrap_or(&Value::Null);
         let about = doc(&field.attrs);
         if let Some(table) = structs.get(&kind) {
-            sections.push_str(&format!("\n## `[{name}]`\n\n{about}\n\n{HEADER}"));
+            let (title, about) = match is_map(&field.ty) {
+                true => (format!("{name}.BUCKET"), format!("{about} {}", doc(&table.attrs))),
+                false => (name.clone(), about),
+            };
+            sections.push_str(&format!("\n## `[{title}]`\n\n{about}\n\n{HEADER}"));
             for field in &table.fields {
                 let key = field.ident.as_ref().context("a setting has no name")?.to_string();
-                let default = default.get(&key).unwrap_or(&Value::Null);
+                let unset = match self::kind(&field.ty).as_str() {
+                    "bool" => &Value::Bool(false),
+                    _ => &Value::Null,
+                };
+                let default = default.get(&key).unwrap_or(unset);
                 sections.push_str(&setting(&key, field, default));
             }
         } else if kind == "Quota" {
@@ -104,6 +113,10 @@ fn snake(name: &str) -> String {
     snake
 }
 
+fn is_map(kind: &Type) -> bool {
+    matches!(kind, Type::Path(path) if path.path.segments.last().is_some_and(|last| last.ident == "BTreeMap"))
+}
+
 fn is_option(kind: &Type) -> bool {
     matches!(kind, Type::Path(path) if path.path.segments.last().is_some_and(|last| last.ident == "Option"))
 }
@@ -118,11 +131,11 @@ fn kind(kind: &Type) -> String {
     };
     let name = last.ident.to_string();
     let inner = match &last.arguments {
-        PathArguments::AngleBracketed(arguments) => arguments.args.first(),
+        PathArguments::AngleBracketed(arguments) => arguments.args.last(),
         _ => None,
     };
     match (name.as_str(), inner) {
-        ("Option", Some(GenericArgument::Type(inner))) => self::kind(inner),
+        ("Option" | "BTreeMap", Some(GenericArgument::Type(inner))) => self::kind(inner),
         _ => name,
     }
 }

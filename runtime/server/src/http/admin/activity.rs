@@ -96,6 +96,7 @@ fn activity(service: &Service) -> Activity {
         memory_bytes: resident_bytes(),
         memory: Some(of_memory(&memory)),
         device_memory: service.machine.device_memory(),
+        failing_roots: service.operations.roots.failing(),
         tenants: names.into_iter().map(tenant).collect(),
     }
 }

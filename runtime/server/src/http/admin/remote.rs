@@ -23,11 +23,11 @@ async fn authorize(
     mut request: Request,
     next: Next,
 ) -> Result<Response, Refusal> {
-    let given = bearer(request.headers()).ok_or(Refusal::Unauthorized)?;
+    let given = bearer(request.headers()).ok_or(Refusal::NotAdmin)?;
     if token.admit(given).is_none() {
         peer.permit.clear_tenant();
         throttle(&service, peer.address)?;
-        return Err(Refusal::Unauthorized);
+        return Err(Refusal::NotAdmin);
     }
     peer.permit.assign_tenant("the admin");
     request.extensions_mut().insert(Admin::Remote(peer.address));

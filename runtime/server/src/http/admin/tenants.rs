@@ -50,7 +50,7 @@ pub(super) async fn add(
             "{CONFIGURED} is the tenant of the host's configuration; use another name"
         )));
     }
-    let data = checked_roots(&new.data)?;
+    let data = checked_roots(&service, &new.name, &new.data, new.unchecked).await?;
     let issued = issue_token(&new.name, new.token_seconds)?;
     let record = service.tenants.records.update(&new.name, |now| match now {
         Some(_) => Err(Refusal::request(format!("tenant {:?} already exists", new.name))),
@@ -72,7 +72,10 @@ pub(super) async fn change(
     if name == CONFIGURED && change.data.is_some() {
         return Err(configured("data roots"));
     }
-    let data = change.data.as_deref().map(checked_roots).transpose()?;
+    let data = match &change.data {
+        Some(roots) => Some(checked_roots(&service, &name, roots, change.unchecked).await?),
+        None => None,
+    };
     let record = change_record(&service, &name, |record| {
         record.data = data.clone().unwrap_or_else(|| std::mem::take(&mut record.data));
         record.disabled = change.disabled.unwrap_or(record.disabled);
@@ -202,9 +205,22 @@ pub(super) async fn change_record(
     record.ok_or_else(|| unknown_tenant(name))
 }
 
-/// Roots as they are kept, if they can be read from.
-fn checked_roots(roots: &[String]) -> Result<Vec<String>, Refusal> {
-    DataRoots::new(roots).map_err(|error| Refusal::request(error.to_string()))?;
+/// Roots as they are kept, if they can be read from; whether each answers is passed over for those that are `unchecked`.
+async fn checked_roots(
+    service: &Service,
+    tenant: &str,
+    roots: &[String],
+    unchecked: bool,
+) -> Result<Vec<String>, Refusal> {
+    let parsed = DataRoots::new(roots).map_err(|error| Refusal::request(error.to_string()))?;
+    if unchecked {
+        return Ok(roots.to_vec());
+    }
+    for root in parsed.iter() {
+        let root = service.operations.roots.root_for(root, tenant);
+        let probed = service.library.probe(&root).await;
+        probed.map_err(|error| Refusal::request(format!("{error}; --unchecked grants the root as it is")))?;
+    }
     Ok(roots.to_vec())
 }
 

@@ -1,0 +1,201 @@
+//! The stores of data roots, by the settings of their buckets.
+
+use super::error::ConfigError;
+use super::settings::StoreSettings;
+use frostline_objects::{KeysFile, ObjectError, OwnStore, Role, Store};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use url::Url;
+
+/// What stands for the tenant's name in a role.
+const TENANT: &str = "{tenant}";
+
+/// Variables of the environment that say who asks, which a store without keys of its own goes by.
+const WHO: [&str; 12] = [
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_ROLE_ARN",
+    "AWS_ROLE_SESSION_NAME",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+    "AWS_PROFILE",
+    "AWS_SHARED_CREDENTIALS_FILE",
+    "AWS_CONFIG_FILE",
+];
+
+/// Settings by the name of a bucket.
+#[derive(Debug, Clone, Default)]
+pub struct Stores {
+    by_bucket: BTreeMap<String, StoreSettings>,
+    /// Whether those who use the stores do not run the host, and are told nothing of its settings.
+    pub lent: bool,
+}
+
+impl Stores {
+    pub(super) fn checked(settings: BTreeMap<String, StoreSettings>) -> Result<Self, ConfigError> {
+        for (name, store) in &settings {
+            let refuse = |key: &str, rule: &str| {
+                Err(ConfigError::Store {
+                    name: name.clone(),
+                    key: key.to_owned(),
+                    rule: rule.to_owned(),
+                })
+            };
+            let with_password = |url: &Option<String>| {
+                let url = url.as_deref().and_then(|url| Url::parse(url).ok());
+                url.is_some_and(|url| !url.username().is_empty() || url.password().is_some())
+            };
+            for (key, url) in [
+                ("endpoint", &store.endpoint),
+                ("sts", &store.sts),
+                ("proxy", &store.proxy),
+            ] {
+                if with_password(url) {
+                    return refuse(
+                        key,
+                        "credentials are not allowed in it; give those of a proxy by HTTPS_PROXY",
+                    );
+                }
+            }
+            if store.role.is_none() && (store.external_id.is_some() || store.sts.is_some()) {
+                return refuse("external_id", "it and sts go with a role");
+            }
+            if store.keys.is_none() && store.profile.is_some() {
+                return refuse("profile", "it goes with keys");
+            }
+            if store.unsigned && (store.keys.is_some() || store.role.is_some()) {
+                return refuse("unsigned", "it goes without keys and role");
+            }
+        }
+        Ok(Self {
+            by_bucket: settings,
+            lent: true,
+        })
+    }
+
+    /// Opens a root for a tenant.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub(crate) fn open(&self, root: &str, tenant: &str) -> Result<Store, ObjectError> {
+        match self.settings(root) {
+            Some(settings) => Store::open_own(root, &settings.own(tenant, std::env::vars_os())),
+            None => Store::open(root),
+        }
+    }
+
+    /// Whether a root is opened for each tenant by itself.
+    pub(crate) fn is_by_tenant(&self, root: &str) -> bool {
+        self.settings(root).is_some_and(|settings| {
+            let texts = [&settings.role, &settings.external_id];
+            texts.into_iter().flatten().any(|text| text.contains(TENANT))
+        })
+    }
+
+    fn settings(&self, root: &str) -> Option<&StoreSettings> {
+        let rest = root
+            .strip_prefix("s3://")
+            .or_else(|| root.strip_prefix("s3a://"))?;
+        self.by_bucket.get(rest.split('/').next().unwrap_or_default())
+    }
+}
+
+impl StoreSettings {
+    /// How the store is opened for a tenant, with what stays of the `environment`.
+    fn own(&self, tenant: &str, environment: impl Iterator<Item = (OsString, OsString)>) -> OwnStore {
+        let stays = |name: &str| !name.starts_with("AWS_") || (self.keys.is_none() && WHO.contains(&name));
+        let mut variables: BTreeMap<String, String> = environment
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .filter(|(name, _)| stays(name))
+            .collect();
+        let file = |path: &std::path::PathBuf| path.to_str().map(str::to_owned);
+        let on = |on: bool| on.then(|| "true".to_owned());
+        let set = [
+            ("AWS_ENDPOINT_URL", self.endpoint.clone()),
+            ("AWS_REGION", self.region.clone()),
+            ("AWS_CA_BUNDLE", self.ca.as_ref().and_then(file)),
+            ("AWS_PROXY_URL", self.proxy.clone()),
+            ("AWS_REQUEST_PAYER", on(self.requester_pays)),
+            ("AWS_SKIP_SIGNATURE", on(self.unsigned)),
+            ("AWS_ALLOW_HTTP", on(self.plain_http)),
+        ];
+        let set = set
+            .into_iter()
+            .filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        variables.extend(set);
+        let of_tenant = |text: &String| text.replace(TENANT, tenant);
+        OwnStore {
+            bucket: self.bucket.clone(),
+            variables,
+            keys: self.keys.as_ref().map(|path| KeysFile {
+                path: path.clone(),
+                profile: self.profile.clone().unwrap_or_else(|| "default".to_owned()),
+            }),
+            role: self.role.as_ref().map(|role| Role {
+                arn: of_tenant(role),
+                external_id: self.external_id.as_ref().map(of_tenant),
+                sts: self.sts.clone(),
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::HostConfig;
+
+    fn stores(text: &str) -> Result<Stores, String> {
+        let config = HostConfig::from_toml(text).map_err(|error| error.to_string())?;
+        Ok(config.stores)
+    }
+
+    #[test]
+    fn a_buckets_settings_stand_in_place_of_the_environments() {
+        let stores = stores(
+            "[store.photos]\nregion = \"eu-west-1\"\nkeys = \"/k\"\n[store.scans]\nrole = \"arn:{tenant}\"\nexternal_id = \"id-{tenant}\"\n",
+        )
+        .unwrap();
+        let environment = || {
+            let set = ["AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "HOME"];
+            set.into_iter().map(|name| (name.into(), "set".into()))
+        };
+        let own = |root: &str| stores.settings(root).unwrap().own("acme", environment());
+        let photos = own("s3://photos/clothing");
+        let names: Vec<&str> = photos.variables.keys().map(String::as_str).collect();
+        assert_eq!(names, ["AWS_REGION", "HOME"]);
+        assert_eq!(photos.keys.unwrap().profile, "default");
+        let scans = own("s3://scans");
+        assert!(
+            scans.variables.contains_key("AWS_ACCESS_KEY_ID")
+                && !scans.variables.contains_key("AWS_ENDPOINT_URL")
+        );
+        let role = scans.role.unwrap();
+        assert_eq!(
+            (role.arn.as_str(), role.external_id.as_deref()),
+            ("arn:acme", Some("id-acme"))
+        );
+        assert!(stores.is_by_tenant("s3a://scans/x") && !stores.is_by_tenant("s3://photos/x"));
+        assert!(stores.settings("s3://photos2/x").is_none() && stores.settings("/photos").is_none());
+    }
+
+    #[test]
+    fn what_does_not_go_together_is_refused_by_name() {
+        for wrong in [
+            "endpoint = \"https://id:geheim@host\"",
+            "proxy = \"http://id:geheim@host\"",
+            "external_id = \"x\"",
+            "profile = \"x\"",
+            "unsigned = true\nkeys = \"/k\"",
+        ] {
+            let refused = stores(&format!("[store.photos]\n{wrong}")).unwrap_err();
+            assert!(
+                refused.contains("[store.photos]") && !refused.contains("geheim"),
+                "{refused}"
+            );
+        }
+    }
+}

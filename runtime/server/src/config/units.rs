@@ -1,0 +1,54 @@
+//! Amounts as they are written: numbers, or with a unit as flags take them.
+
+use frostline_wire::{Quota, QuotaKey, QuotaUnit, parse_seconds_or_number, parse_size};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
+use std::collections::BTreeMap;
+
+/// A number, or a text with a unit.
+#[derive(Deserialize)]
+#[serde(
+    untagged,
+    expecting = "expected a number, or a text with a unit, such as \"4GiB\" or \"60s\""
+)]
+enum Written {
+    Number(u64),
+    Text(String),
+}
+
+impl Written {
+    fn read(self, parse: fn(&str) -> Result<u64, String>) -> Result<u64, String> {
+        match self {
+            Self::Number(number) => Ok(number),
+            Self::Text(text) => parse(&text),
+        }
+    }
+}
+
+pub(super) fn bytes<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    Written::deserialize(from)?
+        .read(parse_size)
+        .map_err(D::Error::custom)
+}
+
+pub(super) fn optional_bytes<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    bytes(from).map(Some)
+}
+
+pub(super) fn seconds<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    let written = Written::deserialize(from)?;
+    written.read(parse_seconds_or_number).map_err(D::Error::custom)
+}
+
+pub(super) fn quota<'de, D: Deserializer<'de>>(from: D) -> Result<Quota, D::Error> {
+    let written: BTreeMap<QuotaKey, Written> = BTreeMap::deserialize(from)?;
+    let read = |(key, written): (QuotaKey, Written)| {
+        let value = written.read(match key.unit() {
+            QuotaUnit::Bytes => parse_size,
+            QuotaUnit::Seconds => parse_seconds_or_number,
+            QuotaUnit::Number => |text| Err(format!("invalid number {text:?}: it has no unit")),
+        });
+        Ok((key, value.map_err(D::Error::custom)?))
+    };
+    written.into_iter().map(read).collect()
+}

@@ -1,0 +1,221 @@
+//! Whether the stores of data roots answer: their failures are counted, logged and shown.
+
+use crate::config::{Root, Stores};
+use crate::metrics::StoreErrors;
+use frostline_objects::{Fault, ObjectError, Store};
+use frostline_wire::FailingRoot;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long it may take to answer; stores answer in some 30 ms.
+pub(crate) const PROBE_DEADLINE: Duration = Duration::from_secs(4);
+
+/// How often a root's failures of one kind are logged; one line says how many there were since the last.
+const LOG: Duration = Duration::from_secs(60);
+
+/// A root as it is opened: for all tenants alike, or for one of them by its own role.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct OpenRoot {
+    pub(crate) root: Root,
+    tenant: Option<String>,
+}
+
+impl fmt::Display for OpenRoot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.tenant {
+            None => self.root.fmt(f),
+            Some(tenant) => write!(f, "{} as {tenant}", self.root),
+        }
+    }
+}
+
+/// See the module.
+pub(crate) struct RootHealth {
+    stores: Stores,
+    errors: StoreErrors,
+    roots: Mutex<BTreeMap<String, RootState>>,
+}
+
+#[derive(Default)]
+struct RootState {
+    failing: Option<Failing>,
+    logged: HashMap<Fault, Logged>,
+}
+
+#[derive(Clone)]
+struct Failing {
+    since: Instant,
+    fault: Fault,
+    error: String,
+}
+
+/// When a kind of failure was logged last, and how many were left out since.
+struct Logged {
+    at: Instant,
+    left_out: u64,
+}
+
+impl RootHealth {
+    pub(crate) fn new(stores: Stores, errors: StoreErrors) -> Arc<Self> {
+        Arc::new(Self {
+            stores,
+            errors,
+            roots: Mutex::default(),
+        })
+    }
+
+    /// The root as it is opened for a tenant.
+    pub(crate) fn root_for(&self, root: &Root, tenant: &str) -> OpenRoot {
+        let by_tenant = self.stores.is_by_tenant(root.as_str());
+        OpenRoot {
+            root: root.clone(),
+            tenant: by_tenant.then(|| tenant.to_owned()),
+        }
+    }
+
+    /// Opens the store of a root, whose failures are told of here.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub(crate) fn open(self: &Arc<Self>, root: &OpenRoot) -> Result<Store, ObjectError> {
+        let (health, name) = (Arc::clone(self), root.to_string());
+        let tenant = root.tenant.as_deref().unwrap_or_default();
+        let store = self
+            .stores
+            .open(root.root.as_str(), tenant)
+            .inspect_err(|error| self.record(&name, fault(error), error))?;
+        let record = move |fault, error: &ObjectError| health.record(&name, fault, error);
+        Ok(if self.stores.lent {
+            store.lend(record)
+        } else {
+            store.on_fault(record)
+        })
+    }
+
+    /// An error as tenants are to read it.
+    pub(crate) fn shown(&self, error: ObjectError) -> ObjectError {
+        if self.stores.lent { error.lent() } else { error }
+    }
+
+    /// Counts a failure, and logs it unless the same was logged of the root lately.
+    fn record(&self, root: &str, fault: Fault, error: &ObjectError) {
+        self.errors.count(root, fault);
+        let at = Instant::now();
+        let before = self.state(root, |state| match state.logged.get_mut(&fault) {
+            Some(last) if at.duration_since(last.at) < LOG => {
+                last.left_out += 1;
+                Err(())
+            }
+            _ => Ok(state.logged.insert(fault, Logged { at, left_out: 0 })),
+        });
+        let Ok(before) = before else { return };
+        let left_out = before.map(|last| last.left_out).filter(|left_out| *left_out > 0);
+        tracing::warn!(root, fault = fault.as_str(), left_out, %error, "the store of a data root fails");
+    }
+
+    fn state<T>(&self, root: &str, change: impl FnOnce(&mut RootState) -> T) -> T {
+        change(self.roots.lock().entry(root.to_owned()).or_default())
+    }
+
+    /// Forgets all but these roots.
+    pub(crate) fn retain(&self, roots: &BTreeSet<OpenRoot>) {
+        let names: BTreeSet<String> = roots.iter().map(OpenRoot::to_string).collect();
+        self.roots.lock().retain(|name, _| names.contains(name));
+    }
+
+    /// Takes in how a probe ended.
+    pub(crate) fn probed(&self, root: &str, outcome: Result<(), ObjectError>) {
+        let recovered = self.state(root, |state| match outcome {
+            Ok(()) => state.failing.take(),
+            Err(error) => {
+                let since = state.failing.as_ref().map(|failing| failing.since);
+                state.failing = Some(Failing {
+                    since: since.unwrap_or_else(Instant::now),
+                    fault: fault(&error),
+                    error: error.to_string(),
+                });
+                None
+            }
+        });
+        if let Some(failing) = recovered {
+            let seconds = failing.since.elapsed().as_secs();
+            tracing::info!(root, seconds, "the store of a data root answers again");
+        }
+    }
+
+    /// The roots that do not answer.
+    pub(crate) fn failing(&self) -> Vec<FailingRoot> {
+        let roots = self.roots.lock();
+        let failing = roots.iter().filter_map(|(root, state)| {
+            let failing = state.failing.as_ref()?;
+            Some(FailingRoot {
+                root: root.clone(),
+                fault: failing.fault.as_str().to_owned(),
+                seconds: failing.since.elapsed().as_secs(),
+                error: failing.error.clone(),
+            })
+        });
+        failing.collect()
+    }
+
+    /// Whether each root that was probed answers.
+    pub(crate) fn up(&self) -> Vec<(String, bool)> {
+        let roots = self.roots.lock();
+        let up = roots
+            .iter()
+            .map(|(root, state)| (root.clone(), state.failing.is_none()));
+        up.collect()
+    }
+}
+
+fn fault(error: &ObjectError) -> Fault {
+    error.fault().unwrap_or(Fault::Failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn busy() -> ObjectError {
+        ObjectError::Unreachable {
+            root: "s3://photos".to_owned(),
+            reason: "refused".to_owned(),
+            advice: "check the address",
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_is_counted_each_time_and_logged_once_a_minute() {
+        let health = RootHealth::new(Stores::default(), StoreErrors::default());
+        let left_out = || health.state("s3://photos", |state| state.logged[&Fault::Unreachable].left_out);
+        for _ in 0..5 {
+            health.record("s3://photos", Fault::Unreachable, &busy());
+        }
+        assert_eq!(left_out(), 4);
+        tokio::time::advance(LOG).await;
+        health.record("s3://photos", Fault::Unreachable, &busy());
+        assert_eq!(
+            (left_out(), health.errors.of("s3://photos", Fault::Unreachable)),
+            (0, 6)
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_root_fails_from_its_first_probe_that_failed_until_one_succeeds() {
+        let health = RootHealth::new(Stores::default(), StoreErrors::default());
+        health.probed("s3://photos", Err(busy()));
+        tokio::time::advance(Duration::from_secs(12)).await;
+        health.probed("s3://photos", Err(busy()));
+        let [failing] = &health.failing()[..] else {
+            panic!()
+        };
+        assert_eq!((failing.fault.as_str(), failing.seconds), ("unreachable", 12));
+        assert_eq!(health.up(), [("s3://photos".to_owned(), false)]);
+        health.probed("s3://photos", Ok(()));
+        assert!(health.failing().is_empty() && health.up()[0].1);
+    }
+}

@@ -1,0 +1,118 @@
+//! A bucket, `photos`, that fails as it is told to; its refusals repeat what they were asked with, as those of S3 do.
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use tokio::net::TcpListener;
+use tokio::task::{JoinHandle, JoinSet};
+
+/// How it answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mood {
+    Fine,
+    /// 503 SlowDown.
+    Busy,
+    /// 403 AccessDenied, to all.
+    Denied,
+    /// 403 AccessDenied, to who reads an object.
+    Private,
+    /// 404 NoSuchBucket.
+    Gone,
+}
+
+/// Listens until dropped.
+pub(crate) struct Bucket {
+    pub(crate) address: SocketAddr,
+    mood: Arc<Mutex<Mood>>,
+    task: JoinHandle<()>,
+}
+
+impl Bucket {
+    /// With one object, `set/0.png`.
+    pub(crate) async fn start(photo: Bytes) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, mood) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Mood::Fine)));
+        let felt = Arc::clone(&mood);
+        let task = tokio::spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                let (felt, photo) = (Arc::clone(&felt), photo.clone());
+                let answer = service_fn(move |request| {
+                    let answer = answer(*felt.lock().unwrap(), &request, &photo);
+                    async move { Ok::<_, io::Error>(answer) }
+                });
+                connections.spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), answer));
+            }
+        });
+        Self { address, mood, task }
+    }
+
+    pub(crate) fn feel(&self, mood: Mood) {
+        *self.mood.lock().unwrap() = mood;
+    }
+
+    pub(crate) fn endpoint(&self) -> String {
+        format!("http://{}", self.address)
+    }
+}
+
+impl Drop for Bucket {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn answer(mood: Mood, request: &Request<Incoming>, photo: &Bytes) -> Response<Full<Bytes>> {
+    let lists = request
+        .uri()
+        .query()
+        .is_some_and(|query| query.contains("list-type"));
+    let refused = match mood {
+        Mood::Fine => None,
+        Mood::Busy => Some((StatusCode::SERVICE_UNAVAILABLE, "SlowDown")),
+        Mood::Private if lists => None,
+        Mood::Denied | Mood::Private => Some((StatusCode::FORBIDDEN, "AccessDenied")),
+        Mood::Gone => Some((StatusCode::NOT_FOUND, "NoSuchBucket")),
+    };
+    let (status, body) = match refused {
+        Some((status, code)) => {
+            let asked = format!("{:?} {:?}", request.uri(), request.headers());
+            (
+                status,
+                format!("<Error><Code>{code}</Code><StringToSign>{asked}</StringToSign></Error>").into(),
+            )
+        }
+        None if lists => {
+            let size = photo.len();
+            let entry = format!(
+                "<Contents><Key>set/0.png</Key><LastModified>2026-11-26T00:00:00.000Z</LastModified><ETag>\"1\"</ETag>\
+                 <Size>{size}</Size><StorageClass>STANDARD</StorageClass></Contents>"
+            );
+            let list =
+                "<ListBucketResult><Name>photos</Name><KeyCount>1</KeyCount><IsTruncated>false</IsTruncated>";
+            (StatusCode::OK, format!("{list}{entry}</ListBucketResult>").into())
+        }
+        None => (StatusCode::OK, photo.clone()),
+    };
+    let length = body.len();
+    let body = if *request.method() == Method::HEAD {
+        Bytes::new()
+    } else {
+        body
+    };
+    let mut answer = Response::builder()
+        .status(status)
+        .header("etag", "\"1\"")
+        .header("last-modified", "Thu, 26 Nov 2026 00:00:00 GMT");
+    if *request.method() == Method::HEAD {
+        answer = answer.header("content-length", length);
+    }
+    answer.body(Full::new(body)).unwrap()
+}
