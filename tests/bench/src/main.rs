@@ -16,6 +16,7 @@ mod isolation;
 mod legs;
 mod loops;
 mod networks;
+mod operate;
 mod overhead;
 mod overlap;
 mod package;
@@ -96,6 +97,11 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
         "isolation",
         "isolation of tenants: hostile behaviour, effect on neighbours, tenants per host",
         isolation::run,
+    ),
+    (
+        "operate",
+        "operating a host: seconds until each of eight faults of a store is seen",
+        operate::run,
     ),
     (
         "overhead",
@@ -180,6 +186,7 @@ const TAKE_LINKS: &[&str] = &["grid", "peers"];
 const TAKE_PARTS: &[(&str, &[&str])] = &[
     ("accuracy", &accuracy::PARTS),
     ("gpu", &gpu::PARTS),
+    ("operate", &operate::PARTS),
     ("peers", &peers::PARTS),
     ("prefix", &prefix::PARTS),
     ("tenants", &tenants::PARTS),
@@ -210,7 +217,7 @@ pub(crate) struct Arguments {
     /// Link rates for grid and peers in Mbit/s, instead of the default ones
     #[arg(long, value_name = "RATES", value_delimiter = ',', value_parser = rate)]
     pub(crate) links: Vec<f64>,
-    /// Parts of accuracy, peers, tenants or zoo to run; the results go to a separate file
+    /// Parts of accuracy, operate, peers, tenants or zoo to run; the results go to a separate file
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) parts: Vec<String>,
     /// Where gpu measures: cuda:0 for the first GPU
