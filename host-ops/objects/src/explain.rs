@@ -9,7 +9,7 @@ use crate::codes::{
 };
 use crate::kind::{Credentials, Kind};
 use crate::local::leads_out;
-use crate::root::{LISTING, Root};
+use crate::root::{LISTING, OWN_BUCKET, Root};
 use crate::{Fault, ObjectError};
 use object_store::Error;
 use object_store::client::{HttpError, HttpErrorKind};
@@ -81,10 +81,10 @@ impl Root {
             (_, None) if cannot_connect(error) => ObjectError::Unreachable {
                 root,
                 reason: innermost(error),
-                advice: if is_about_trust(error) {
-                    kind.trust_advice()
-                } else {
-                    kind.address_advice()
+                advice: match credentials {
+                    _ if is_about_trust(error) => kind.trust_advice(),
+                    Credentials::Own => OWN_BUCKET,
+                    _ => kind.address_advice(),
                 },
             },
             _ => Self::failed_otherwise(error, &text, code, key, root),

@@ -10,6 +10,10 @@ use tokio::time::timeout;
 /// How long one operation may take, with its repetitions. Twice what a single request may: a stalled one is tried again.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
+/// What to look at where a store with settings of its own is not there, or has no such bucket.
+pub(crate) const OWN_BUCKET: &str = "check the bucket's name, and bucket and endpoint under [store.BUCKET] in the host's configuration; buckets are \
+                                     never created here";
+
 /// What stands for the key in an error about a listing.
 pub(crate) const LISTING: &str = "its listing";
 
@@ -77,7 +81,10 @@ impl Root {
     pub(crate) fn missing(&self) -> ObjectError {
         ObjectError::NoSuchRoot {
             root: self.shown.clone(),
-            advice: self.kind.bucket_advice(),
+            advice: match self.credentials {
+                Credentials::Own => OWN_BUCKET,
+                _ => self.kind.bucket_advice(),
+            },
         }
     }
 
