@@ -77,28 +77,25 @@ pub(super) async fn check(
         Split::Input | Split::Cut(_) => Kind::Read,
     };
     let store = caller.store(&request.root, kind)?;
+    read_objects(caller, &allowance, &request)?;
     let most = caller.config().grant;
     let sized = |stage: Option<Stage>, input: u64, row: &[usize]| {
         Some(GrantSize::new(stage, input, row, &request, most))
     };
     let (work, rows, size) = match &request.split {
         Split::None => {
-            read_objects(caller, &allowance, &request)?;
             let source = LoaderSource::new(caller, store, &meters);
             (Work::Objects(source), RowFormat::Object, None)
         }
         Split::Input => {
             let (_, _, description) = describe_guest(caller, &request, &allowance, &tensors).await?;
-            read_objects(caller, &allowance, &request)?;
             let loader = loader(caller, store, request.view, &meters);
             let (work, rows, shape) = pixels(loader, &description, request.encoding)?;
             (work, rows, sized(None, 0, &shape))
         }
         Split::Cut(cut) => {
             let (guest, model, description) = describe_guest(caller, &request, &allowance, &tensors).await?;
-            if request.view.is_some() && !description.augments {
-                return Err(cannot_augment(&description));
-            }
+            check_augments(&request, &description)?;
             let stage = Stage {
                 precision: caller.config().device.precision(request.terms.precision),
                 ..stage(&model, &description, cut)
@@ -125,7 +122,11 @@ pub(super) async fn check(
 
 /// Counts the objects that the host reads where no guest asks for them.
 fn read_objects(caller: &Caller, allowance: &Allowance, request: &ExtractionRequest) -> Result<(), Refusal> {
-    let read = allowance.read_objects(request.samples.len());
+    let reads = match &request.split {
+        Split::None | Split::Input => request.samples.len(),
+        Split::Cut(_) => 0,
+    };
+    let read = allowance.read_objects(reads);
     read.map_err(|error| Refusal::quota(error, &caller.tenant().name))
 }
 
@@ -171,13 +172,16 @@ pub(crate) fn check_view(view: Option<&View>, split: &Split) -> Result<(), Refus
     }
 }
 
-/// A guest that makes its own pixels, or was built before there was anything to ask for.
-fn cannot_augment(description: &Description) -> Refusal {
-    Refusal::request(format!(
+/// Refuses to augment by a guest that makes its own pixels, or was built before there was anything to ask for.
+fn check_augments(request: &ExtractionRequest, description: &Description) -> Result<(), Refusal> {
+    if request.view.is_none() || description.augments {
+        return Ok(());
+    }
+    Err(Refusal::request(format!(
         "guest {} {} does not support augmentation: it does not import images.load-augmented of frostline:pushdown 0.1.1; rebuild it with that \
          version, or disable augmentation",
         description.name, description.version
-    ))
+    )))
 }
 
 pub(crate) fn check_samples(samples: &[RequestedSample], limits: &Limits) -> Result<(), Refusal> {
