@@ -203,14 +203,11 @@ impl ObjectError {
 
     /// Whether the same request may succeed later, without anybody changing anything: the store is busy, down, or not reached.
     pub fn is_passing(&self) -> bool {
-        matches!(
-            self,
-            Self::Store {
-                fault: Fault::Busy | Fault::Broken | Fault::Timeout | Fault::Unreachable,
-                ..
-            } | Self::Unreachable { .. }
-                | Self::Deadline { .. }
-        )
+        match self {
+            Self::Store { fault, .. } => fault.may_pass(),
+            Self::Unreachable { .. } | Self::Deadline { .. } => true,
+            _ => false,
+        }
     }
 
     /// Whether it is the store's word on the object asked for, which asking again does not change.

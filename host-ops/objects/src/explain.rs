@@ -81,13 +81,18 @@ impl Root {
             (_, None) if cannot_connect(error) => ObjectError::Unreachable {
                 root,
                 reason: innermost(error),
-                advice: match credentials {
-                    _ if is_about_trust(error) => kind.trust_advice(),
-                    Credentials::Own => OWN_BUCKET,
-                    _ => kind.address_advice(),
-                },
+                advice: self.connection_advice(error),
             },
             _ => Self::failed_otherwise(error, &text, code, key, root),
+        }
+    }
+
+    /// What to look at when there is no connection.
+    fn connection_advice(&self, error: &Error) -> &'static str {
+        match self.credentials {
+            _ if is_about_trust(error) => self.kind.trust_advice(),
+            Credentials::Own => OWN_BUCKET,
+            _ => self.kind.address_advice(),
         }
     }
 

@@ -95,11 +95,7 @@ pub(super) async fn service(
         &metrics,
         &jobs,
     )?;
-    let build = Build {
-        version: env!("CARGO_PKG_VERSION"),
-        device: config.device.to_string(),
-        library: machine.library.clone(),
-    };
+    let build = build(&config, &machine);
     let roots = RootHealth::new(config.stores.clone(), metrics.store_errors.clone());
     let journal = Arc::clone(&state.journal);
     let present = present(&scheduling, &machine, journal, certificate, Arc::clone(&roots));
@@ -131,6 +127,15 @@ pub(super) async fn service(
         scheduling,
         config,
     })
+}
+
+/// What does not change while the host runs.
+fn build(config: &HostConfig, machine: &Machine) -> Build {
+    Build {
+        version: env!("CARGO_PKG_VERSION"),
+        device: config.device.to_string(),
+        library: machine.library.clone(),
+    }
 }
 
 /// What to ask whenever it is to be shown.
