@@ -26,6 +26,18 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Busy,
+        Self::Denied,
+        Self::Credentials,
+        Self::NoBucket,
+        Self::Unreachable,
+        Self::Timeout,
+        Self::Broken,
+        Self::Failed,
+    ];
+
     /// One word, for a label.
     pub fn as_str(self) -> &'static str {
         match self {

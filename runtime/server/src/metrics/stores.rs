@@ -5,11 +5,25 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 
 /// Failures of the stores of data roots.
-#[derive(Default, Clone)]
+#[derive(Clone)]
 pub(crate) struct StoreErrors {
     by_fault: Family<FaultLabels, Counter>,
     /// Roots are named to whoever runs the host alone.
     by_root: Family<RootLabels, Counter>,
+}
+
+/// All faults have a series from the start, so that the first one is seen as a rate.
+impl Default for StoreErrors {
+    fn default() -> Self {
+        let by_fault = Family::<FaultLabels, Counter>::default();
+        for fault in Fault::ALL.map(Fault::as_str) {
+            drop(by_fault.get_or_create(&FaultLabels { fault }));
+        }
+        Self {
+            by_fault,
+            by_root: Family::default(),
+        }
+    }
 }
 
 impl StoreErrors {
