@@ -76,7 +76,7 @@ const IMAGES: [(&str, Image, &str); 8] = [
         "",
     ),
     (
-        "a megabyte of noise",
+        "128 KiB of noise",
         Image {
             key: "noise.png",
             bytes: noise,
@@ -191,7 +191,7 @@ fn noise() -> Vec<u8> {
         state ^= state << 5;
         state.to_le_bytes()
     };
-    let words: Vec<u8> = (0..1 << 18).flat_map(|_| next()).collect();
+    let words: Vec<u8> = (0..1 << 15).flat_map(|_| next()).collect();
     [SIGNATURE, &words].concat()
 }
 

@@ -15,6 +15,23 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::net::UnixStream;
 
+/// Runs this test again in a process of its own, as it looks at all that a process logs; `false` in that process.
+pub(crate) fn done_alone(test: &str) -> bool {
+    const ALONE: &str = "FROSTLINE_TEST_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return false;
+    }
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    let ran = command.args(["--exact", test]).env(ALONE, "1").output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stdout);
+    assert!(
+        ran.status.success() && said.contains("1 passed"),
+        "{said}\n{}",
+        String::from_utf8_lossy(&ran.stderr)
+    );
+    true
+}
+
 pub(crate) struct TestHost {
     pub(crate) host: Option<RunningHost>,
     pub(crate) folder: TempDir,
