@@ -29,6 +29,11 @@ pub(crate) enum Refusal {
          (admin-token in its local directory)"
     )]
     NotAdmin,
+    /// A token of an admin who changes nothing.
+    #[error(
+        "this token may look and change nothing; use the one in the host's admin_token_file, or ask whoever has it"
+    )]
+    ReadOnly,
     /// An expired token.
     #[error(
         "this token expired at {at} (Unix time); ask the operator for a new one (frostline admin tenant rotate)"
@@ -177,6 +182,7 @@ impl Refusal {
         match self {
             Self::Unauthorized
             | Self::NotAdmin
+            | Self::ReadOnly
             | Self::Expired { .. }
             | Self::Disabled
             | Self::GuestDisabled { .. } => ErrorClass::Unauthorized,

@@ -52,6 +52,9 @@ pub(crate) struct Serve {
     /// The token of `frostline admin --host`; by default admin-token in the local directory
     #[arg(long, value_name = "FILE")]
     pub(crate) admin_token_file: Option<PathBuf>,
+    /// The token of those who look by `frostline admin --host` and change nothing; by default there is none
+    #[arg(long, value_name = "FILE")]
+    pub(crate) admin_read_token_file: Option<PathBuf>,
     /// Address where /metrics has tenants' names too, without a token: 127.0.0.1:7435, or http://0.0.0.0:7435 for plain HTTP although the
     /// host has a certificate; by default there is none
     #[arg(long, value_name = "ADDRESS")]

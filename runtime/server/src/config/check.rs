@@ -65,6 +65,7 @@ impl HostSettings {
             admin_listen,
             metrics_listen,
             admin_token_file: self.admin_token_file.unwrap_or_else(|| local.join("admin-token")),
+            admin_read_token_file: self.admin_read_token_file,
             local,
             data: DataRoots::new(&self.data)?,
             stores: Stores::checked(self.store)?,

@@ -75,6 +75,8 @@ pub struct HostConfig {
     pub admin_listen: Option<SocketAddr>,
     /// The file with their token; created on first start.
     pub admin_token_file: PathBuf,
+    /// The token of those who change nothing, where there are any.
+    pub admin_read_token_file: Option<PathBuf>,
     /// Bytes that the host and its lanes may hold together.
     pub memory_budget: u64,
     /// Limits that are lower than written, since the budget holds no more: in words.

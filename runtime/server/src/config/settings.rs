@@ -30,6 +30,9 @@ pub struct HostSettings {
     pub admin_listen: Option<String>,
     /// The file with the token of admins from afar; created with a fresh one when missing. Default: `admin-token` in `local`.
     pub admin_token_file: Option<PathBuf>,
+    /// The file with a token of admins from afar who may look at everything and change nothing; created with a fresh one when missing.
+    /// Without it there are none.
+    pub admin_read_token_file: Option<PathBuf>,
     /// Address and port where `/metrics` says what each tenant had, for whoever runs the host: without a token, so for loopback or a network of
     /// one's own; over TLS where the host has a certificate, or with `http://` before it over plain HTTP in any case. Without it there is only
     /// `/metrics` where tenants ask, which names nobody.
@@ -85,6 +88,7 @@ impl Default for HostSettings {
             admin_socket: None,
             admin_listen: None,
             admin_token_file: None,
+            admin_read_token_file: None,
             metrics_listen: None,
             token_file: None,
             data: Vec::new(),

@@ -83,8 +83,8 @@ impl Host {
             stop: CancellationToken::new(),
             connections: TaskTracker::new(),
         };
-        let admin = listeners.admin.as_ref().map(|(token, _)| Arc::clone(token));
-        let tokens = admin.into_iter().chain([token]).collect();
+        let admin = listeners.admin.iter().flat_map(|(tokens, _)| tokens.files());
+        let tokens = admin.chain([token]).collect();
         host.serve(listeners, tls);
         let refreshed = Refreshed { certificate, tokens };
         host.start_upkeep(refreshed, base);
@@ -157,8 +157,8 @@ impl RunningHost {
             tls.clone(),
             limits.connections,
         );
-        if let Some((token, bound)) = listeners.admin {
-            let routes = http::remote_admin_routes(service(), token);
+        if let Some((tokens, bound)) = listeners.admin {
+            let routes = http::remote_admin_routes(service(), tokens);
             open(bound, routes, tls.clone(), http::ADMINS);
         }
         if let Some(bound) = listeners.metrics {

@@ -2,9 +2,10 @@
 
 use super::error::StartError;
 use crate::config::HostConfig;
+use crate::http::AdminTokens;
 use crate::token::TokenFile;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::net::{TcpListener, UnixListener};
 
@@ -14,7 +15,7 @@ pub(super) type Bound = (TcpListener, SocketAddr);
 /// All that a host listens on. Nobody is answered yet, and dropping this closes everything.
 pub(super) struct Listeners {
     pub(super) tenants: Bound,
-    pub(super) admin: Option<(Arc<TokenFile>, Bound)>,
+    pub(super) admin: Option<(AdminTokens, Bound)>,
     pub(super) admin_socket: Option<UnixListener>,
     pub(super) metrics: Option<Bound>,
 }
@@ -24,8 +25,12 @@ impl Listeners {
     pub(super) async fn open(config: &HostConfig) -> Result<Self, StartError> {
         let admin = match config.admin_listen {
             Some(listen) => {
-                let token = TokenFile::read_or_create(config.admin_token_file.clone())?;
-                Some((Arc::new(token), bind(listen).await?))
+                let read = |path: &PathBuf| TokenFile::read_or_create(path.clone()).map(Arc::new);
+                let tokens = AdminTokens {
+                    all: read(&config.admin_token_file)?,
+                    read: config.admin_read_token_file.as_ref().map(read).transpose()?,
+                };
+                Some((tokens, bind(listen).await?))
             }
             None => None,
         };

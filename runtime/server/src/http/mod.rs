@@ -24,7 +24,7 @@ mod traffic;
 mod upload_room;
 mod uploads;
 
-pub(crate) use admin::{admin_routes, remote_admin_routes};
+pub(crate) use admin::{AdminTokens, admin_routes, remote_admin_routes};
 pub(crate) use connections::{ADMINS, Port, serve, serve_admin};
 
 use crate::refusal::Refusal;

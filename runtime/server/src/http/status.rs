@@ -49,6 +49,7 @@ fn status(refusal: &Refusal) -> StatusCode {
     match refusal {
         Refusal::Unauthorized | Refusal::NotAdmin | Refusal::Expired { .. } => StatusCode::UNAUTHORIZED,
         Refusal::Disabled
+        | Refusal::ReadOnly
         | Refusal::GuestDisabled { .. }
         | Refusal::Budget { .. }
         | Refusal::Cancelled { .. } => StatusCode::FORBIDDEN,

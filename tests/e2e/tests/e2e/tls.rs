@@ -84,7 +84,10 @@ fn admins_come_from_afar_with_their_token_over_tls() {
     let scratch = Scratch::with_photos(1, 1);
     let token = scratch.path("admin-token");
     let listen = ["--admin-listen", "127.0.0.1:0", "--admin-token-file"];
-    let host = host(&scratch, &[&listen[..], &[token.to_str().unwrap()]].concat());
+    let reader = scratch.path("reader");
+    let reader_token = reader.to_str().unwrap();
+    let tokens = [token.to_str().unwrap(), "--admin-read-token-file", reader_token];
+    let host = host(&scratch, &[&listen[..], &tokens].concat());
     let url = host.admin_url().unwrap();
     let ca = scratch.path("ca.pem");
     let admin = |url: &str, token: &str, arguments: &[&str]| {
@@ -97,6 +100,26 @@ fn admins_come_from_afar_with_their_token_over_tls() {
     assert_eq!(added.code, Some(0), "{added:?}");
     let listed = admin(url, admin_token, &["tenant", "list"]);
     assert!(listed.stdout.contains("acme"), "{listed:?}");
+    for look in [
+        &["tenant", "list"][..],
+        &["usage"],
+        &["audit"],
+        &["quota", "show", "acme"],
+    ] {
+        let seen = admin(url, reader_token, look);
+        assert_eq!(seen.code, Some(0), "{look:?}: {seen:?}");
+    }
+    for change in [
+        &["tenant", "add", "other"][..],
+        &["tenant", "disable", "acme"],
+        &["tenant", "remove", "acme", "--yes"],
+        &["quota", "set", "acme", "running=1"],
+        &["drain", "--yes"],
+    ] {
+        let refused = admin(url, reader_token, change);
+        assert_eq!(refused.code, Some(1), "{change:?}: {refused:?}");
+        assert!(refused.stderr.contains("change nothing"), "{refused:?}");
+    }
     let audit = admin(url, admin_token, &["audit"]);
     assert!(audit.stdout.contains("admin at 127.0.0.1"), "{audit:?}");
     for (url, token, word) in [

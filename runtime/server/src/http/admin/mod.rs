@@ -11,10 +11,10 @@ mod uploads;
 mod usage;
 
 pub(super) use identity::Admin;
+pub(crate) use remote::AdminTokens;
 
 use crate::refusal::Refusal;
 use crate::service::Service;
-use crate::token::TokenFile;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{delete, get, post, put};
@@ -22,8 +22,8 @@ use std::sync::Arc;
 use uploads::{Guests, Models};
 
 /// All routes, for admins from afar.
-pub(crate) fn remote_admin_routes(service: Arc<Service>, token: Arc<TokenFile>) -> Router {
-    remote::behind_token(admin_routes(Arc::clone(&service)), service, token)
+pub(crate) fn remote_admin_routes(service: Arc<Service>, tokens: AdminTokens) -> Router {
+    remote::behind_token(admin_routes(Arc::clone(&service)), service, tokens)
 }
 
 /// All routes.

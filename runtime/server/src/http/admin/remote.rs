@@ -10,26 +10,51 @@ use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::{Extension, Router};
+use http::Method;
 use std::sync::Arc;
 
-/// `routes`, behind the admin's token.
-pub(super) fn behind_token(routes: Router, service: Arc<Service>, token: Arc<TokenFile>) -> Router {
-    routes.layer(from_fn_with_state((service, token), authorize))
+/// The tokens of admins from afar.
+#[derive(Clone)]
+pub(crate) struct AdminTokens {
+    /// Of those who may do everything.
+    pub(crate) all: Arc<TokenFile>,
+    /// Of those who change nothing, where there are any.
+    pub(crate) read: Option<Arc<TokenFile>>,
+}
+
+impl AdminTokens {
+    /// The files, to be read again when they change.
+    pub(crate) fn files(&self) -> impl Iterator<Item = Arc<TokenFile>> {
+        [Some(Arc::clone(&self.all)), self.read.clone()]
+            .into_iter()
+            .flatten()
+    }
+}
+
+/// `routes`, behind the admins' tokens.
+pub(super) fn behind_token(routes: Router, service: Arc<Service>, tokens: AdminTokens) -> Router {
+    routes.layer(from_fn_with_state((service, tokens), authorize))
 }
 
 async fn authorize(
-    State((service, token)): State<(Arc<Service>, Arc<TokenFile>)>,
+    State((service, tokens)): State<(Arc<Service>, AdminTokens)>,
     Extension(peer): Extension<Peer>,
     mut request: Request,
     next: Next,
 ) -> Result<Response, Refusal> {
     let given = bearer(request.headers()).ok_or(Refusal::NotAdmin)?;
-    if token.admit(given).is_none() {
+    let admits = |token: &Arc<TokenFile>| token.admit(given).is_some();
+    let (all, read) = (admits(&tokens.all), tokens.read.as_ref().is_some_and(admits));
+    if !all && !read {
         peer.permit.clear_tenant();
         throttle(&service, peer.address)?;
         return Err(Refusal::NotAdmin);
     }
     peer.permit.assign_tenant("the admin");
-    request.extensions_mut().insert(Admin::Remote(peer.address));
+    if all {
+        request.extensions_mut().insert(Admin::Remote(peer.address));
+    } else if request.method() != Method::GET {
+        return Err(Refusal::ReadOnly);
+    }
     Ok(next.run(request).await)
 }
