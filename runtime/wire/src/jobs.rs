@@ -1,5 +1,6 @@
 //! Jobs as a host sees them, and where their time goes.
 
+use frostline_tensor::shown_bytes;
 use serde::{Deserialize, Serialize};
 use std::ops::AddAssign;
 use strum::{EnumCount, EnumIter, IntoEnumIterator};
@@ -179,12 +180,17 @@ impl JobDetail {
         };
         let (holders, all, unit) = match most {
             JobStage::Lane => (&self.lane_holders, self.lanes, "lanes"),
-            JobStage::Memory => (&self.memory_holders, self.memory_budget, "bytes of memory"),
+            JobStage::Memory => (&self.memory_holders, self.memory_budget, "memory"),
             JobStage::Place => (&self.place_holders, self.places, "places"),
             _ => return self.job.seconds.summary(),
         };
         let mut summary = self.job.seconds.summary();
+        let shown = |amount: u64| match most {
+            JobStage::Memory => shown_bytes(amount as f64),
+            _ => amount.to_string(),
+        };
         if let Some((tenant, held)) = holders.iter().max_by_key(|(_, held)| *held) {
+            let (held, all) = (shown(*held), shown(all));
             summary.push_str(&format!("; tenant {tenant} holds {held} of {all} {unit} now"));
         }
         summary
@@ -238,6 +244,15 @@ mod tests {
             detail(seconds).summary(),
             "90 % waiting for memory, 8 % waiting for a lane",
             "nobody holds any"
+        );
+        let mut held = detail(seconds);
+        held.memory_budget = 8_000_000_000;
+        held.memory_holders = vec![("beta".to_owned(), 6_400_000_000)];
+        assert!(
+            held.summary()
+                .ends_with("; tenant beta holds 6.4 GB of 8.0 GB memory now"),
+            "{}",
+            held.summary()
         );
         seconds.read = 900.0;
         assert_eq!(

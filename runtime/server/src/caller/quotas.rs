@@ -12,6 +12,7 @@ use frostline_objects::{ReadRoom, Store};
 use frostline_sandbox::Allowance;
 use frostline_tensor::{BoxFuture, OpError, RunTerms, Terms};
 use frostline_wire::QuotaKey;
+use futures::FutureExt;
 use prometheus_client::metrics::counter::Counter;
 use std::sync::Arc;
 
@@ -167,10 +168,15 @@ struct MeteredRoom {
 
 impl ReadRoom for MeteredRoom {
     fn enter(&self, bytes: u64) -> BoxFuture<Result<Box<dyn Send + Sync>, OpError>> {
-        for counter in &self.read {
-            counter.inc_by(bytes);
+        let (entering, read) = (self.memory.enter(bytes), self.read.clone());
+        async move {
+            let guard = entering.await?;
+            for counter in &read {
+                counter.inc_by(bytes);
+            }
+            Ok(guard)
         }
-        self.memory.enter(bytes)
+        .boxed()
     }
 
     fn keep(&self, bytes: u64) -> Option<Box<dyn Send + Sync>> {

@@ -1,13 +1,13 @@
 //! Seconds until each of eight faults of a data root's store is in `/metrics`, in the log, in `/readyz` and told by `doctor`.
 
+use super::http;
 use super::store::{Bucket, Fault};
 use crate::report::Report;
 use crate::run::{binary, text};
 use anyhow::{Context, Result, bail};
 use frostline_e2e::{HostProcess, finish};
 use std::fs::{self, File};
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
@@ -67,15 +67,8 @@ impl Watched {
     }
 
     fn get(&self, path: &str) -> Result<String> {
-        let mut stream = TcpStream::connect(self.metrics)?;
-        stream.set_read_timeout(Some(LONGEST))?;
-        write!(
-            stream,
-            "GET {path} HTTP/1.1\r\nHost: host\r\nConnection: close\r\n\r\n"
-        )?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        Ok(answer)
+        // No token is asked for there.
+        Ok(String::from_utf8(http::get(self.metrics, "", path)?)?)
     }
 
     /// Whether metrics, the log and readiness say that the root fails.

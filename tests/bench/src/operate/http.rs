@@ -8,11 +8,11 @@ use std::time::Duration;
 /// How long an answer may take.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// The bytes of an answer's body, over a connection of its own.
+/// The body of an answer, over a connection of its own.
 ///
 /// # Errors
 /// Of a host that is gone, and of an answer that is none or is cut.
-pub(super) fn get(address: SocketAddr, token: &str, path: &str) -> Result<u64> {
+pub(super) fn get(address: SocketAddr, token: &str, path: &str) -> Result<Vec<u8>> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(LONGEST))?;
     write!(
@@ -23,7 +23,7 @@ pub(super) fn get(address: SocketAddr, token: &str, path: &str) -> Result<u64> {
     stream.read_to_end(&mut answer)?;
     let head = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n");
     match head {
-        Some(head) => Ok((answer.len() - head - 4) as u64),
+        Some(head) => Ok(answer.split_off(head + 4)),
         None => bail!("no answer"),
     }
 }

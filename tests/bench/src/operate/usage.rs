@@ -134,8 +134,8 @@ fn lost_seconds(hosts: &Hosts, time: Duration) -> Result<f64> {
     let asking = thread::spawn(move || {
         let path = format!("/v1/probe?bytes={ANSWER}");
         let mut received = 0_u64;
-        while let Ok(bytes) = http::get(address, &token, &path) {
-            received += bytes;
+        while let Ok(body) = http::get(address, &token, &path) {
+            received += body.len() as u64;
             // A steady rate.
             thread::sleep(Duration::from_millis(50));
         }
