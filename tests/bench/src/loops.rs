@@ -42,7 +42,7 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
     );
     let mut all = Vec::new();
     for name in NETWORKS {
-        let measured = network(report, &tiers, grid.network(name)?, &python, &package);
+        let measured = network(report, &tiers, &grid.network(name)?, &python, &package);
         noted(report, name, measured.map(|ratios| all.extend(ratios)))?;
     }
     let of = |value: fn(&Ratio) -> f64| all.iter().map(value).collect::<Vec<f64>>();

@@ -1,5 +1,7 @@
 //! The networks that are measured, torchvision's with random weights: those change neither shapes nor times.
 
+use crate::photos::Photos;
+use crate::prefix::quantised;
 use crate::report::{Report, folder};
 use crate::run::source;
 use crate::trainer::cannot_train;
@@ -21,6 +23,9 @@ pub(crate) const NETWORKS: [&str; 7] = [
     "vit_b_16",
 ];
 pub(crate) const QUICK: usize = 3;
+
+/// At the end of the name of a network whose frozen layers are in int8.
+const INT8: &str = "-int8";
 
 /// Everything in `grid.toml`.
 #[derive(Debug, Deserialize)]
@@ -80,16 +85,31 @@ impl Grid {
         extent
     }
 
-    /// The network called `name`.
-    pub(crate) fn network(&self, name: &str) -> Result<&Network> {
-        self.network
-            .iter()
-            .find(|network| network.name == name)
-            .with_context(|| format!("grid.toml has no network {name:?}"))
+    /// The network called `name`, which may end with [`INT8`].
+    pub(crate) fn network(&self, name: &str) -> Result<Network> {
+        let plain = name.strip_suffix(INT8).unwrap_or(name);
+        let network = self.network.iter().find(|network| network.name == plain);
+        let network = network.with_context(|| format!("grid.toml has no network {name:?}"))?;
+        Ok(Network {
+            name: name.to_owned(),
+            ..network.clone()
+        })
     }
 }
 
 impl Network {
+    /// Its file. The first call exports it, and quantises it with the usual photos where its name says so.
+    pub(crate) fn file(&self) -> Result<PathBuf> {
+        let Some(plain) = self.name.strip_suffix(INT8) else {
+            return exported(&self.name);
+        };
+        let file = folder()?.join("networks").join(format!("{}.onnx", self.name));
+        if !file.is_file() {
+            quantised(&exported(plain)?, &Photos::find(None).part("train"), &self.freeze, &file)?;
+        }
+        Ok(file)
+    }
+
     pub(crate) fn batch(&self, quick: bool) -> usize {
         if quick { self.batch.quick } else { self.batch.full }
     }

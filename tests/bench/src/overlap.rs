@@ -33,7 +33,7 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
     let mut differences = Differences::default();
     for (name, mbit) in CELLS {
         let network = rig.grid.network(name)?;
-        let jobs = Trainer::with_host(&rig.tiers, network, network.batch(true), |trainer| {
+        let jobs = Trainer::with_host(&rig.tiers, &network, network.batch(true), |trainer| {
             cell(report, trainer, mbit, steps)
         })?;
         differences.add(&jobs)?;

@@ -91,7 +91,7 @@ fn least(values: &[f64]) -> f64 {
 }
 
 /// A network in int8.
-struct Int8Network {
+pub(crate) struct Int8Network {
     file: PathBuf,
     cosine: f64,
     /// Layers in int8, of all with weights.
@@ -100,7 +100,8 @@ struct Int8Network {
     is_taken: bool,
 }
 
-fn quantised(model: &Path, data: &Path, freeze: &str, out: &Path) -> Result<Int8Network> {
+/// Writes `model` with its layers up to `freeze` in int8 to `out`.
+pub(crate) fn quantised(model: &Path, data: &Path, freeze: &str, out: &Path) -> Result<Int8Network> {
     let (model, data, file) = (text(model)?, text(data)?, text(out)?);
     let lines = frostline(&[
         "model",

@@ -67,8 +67,8 @@ impl Extent {
 pub(crate) fn run(report: &mut Report) -> Result<()> {
     let rig = Rig::open(report)?;
     let network = rig.grid.network(NETWORK)?;
-    let extent = Extent::new(report.quick(), network);
-    Trainer::with_host(&rig.tiers, network, extent.batch, |trainer| {
+    let extent = Extent::new(report.quick(), &network);
+    Trainer::with_host(&rig.tiers, &network, extent.batch, |trainer| {
         measure(report, trainer, &extent)
     })
 }

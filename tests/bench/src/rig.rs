@@ -30,7 +30,7 @@ impl Rig {
             let network = self.grid.network(name)?;
             let batch = network.batch(report.quick());
             let measured =
-                Trainer::with_host(&self.tiers, network, batch, |trainer| measure(report, trainer));
+                Trainer::with_host(&self.tiers, &network, batch, |trainer| measure(report, trainer));
             noted(report, name, measured)?;
         }
         Ok(())

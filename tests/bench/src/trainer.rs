@@ -1,7 +1,7 @@
 //! The trainer's side of the two tiers: runs jobs in this process and notes when each step ended.
 
 use crate::legs::{LegTimes, Tick, framing};
-use crate::networks::{Network, exported};
+use crate::networks::Network;
 use crate::tiers::Tiers;
 use crate::training::OPTIMIZER;
 use crate::whole::Whole;
@@ -86,7 +86,7 @@ impl<'a> Trainer<'a> {
         network: &Network,
         batch: usize,
     ) -> Result<Self> {
-        let file = exported(&network.name)?;
+        let file = network.file()?;
         let model = Model::read(&file).map_err(TrainerError::from)?;
         check_suffix(&model, &network.freeze, batch)?;
         Ok(Self {

@@ -205,8 +205,18 @@ impl<'a, 'b> Measurement<'a, 'b> {
         Ok(kept)
     }
 
+    /// A step of each candidate that does not count: what runs at a split for the first time loads its layers on either side, which takes as
+    /// long as a few steps.
+    fn warm_up(&mut self, candidates: &[Split]) -> Result<()> {
+        let legs = candidates.iter().map(|split| self.leg(split, 1));
+        let legs: Vec<Leg> = legs.collect::<Result<_>>()?;
+        self.trainer.time(&legs, self.flow)?;
+        Ok(())
+    }
+
     /// The first round over all candidates, the others over those that are not far behind.
     fn rounds(&mut self, mut candidates: Vec<Split>) -> Result<()> {
+        self.warm_up(&candidates)?;
         let mut steps = self.steps[0];
         for round in 0..ROUNDS {
             if self.least_rounds <= round && Instant::now() >= self.ends {
