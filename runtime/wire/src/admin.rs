@@ -194,7 +194,10 @@ pub struct TenantActivity {
 pub struct AuditEntry {
     /// Seconds since 1970.
     pub at: u64,
-    /// `admin uid <number>` or `tenant <name>`.
+    /// The host it was done at.
+    #[serde(default)]
+    pub host: String,
+    /// `admin uid <number>`, `admin at <address>` or `tenant <name>`.
     pub who: String,
     /// What was done, such as `tenant added`.
     pub what: String,

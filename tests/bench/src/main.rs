@@ -223,7 +223,7 @@ pub(crate) struct Arguments {
     /// Where gpu measures: cuda:0 for the first GPU
     #[arg(long, value_name = "DEVICE")]
     pub(crate) device: Option<Device>,
-    /// Seconds after which gpu begins no other measurement
+    /// Seconds after which gpu and grid begin no other measurement
     #[arg(long, value_name = "SECONDS")]
     pub(crate) seconds: Option<u64>,
     /// Run as the trainer of the benchmark dataset, on the listing at this address

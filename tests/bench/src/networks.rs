@@ -105,7 +105,12 @@ impl Network {
         };
         let file = folder()?.join("networks").join(format!("{}.onnx", self.name));
         if !file.is_file() {
-            quantised(&exported(plain)?, &Photos::find(None).part("train"), &self.freeze, &file)?;
+            quantised(
+                &exported(plain)?,
+                &Photos::find(None).part("train"),
+                &self.freeze,
+                &file,
+            )?;
         }
         Ok(file)
     }

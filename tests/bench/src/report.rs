@@ -66,9 +66,9 @@ impl Report {
         self.arguments.device.unwrap_or_default()
     }
 
-    /// Seconds after which no other measurement begins.
-    pub(crate) fn seconds(&self) -> u64 {
-        self.arguments.seconds.unwrap_or(3600)
+    /// Seconds after which no other measurement begins, `usual` where none were named.
+    pub(crate) fn seconds_or(&self, usual: u64) -> u64 {
+        self.arguments.seconds.unwrap_or(usual)
     }
 
     /// The photos to measure with.

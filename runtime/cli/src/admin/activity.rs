@@ -68,6 +68,7 @@ pub(super) async fn audit(
     let row = |entry: &AuditEntry| {
         let AuditEntry {
             at,
+            host,
             who,
             what,
             tenant,
@@ -75,6 +76,7 @@ pub(super) async fn audit(
         } = entry;
         vec![
             utc(*at),
+            host.clone(),
             who.clone(),
             what.clone(),
             tenant.clone(),
@@ -83,8 +85,8 @@ pub(super) async fn audit(
     };
     let rows: Vec<Vec<String>> = entries.iter().map(row).collect();
     print_table(
-        &["AT (UTC)", "WHO", "WHAT", "TENANT", "DETAIL"],
-        &[false; 5],
+        &["AT (UTC)", "HOST", "WHO", "WHAT", "TENANT", "DETAIL"],
+        &[false; 6],
         &rows,
     )?;
     Ok(())

@@ -75,7 +75,7 @@ pub(crate) enum AdminCommand {
     },
     /// Show what tenants used, over all hosts that share the state
     Usage(Usage),
-    /// Show who did what when at this host
+    /// Show who did what when, over all hosts that share the state
     #[command(after_help = "Example:\n  frostline admin audit --tenant acme --limit 20")]
     Audit {
         /// Only what concerns this tenant

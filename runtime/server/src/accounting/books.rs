@@ -1,6 +1,6 @@
 //! What this host counted, by day. Pure: whoever calls says what day it is.
 
-use super::day::Day;
+use crate::state::Day;
 use frostline_wire::Usage;
 use std::collections::{BTreeMap, BTreeSet};
 

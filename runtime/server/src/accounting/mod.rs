@@ -1,17 +1,15 @@
 //! Accounting: what each tenant used, by day, over all hosts of a state and over restarts. `docs/accounting.md`.
 
 mod books;
-mod day;
 mod stored;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use books::Usages;
-pub(crate) use day::Day;
 pub(crate) use stored::copy as copy_usage;
 
 use crate::service::Service;
-use crate::state::StateError;
+use crate::state::{Day, StateError};
 use books::Books;
 use frostline_objects::Store;
 use frostline_profile::now;

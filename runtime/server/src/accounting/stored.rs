@@ -2,19 +2,13 @@
 //! created and never replaced, a host writes the next number and then removes the one before.
 
 use super::books::Usages;
-use super::day::Day;
-use crate::state::StateError;
-use bytes::Bytes;
+use crate::state::{DailyFolder, Day, StateError};
 use frostline_objects::Store;
 use futures::{StreamExt, TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The folder they lie in.
-const FOLDER: &str = "usage";
-
-/// Keys asked for at a time: what S3 gives at once.
-const PAGE: usize = 1000;
+const FOLDER: DailyFolder = DailyFolder("usage");
 
 /// Objects read at once.
 const AT_ONCE: usize = 8;
@@ -51,14 +45,9 @@ impl StoredUsage {
     /// [`StateError`]; what was kept before still is.
     pub(super) async fn write(&mut self, store: &Store, day: Day, tenants: Usages) -> Result<(), StateError> {
         self.number += 1;
-        let key = format!("{FOLDER}/{day}/{}-{:08}.json", self.run, self.number);
-        let json =
-            serde_json::to_vec(&Content { tenants }).map_err(|error| StateError::broken(&key, error))?;
-        match store.put_new(&key, Bytes::from(json)).await {
-            // Nobody else writes under this name: the answer of a try before was lost.
-            Err(error) if !error.is_already_there() => return Err(error.into()),
-            _ => {}
-        }
+        let content = Content { tenants };
+        let json = serde_json::to_vec(&content).map_err(|error| StateError::broken(FOLDER.0, error))?;
+        let key = FOLDER.write(store, day, &self.run, self.number, json).await?;
         if let Some(before) = self.current.insert(day, key) {
             // One that stays is passed over by its number.
             let _ = store.delete(&before).await;
@@ -102,7 +91,7 @@ async fn read_once(
     to: Day,
     without: Option<&str>,
 ) -> Result<BTreeMap<Day, Usages>, StateError> {
-    let mut newest = newest_of(keys(store, &format!("{FOLDER}/{from}"), |day| day <= to).await?);
+    let mut newest = newest_of(FOLDER.keys(store, Some(from), |day| day <= to).await?);
     newest.retain(|(_, run), _| Some(run.as_str()) != without);
     let contents = stream::iter(newest).map(|((day, _), (_, key))| async move {
         let bytes = store.read(&key).await?;
@@ -146,17 +135,17 @@ pub(crate) async fn copy(from: &Store, to: &Store) -> Result<(), StateError> {
 
 /// The newest object of each run of a host and day.
 async fn newest(store: &Store) -> Result<BTreeMap<(Day, String), (u64, String)>, StateError> {
-    Ok(newest_of(keys(store, FOLDER, |_| true).await?))
+    Ok(newest_of(FOLDER.keys(store, None, |_| true).await?))
 }
 
 fn newest_of(keys: Vec<String>) -> BTreeMap<(Day, String), (u64, String)> {
     let mut newest: BTreeMap<(Day, String), (u64, String)> = BTreeMap::new();
     for key in keys {
-        let Some((day, run, number)) = parse(&key) else {
+        let Some(name) = FOLDER.parse(&key) else {
             continue;
         };
-        let entry = newest.entry((day, run.to_owned())).or_default();
-        *entry = std::mem::take(entry).max((number, key));
+        let entry = newest.entry((name.day, name.run)).or_default();
+        *entry = std::mem::take(entry).max((name.number, key));
     }
     newest
 }
@@ -166,33 +155,5 @@ fn newest_of(keys: Vec<String>) -> BTreeMap<(Day, String), (u64, String)> {
 /// # Errors
 /// [`StateError`].
 pub(super) async fn sweep(store: &Store, first: Day) -> Result<(), StateError> {
-    for key in keys(store, FOLDER, |day| day < first).await? {
-        match store.delete(&key).await {
-            Err(error) if !error.is_not_found() => return Err(error.into()),
-            _ => {}
-        }
-    }
-    Ok(())
-}
-
-/// Keys after `after` of days that are `wanted`, up to the first that is not.
-async fn keys(store: &Store, after: &str, wanted: impl Fn(Day) -> bool) -> Result<Vec<String>, StateError> {
-    let (mut keys, mut after) = (Vec::new(), Some(after.to_owned()));
-    while let Some(from) = after {
-        let page = store.list(Some(&from), PAGE).await?;
-        for object in page.objects {
-            match parse(&object.sample.key) {
-                Some((day, ..)) if wanted(day) => keys.push(object.sample.key),
-                _ => return Ok(keys),
-            }
-        }
-        after = page.next;
-    }
-    Ok(keys)
-}
-
-fn parse(key: &str) -> Option<(Day, &str, u64)> {
-    let (day, name) = key.strip_prefix(FOLDER)?.strip_prefix('/')?.split_once('/')?;
-    let (run, number) = name.strip_suffix(".json")?.rsplit_once('-')?;
-    Some((Day::parse(day)?, run, number.parse().ok()?))
+    FOLDER.sweep(store, first).await
 }

@@ -42,13 +42,6 @@ fn partials(config: &HostConfig) -> Result<Partials, StartError> {
     Partials::open(folder.clone(), limits).map_err(|source| StartError::Directory { path: folder, source })
 }
 
-fn audit(config: &HostConfig) -> Result<Audit, StartError> {
-    Audit::open(&config.local).map_err(|source| StartError::Directory {
-        path: config.local.clone(),
-        source,
-    })
-}
-
 /// Makes the folders of the host, for its user alone. One that is there already stays as it is; that others may look into it is said.
 pub(super) fn make_folders(config: &HostConfig) -> Result<(), StartError> {
     let state = match &config.state {
@@ -119,7 +112,7 @@ pub(super) async fn service(
             metrics,
             roots,
             lines: Arc::new(GuestLogs::new(since_1970())),
-            audit: audit(&config)?,
+            audit: Audit::new(Arc::clone(&state_store), run.clone(), config.name.clone()),
             jobs,
             accounts: Accounts::new(state_store, run),
         },

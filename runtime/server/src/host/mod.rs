@@ -12,6 +12,7 @@ pub use probe_config::{ProbeResult, probe_config};
 pub use state_copies::{back_up_state, restore_state, verify_state};
 
 use crate::accounting::account;
+use crate::audit::keep_audit;
 use crate::config::HostConfig;
 use crate::http::{self, Port};
 use crate::scheduling::BaseMemory;
@@ -189,6 +190,8 @@ impl RunningHost {
         self.connections.spawn(refresh(refreshed, stop()));
         self.connections.spawn(account(Arc::clone(&self.service), stop()));
         self.connections
+            .spawn(keep_audit(Arc::clone(&self.service), stop()));
+        self.connections
             .spawn(probe_roots(Arc::clone(&self.service), stop()));
         let lines = Arc::clone(&self.service.operations.lines);
         self.connections
@@ -263,10 +266,11 @@ impl RunningHost {
         if spawn_blocking(move || lanes.shutdown(LAST_WORDS)).await.is_err() {
             tracing::error!("the lanes did not shut down");
         }
-        let service = Arc::clone(&self.service);
-        let flush = spawn_blocking(move || service.operations.audit.flush());
-        if !matches!(flush.await, Ok(Ok(()))) {
-            tracing::error!("cannot write the whole audit log");
+        if let Err(error) = self.service.operations.audit.write().await {
+            tracing::error!(
+                error,
+                "the last acts are missing in the audit: they could not be written to the state"
+            );
         }
         tracing::info!("stopped");
     }

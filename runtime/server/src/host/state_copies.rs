@@ -3,6 +3,7 @@
 use super::assembly::state_store;
 use super::error::StartError;
 use crate::accounting::copy_usage;
+use crate::audit::copy_audit;
 use crate::config::{StateLocation, Stores};
 use crate::state::{RestoreReport, RestoredTokens, StateReport, back_up, restore, verify};
 use frostline_objects::Store;
@@ -16,6 +17,7 @@ pub async fn back_up_state(state: &StateLocation, to: &StateLocation) -> Result<
     let (state, to) = (existing(state)?, state_store(to, &Stores::default())?);
     let report = back_up(&state, &to).await?;
     copy_usage(&state, &to).await?;
+    copy_audit(&state, &to).await?;
     Ok(report)
 }
 
@@ -40,6 +42,7 @@ pub async fn restore_state(
     let (backup, state) = (existing(backup)?, state_store(state, &Stores::default())?);
     let report = restore(&backup, &state, tokens).await?;
     copy_usage(&backup, &state).await?;
+    copy_audit(&backup, &state).await?;
     Ok(report)
 }
 

@@ -2,6 +2,8 @@
 //! host's uploads on their way.
 
 mod backup;
+mod daily;
+mod day;
 mod documents;
 mod error;
 mod facts;
@@ -21,6 +23,8 @@ mod tests;
 
 pub use backup::{LostVersion, RestoreReport, RestoredTokens, StateReport};
 pub(crate) use backup::{back_up, restore, verify};
+pub(crate) use daily::DailyFolder;
+pub(crate) use day::Day;
 pub(crate) use documents::Documents;
 pub use error::StateError;
 pub(crate) use facts::{Alive, ModelFacts};

@@ -47,7 +47,7 @@ impl Extent {
                 &[16, 32, 64, 128, 256, 512]
             },
             rows: if quick { QUICK_ROWS } else { ROWS },
-            deadline: Instant::now() + Duration::from_secs(report.seconds()),
+            deadline: Instant::now() + Duration::from_secs(report.seconds_or(3600)),
         }
     }
 

@@ -42,12 +42,12 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
     if !wanted.is_empty() {
         let tiers = Tiers::open(&report.photos())?;
         let all = extent.networks.len() * extent.links_mbit.len();
-        let share = wanted.len() as f64 / all as f64;
+        let usual = extent.minutes * 60.0 * wanted.len() as f64 / all as f64;
         let mut work = Work {
             tiers: &tiers,
             extent: &extent,
             quick,
-            ends: Instant::now() + Duration::from_secs_f64(extent.minutes * 60.0 * share),
+            ends: Instant::now() + Duration::from_secs(report.seconds_or(usual as u64)),
             cells_left: 0,
             networks_left: 0,
             records: &records,

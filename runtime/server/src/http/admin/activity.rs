@@ -13,7 +13,6 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::task::spawn_blocking;
 
 /// Entries of the audit at once.
 const ENTRIES: usize = 100_000;
@@ -34,7 +33,7 @@ pub(super) async fn show(State(service): State<Arc<Service>>) -> Json<Activity> 
 /// Stops admitting work; what runs finishes.
 pub(super) async fn drain(State(service): State<Arc<Service>>, admin: Admin) -> Json<Activity> {
     service.scheduling.drain();
-    admin.audit(&service, "host drained", "", "");
+    admin.audit(&service, "host drained", "", "").await;
     Json(activity(&service))
 }
 
@@ -45,8 +44,8 @@ pub(super) async fn audit(
 ) -> Result<Json<Vec<AuditEntry>>, Refusal> {
     let wanted: AuditQuery = query(&uri)?;
     let limit = wanted.limit.unwrap_or(ENTRIES).min(ENTRIES);
-    let read = move || service.operations.audit.last(wanted.tenant.as_deref(), limit);
-    let entries = spawn_blocking(read).await?;
+    let audit = &service.operations.audit;
+    let entries = audit.last(wanted.tenant.as_deref(), limit).await;
     entries
         .map(Json)
         .map_err(|error| Refusal::host(format!("cannot read the audit log: {error}")))

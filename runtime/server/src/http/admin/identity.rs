@@ -26,11 +26,9 @@ impl fmt::Display for Admin {
 
 impl Admin {
     /// Writes down what was done.
-    pub(super) fn audit(self, service: &Service, what: &str, tenant: &str, detail: impl Into<String>) {
-        service
-            .operations
-            .audit
-            .admin(&self.to_string(), what, tenant, detail);
+    pub(super) async fn audit(self, service: &Service, what: &str, tenant: &str, detail: impl Into<String>) {
+        let audit = &service.operations.audit;
+        audit.admin(&self.to_string(), what, tenant, detail).await;
     }
 }
 

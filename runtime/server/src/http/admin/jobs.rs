@@ -31,7 +31,9 @@ pub(super) async fn cancel(
     Path(id): Path<String>,
 ) -> Result<StatusCode, Refusal> {
     let job = service.operations.jobs.cancel(&id)?;
-    admin.audit(&service, "job cancelled", &job.tenant, job.id.clone());
+    admin
+        .audit(&service, "job cancelled", &job.tenant, job.id.clone())
+        .await;
     Ok(StatusCode::NO_CONTENT)
 }
 

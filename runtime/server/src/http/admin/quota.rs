@@ -70,6 +70,6 @@ pub(super) async fn change(
         .iter()
         .map(|(key, value)| format!("{key}={}", word(*value)))
         .collect();
-    admin.audit(&service, "quota set", &name, words.join(" "));
+    admin.audit(&service, "quota set", &name, words.join(" ")).await;
     show(State(service), Path(name)).await
 }

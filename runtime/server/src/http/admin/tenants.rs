@@ -57,7 +57,9 @@ pub(super) async fn add(
         None => Ok(Some(TenantRecord::new(data.clone(), issued.stored.clone()))),
     });
     let record = record.await?.ok_or_else(|| unknown_tenant(&new.name))?;
-    admin.audit(&service, "tenant added", &new.name, new.data.join(" "));
+    admin
+        .audit(&service, "tenant added", &new.name, new.data.join(" "))
+        .await;
     Ok((StatusCode::CREATED, Json(with_token(&new.name, &record, issued))))
 }
 
@@ -87,7 +89,7 @@ pub(super) async fn change(
         .record(&name)
         .ok_or_else(|| unknown_tenant(&name))?;
     let detail = format!("disabled: {}, data: {}", record.disabled, record.data.join(" "));
-    admin.audit(&service, "tenant changed", &name, detail);
+    admin.audit(&service, "tenant changed", &name, detail).await;
     Ok(Json(info(&name, &record)))
 }
 
@@ -119,7 +121,9 @@ pub(super) async fn rotate(
         Ok(())
     });
     let record = record.await?;
-    admin.audit(&service, "token made", &name, issued.stored.id.clone());
+    admin
+        .audit(&service, "token made", &name, issued.stored.id.clone())
+        .await;
     Ok((StatusCode::CREATED, Json(with_token(&name, &record, issued))))
 }
 
@@ -145,7 +149,7 @@ pub(super) async fn revoke(
         ))),
     })
     .await?;
-    admin.audit(&service, "token revoked", &name, id);
+    admin.audit(&service, "token revoked", &name, id).await;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -185,7 +189,7 @@ pub(super) async fn remove(
     let gone = |_: Option<&TenantRecord>| Ok::<_, Refusal>(None);
     service.tenants.records.update(&name, gone).await?;
     service.prune().await;
-    admin.audit(&service, "tenant removed", &name, "");
+    admin.audit(&service, "tenant removed", &name, "").await;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -106,7 +106,7 @@ pub(super) async fn change_guest(
     } else {
         "guest enabled"
     };
-    admin.audit(&service, what, &tenant, name.clone());
+    admin.audit(&service, what, &tenant, name.clone()).await;
     find_upload::<Guests>(&service, &tenant, &name).map(Json)
 }
 
@@ -120,7 +120,9 @@ pub(super) async fn remove<K: UploadKind>(
     if tenant == SHARED || !K::shelf(&service).owned_by(&tenant).delete(&name).await? {
         return Err(upload_not_found::<K>(&tenant, &name));
     }
-    admin.audit(&service, &format!("{} removed", K::WORD), &tenant, name);
+    admin
+        .audit(&service, &format!("{} removed", K::WORD), &tenant, name)
+        .await;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -137,7 +139,9 @@ pub(super) async fn publish(
     let stored = store(&service, &name, &upload).await;
     let (stored, new) = upload.finish(stored)?;
     if new {
-        admin.audit(&service, "model published", "", stored.audited(&name));
+        admin
+            .audit(&service, "model published", "", stored.audited(&name))
+            .await;
     }
     Ok((status(new), Json(find_upload::<Models>(&service, SHARED, &name)?)))
 }
@@ -165,7 +169,7 @@ pub(super) async fn withdraw(
     if !service.library.models.owned_by(SHARED).delete(&name).await? {
         return Err(upload_not_found::<Models>(SHARED, &name));
     }
-    admin.audit(&service, "model withdrawn", "", name);
+    admin.audit(&service, "model withdrawn", "", name).await;
     Ok(StatusCode::NO_CONTENT)
 }
 

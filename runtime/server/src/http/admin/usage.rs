@@ -1,9 +1,10 @@
 //! What tenants used.
 
-use crate::accounting::{Day, write_now};
+use crate::accounting::write_now;
 use crate::http::references::query;
 use crate::refusal::Refusal;
 use crate::service::Service;
+use crate::state::Day;
 use axum::Json;
 use axum::extract::State;
 use frostline_profile::now;

@@ -1,0 +1,74 @@
+use std::collections::HashMap;
+
+/// Acts of a tenant that are written within a minute: a script that uploads a model for each of its jobs stays below; who uploads and removes
+/// in a loop fills the audit with little else.
+pub(super) const A_MINUTE: u32 = 60;
+
+/// Tenants whose acts are counted. Beyond these, who did nothing for a minute is forgotten.
+const COUNTED: usize = 1024;
+
+/// How many acts each tenant did within its last minute.
+#[derive(Default)]
+pub(super) struct Rates(HashMap<String, Rate>);
+
+struct Rate {
+    minute: u64,
+    acts: u32,
+}
+
+/// What becomes of an act.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Counted {
+    /// Acts of the tenant's last minute that were not written.
+    pub(super) left_out: u32,
+    pub(super) place: Place,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Within,
+    FirstBeyond,
+    Beyond,
+}
+
+impl Rates {
+    pub(super) fn count(&mut self, tenant: &str, minute: u64) -> Counted {
+        if self.0.len() >= COUNTED {
+            self.0.retain(|_, rate| rate.minute == minute);
+        }
+        let fresh = Rate { minute, acts: 0 };
+        let rate = self.0.entry(tenant.to_owned()).or_insert(fresh);
+        let mut left_out = 0;
+        if rate.minute != minute {
+            left_out = rate.acts.saturating_sub(A_MINUTE);
+            *rate = Rate { minute, acts: 0 };
+        }
+        rate.acts = rate.acts.saturating_add(1);
+        let place = match rate.acts {
+            acts if acts <= A_MINUTE => Place::Within,
+            acts if acts == A_MINUTE + 1 => Place::FirstBeyond,
+            _ => Place::Beyond,
+        };
+        Counted { left_out, place }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn acts_beyond_a_minutes_are_counted() {
+        let mut rates = Rates::default();
+        let mut count = |tenant: &str, minute| rates.count(tenant, minute);
+        let counted = |left_out, place| Counted { left_out, place };
+        for _ in 0..A_MINUTE {
+            assert_eq!(count("acme", 7), counted(0, Place::Within));
+        }
+        assert_eq!(count("acme", 7), counted(0, Place::FirstBeyond));
+        assert_eq!(count("acme", 7), counted(0, Place::Beyond));
+        assert_eq!(count("other", 7), counted(0, Place::Within));
+        assert_eq!(count("acme", 8), counted(2, Place::Within));
+        assert_eq!(count("acme", 9), counted(0, Place::Within));
+    }
+}

@@ -1,0 +1,99 @@
+//! Hosts that write what was done at them into one state.
+
+use super::*;
+use std::path::Path;
+
+fn audit(folder: &Path, run: &str) -> Audit {
+    let store = Store::open(folder.to_str().unwrap()).unwrap();
+    Audit::new(Arc::new(store), run.to_owned(), format!("host-{run}"))
+}
+
+async fn whats(audit: &Audit, tenant: Option<&str>, limit: usize) -> Vec<String> {
+    let entries = audit.last(tenant, limit).await.unwrap();
+    entries.into_iter().map(|entry| entry.what).collect()
+}
+
+#[tokio::test]
+async fn every_host_of_a_state_shows_what_was_done_at_any() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, two) = (audit(folder.path(), "one"), audit(folder.path(), "two"));
+    one.admin("admin uid 0", "tenant added", "acme", "").await;
+    two.tenant("acme", "guest uploaded", "prefix");
+    two.tenant("other", "guest uploaded", "x".repeat(2 * DETAIL));
+    two.write().await.unwrap();
+    assert_eq!(
+        whats(&one, Some("acme"), 10).await,
+        ["tenant added", "guest uploaded"]
+    );
+    assert_eq!(whats(&one, None, 2).await, ["guest uploaded", "guest uploaded"]);
+    let last = one.last(Some("other"), 1).await.unwrap();
+    assert_eq!(
+        (last[0].detail.len(), last[0].host.as_str()),
+        (DETAIL, "host-two")
+    );
+}
+
+#[tokio::test]
+async fn what_an_admin_did_is_there_although_its_host_is_killed_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let killed = audit(folder.path(), "one");
+    killed.admin("admin uid 0", "tenant removed", "acme", "").await;
+    killed.tenant("acme", "guest removed", "prefix");
+    drop(killed);
+    assert_eq!(
+        whats(&audit(folder.path(), "two"), None, 10).await,
+        ["tenant removed"]
+    );
+}
+
+#[tokio::test]
+async fn what_could_not_be_written_is_written_once_when_it_can_be() {
+    let folder = tempfile::tempdir().unwrap();
+    let audit = audit(folder.path(), "one");
+    // A file is where the folder is to be.
+    std::fs::write(folder.path().join("audit"), "").unwrap();
+    for _ in 0..2 * ledger::WAITING {
+        audit
+            .admins
+            .note(audit.entry("admin uid 0", "drained", "", String::new()));
+    }
+    assert!(audit.write().await.is_err());
+    audit.admin("admin uid 0", "late", "", "").await;
+    std::fs::remove_file(folder.path().join("audit")).unwrap();
+    let entries = audit.last(None, 10 * ledger::WAITING).await.unwrap();
+    let count = |what: &str| entries.iter().filter(|entry| entry.what == what).count();
+    assert_eq!((count("drained"), count("late")), (ledger::WAITING, 1));
+    let left_out = entries.iter().find(|entry| entry.what == LEFT_OUT).unwrap();
+    let expected = format!("{},", ledger::WAITING);
+    assert!(left_out.detail.starts_with(&expected), "{}", left_out.detail);
+}
+
+#[tokio::test]
+async fn old_days_are_found_after_a_quiet_week_and_removed_in_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let audit = audit(folder.path(), "one");
+    let day = 24 * 3600;
+    for days in [10, 100, 500] {
+        let mut entry = audit.entry("admin uid 0", &format!("{days} days ago"), "", String::new());
+        entry.at -= days * day;
+        audit.admins.note(entry);
+        audit.write().await.unwrap();
+    }
+    assert_eq!(whats(&audit, None, 1).await, ["10 days ago"]);
+    assert_eq!(whats(&audit, None, 9).await, ["100 days ago", "10 days ago"]);
+    let days = || std::fs::read_dir(folder.path().join("audit/admins")).unwrap();
+    audit.admins.sweep(&audit.store, Day::at(now())).await.unwrap();
+    let files = days().map(|day| std::fs::read_dir(day.unwrap().path()).unwrap().count());
+    assert_eq!(files.sum::<usize>(), 2);
+}
+
+#[tokio::test]
+async fn a_backup_gets_what_it_lacks() {
+    let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (from, to) = (audit(here.path(), "one"), audit(there.path(), "copy"));
+    for what in ["tenant added", "tenant removed"] {
+        from.admin("admin uid 0", what, "acme", "").await;
+        copy_audit(&from.store, &to.store).await.unwrap();
+    }
+    assert_eq!(whats(&to, None, 10).await, ["tenant added", "tenant removed"]);
+}
