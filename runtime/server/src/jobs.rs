@@ -62,7 +62,17 @@ struct StageSums([AtomicU64; JobStage::COUNT]);
 /// Where the time of an extraction's images goes; its job's as well.
 pub(crate) struct StageClock {
     own: StageSums,
+    windows: Mutex<[Option<Window>; JobStage::COUNT]>,
     job: Arc<Job>,
+}
+
+/// From when to when images of an extraction were in a stage.
+#[derive(Clone, Copy)]
+struct Window {
+    begin: Instant,
+    /// When the first was through.
+    first_end: Instant,
+    end: Instant,
 }
 
 /// What an extraction says of itself.
@@ -112,6 +122,7 @@ impl Jobs {
         drop(progress);
         let clock = Arc::new(StageClock {
             own: StageSums::default(),
+            windows: Mutex::default(),
             job,
         });
         known.clocks.insert(extraction.clone(), Arc::clone(&clock));
@@ -249,6 +260,42 @@ impl StageClock {
         let nanos = nanos.saturating_mul(images);
         self.own.add(stage, nanos);
         self.job.seconds.add(stage, nanos);
+        let end = Instant::now();
+        let begin = end.checked_sub(time).unwrap_or(end);
+        if let Some(window) = self.windows.lock().get_mut(stage as usize) {
+            let known = window.get_or_insert(Window {
+                begin,
+                first_end: end,
+                end,
+            });
+            (known.begin, known.end) = (known.begin.min(begin), known.end.max(end));
+        }
+    }
+
+    /// Makes a span of each stage under the request's, for those who export traces.
+    fn trace(&self) {
+        let (windows, seconds) = (*self.windows.lock(), self.seconds());
+        let window = |stage: JobStage| windows.get(stage as usize).copied().flatten();
+        for stage in JobStage::all() {
+            let Some(Window { mut begin, end, .. }) = window(stage) else {
+                continue;
+            };
+            if let (JobStage::Run, Some(lane)) = (stage, window(JobStage::Lane)) {
+                begin = begin.max(lane.first_end).min(end);
+            }
+            drop(tracing::debug_span!(
+                "stage",
+                stage = <&str>::from(stage),
+                begin_micros_ago = begin.elapsed().as_micros() as u64,
+                end_micros_ago = end.elapsed().as_micros() as u64,
+                seconds = seconds.seconds_in(stage),
+            ));
+        }
+    }
+
+    /// The job's id.
+    pub(crate) fn job(&self) -> &str {
+        &self.job.key.id
     }
 
     /// Counts images that were answered.
@@ -287,6 +334,7 @@ impl JobExtraction {
 
 impl Drop for JobExtraction {
     fn drop(&mut self) {
+        self.clock.trace();
         self.jobs.0.lock().clocks.remove(&self.extraction);
         let mut progress = self.clock.job.progress.lock();
         progress.active_at = now();

@@ -10,7 +10,7 @@ use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator, SdkTracer};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
@@ -21,7 +21,7 @@ use tracing_subscriber::layer;
 use tracing_subscriber::registry::LookupSpan;
 
 /// Fields that become attributes; nothing else is exported.
-const ATTRIBUTES: [(&str, &str); 10] = [
+const ATTRIBUTES: [(&str, &str); 11] = [
     ("method", "http.request.method"),
     ("path", "url.path"),
     ("route", "http.route"),
@@ -32,6 +32,7 @@ const ATTRIBUTES: [(&str, &str); 10] = [
     ("guest", "frostline.guest"),
     ("extraction", "frostline.extraction"),
     ("outcome", "frostline.outcome"),
+    ("seconds", "frostline.image_seconds"),
 ];
 
 thread_local! {
@@ -39,7 +40,7 @@ thread_local! {
     static NEXT_ID: Cell<Option<SpanId>> = const { Cell::new(None) };
 }
 
-/// Random ids, except for a request's span: its host was told the id before.
+/// Random ids, except for those of requests: a host was told its own before, and the stages of its work as well.
 #[derive(Debug, Default)]
 pub(super) struct Ids(RandomIdGenerator);
 
@@ -60,6 +61,8 @@ pub(crate) struct ExportLayer {
 /// What a span that has not ended has recorded.
 struct Recorded {
     start: SystemTime,
+    /// What a request at a host is exported under.
+    id: SpanId,
     fields: BTreeMap<&'static str, Value>,
 }
 
@@ -76,13 +79,14 @@ impl ExportLayer {
 
     fn export(&self, kind: SpanKind, recorded: &Recorded) {
         let parent = recorded.parent();
-        let id = SpanId::from_hex(&recorded.text("span")).ok();
-        let exported = match kind {
+        let id = match kind {
             // Requests without a good token, and probes, would displace others.
-            SpanKind::Server => !recorded.text("tenant").is_empty(),
-            _ => parent.is_some() && id.is_some(),
+            SpanKind::Server => (!recorded.text("tenant").is_empty()).then_some(recorded.id),
+            _ => SpanId::from_hex(&recorded.text("span"))
+                .ok()
+                .filter(|_| parent.is_some()),
         };
-        if !exported {
+        if id.is_none() {
             return;
         }
         NEXT_ID.set(id);
@@ -96,6 +100,21 @@ impl ExportLayer {
             span.set_status(Status::error(why));
         }
     }
+
+    /// Exports a stage of the work for `request`, if that is part of a trace.
+    fn export_stage(&self, stage: &Recorded, request: &Recorded) {
+        let Some(caller) = request.parent() else { return };
+        let parent = TraceParent {
+            span: u64::from_be_bytes(request.id.to_bytes()),
+            ..caller
+        };
+        let span = SpanBuilder::from_name(stage.text("stage"))
+            .with_kind(SpanKind::Internal)
+            .with_start_time(stage.ago("begin_micros_ago"))
+            .with_attributes(stage.attributes());
+        let mut span = self.tracer.build_with_context(span, &context_in(Some(parent)));
+        span.end_with_timestamp(stage.ago("end_micros_ago"));
+    }
 }
 
 /// What a span of ours is in a trace; `None` for those that are not exported.
@@ -103,6 +122,7 @@ fn kind(metadata: &Metadata<'_>) -> Option<SpanKind> {
     match metadata.name() {
         _ if !metadata.is_span() => None,
         "request" if metadata.target().starts_with("frostline_server") => Some(SpanKind::Server),
+        "stage" if metadata.target().starts_with("frostline_server") => Some(SpanKind::Internal),
         "call" if metadata.target().starts_with("frostline_client") => Some(SpanKind::Client),
         _ => None,
     }
@@ -110,8 +130,11 @@ fn kind(metadata: &Metadata<'_>) -> Option<SpanKind> {
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for ExportLayer {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: layer::Context<'_, S>) {
-        let (start, fields) = (SystemTime::now(), BTreeMap::new());
-        let mut recorded = Recorded { start, fields };
+        let mut recorded = Recorded {
+            start: SystemTime::now(),
+            id: RandomIdGenerator::default().new_span_id(),
+            fields: BTreeMap::new(),
+        };
         attributes.record(&mut recorded);
         if let Some(span) = context.span(id) {
             span.extensions_mut().insert(recorded);
@@ -131,7 +154,16 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for ExportLayer {
             && let Some(kind) = kind(span.metadata())
             && let Some(recorded) = span.extensions_mut().remove::<Recorded>()
         {
-            self.export(kind, &recorded);
+            if kind != SpanKind::Internal {
+                return self.export(kind, &recorded);
+            }
+            let mut above = span.scope().skip(1);
+            let request = above.find(|span| self::kind(span.metadata()) == Some(SpanKind::Server));
+            if let Some(request) = request
+                && let Some(request) = request.extensions().get::<Recorded>()
+            {
+                self.export_stage(&recorded, request);
+            }
         }
     }
 }
@@ -140,6 +172,15 @@ impl Recorded {
     fn text(&self, field: &str) -> String {
         let value = self.fields.get(field).map(Value::as_str);
         value.unwrap_or_default().into_owned()
+    }
+
+    /// A time that was recorded as so many microseconds before the span.
+    fn ago(&self, field: &str) -> SystemTime {
+        let Some(Value::I64(micros)) = self.fields.get(field) else {
+            return self.start;
+        };
+        let micros = Duration::from_micros(u64::try_from(*micros).unwrap_or(0));
+        self.start.checked_sub(micros).unwrap_or(self.start)
     }
 
     fn parent(&self) -> Option<TraceParent> {
@@ -182,6 +223,10 @@ impl Visit for Recorded {
 
     fn record_str(&mut self, field: &Field, value: &str) {
         self.fields.insert(field.name(), value.to_owned().into());
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.fields.insert(field.name(), value.into());
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
@@ -280,6 +325,33 @@ mod tests {
         assert_eq!(attribute(span, "frostline.tenant"), Some("acme".into()));
         assert!(matches!(span.status, Status::Error { .. }));
         assert!(!format!("{span:?}").contains("hush"), "{span:?}");
+    }
+
+    #[test]
+    fn stages_are_parts_of_their_request() {
+        let stage = || {
+            tracing::debug_span!(
+                target: "frostline_server::jobs",
+                "stage",
+                stage = "decode",
+                begin_micros_ago = 3_000_000_u64,
+                end_micros_ago = 1_000_000_u64,
+                seconds = 4.5,
+            )
+        };
+        let spans = exported(|| {
+            request(PARENT, Some("acme")).in_scope(|| drop(stage()));
+            drop(stage());
+        });
+        let [stage, request] = spans.as_slice() else {
+            panic!("{spans:?}")
+        };
+        assert_eq!(stage.name.as_ref(), "decode");
+        assert_eq!(stage.parent_span_id, request.span_context.span_id());
+        assert_eq!(stage.span_context.trace_id().to_string(), TRACE);
+        let took = stage.end_time.duration_since(stage.start_time).unwrap();
+        assert_eq!(took, Duration::from_secs(2));
+        assert_eq!(attribute(stage, "frostline.image_seconds"), Some(4.5.into()));
     }
 
     #[test]

@@ -160,6 +160,15 @@ impl<'a> Trace<'a> {
         let host = self.of_service("store-1");
         let extractions = host.iter().filter(|span| span.name == "POST /v1/extractions");
         assert!(extractions.clone().count() > 0, "{host:?}");
+        let ids: HashSet<&[u8]> = extractions.clone().map(|span| span.span_id.as_slice()).collect();
+        for stage in ["read", "decode", "lane", "run", "encode"] {
+            let mut stages = host.iter().filter(|span| span.name == stage).peekable();
+            assert!(stages.peek().is_some(), "{stage}: {host:?}");
+            for span in stages {
+                assert!(ids.contains(span.parent_span_id.as_slice()), "{span:?}");
+                assert!(span.start_time_unix_nano <= span.end_time_unix_nano, "{span:?}");
+            }
+        }
         for span in extractions {
             assert!(calls.contains(span.parent_span_id.as_slice()), "{span:?}");
             let said = |key: &str| text(&span.attributes, key);
