@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 /// How the runs of an extraction stand to other work. Without any of it the host alone chooses how many rows a run has, joins the rows of
-/// one tenant only, and serves a tenant's extractions alike.
+/// one tenant only, and serves a tenant's jobs alike.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Terms {
@@ -56,8 +56,10 @@ impl Precision {
 /// On what terms the lanes run what an extraction submits.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunTerms {
-    /// Which extraction it is: a tenant's device time is divided among its extractions.
+    /// Which extraction it is.
     pub extraction: Arc<str>,
+    /// Which job it belongs to: a tenant's device time is divided among its jobs, and what a job asked for first runs first.
+    pub job: Arc<str>,
     /// What it asked for.
     pub terms: Terms,
 }

@@ -258,7 +258,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
         };
         for payer in &running.payers {
             let guess = running.part_of(payer, running.guess);
-            self.queue.start_run(&payer.tenant, &payer.extraction, guess);
+            self.queue.start_run(&payer.tenant, &payer.line, guess);
         }
         self.occupy(place.lane, running, now);
         let stage = self.stages.get(stage).map(|known| known.stage.clone());
@@ -289,7 +289,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
             left -= part.rows.len();
             payers.extend(self.queue.get(*id).map(|entry| Payer {
                 tenant: entry.tenant.clone(),
-                extraction: entry.extraction.clone(),
+                line: entry.line.clone(),
                 rows: part.rows.len(),
             }));
             parts.push(part);

@@ -63,7 +63,7 @@ pub(super) struct Running {
 #[derive(Debug, Clone)]
 pub(super) struct Payer {
     pub(super) tenant: Arc<str>,
-    pub(super) extraction: Arc<str>,
+    pub(super) line: Arc<str>,
     pub(super) rows: usize,
 }
 

@@ -32,6 +32,7 @@ pub use decision::{Decision, Part, PartOutcome, Run, StageFigures, Verdict};
 pub use figures::{Error95, Predictions};
 pub use work::{DeviceRules, End, MemoryEstimate, QUANTUM, QueueFull, Room, Taken, Work};
 
+use frostline_tensor::RunTerms;
 use lane::{Doing, Lane};
 use queue::{Entry, Queue};
 use stages::{StageId, Stages};
@@ -59,6 +60,15 @@ pub struct Removed {
     pub runs: Vec<usize>,
 }
 
+/// Where a work stands among its tenant's: those of one job and priority wait one behind another. Each beside the other, they would all be done at
+/// once, in the end: until then nothing travels, and after it nothing computes.
+fn line_of(terms: &RunTerms) -> Arc<str> {
+    match terms.terms.priority {
+        0 => Arc::clone(&terms.job),
+        priority => format!("{priority} {}", terms.job).into(),
+    }
+}
+
 impl<S: Clone + Eq + Hash> Device<S> {
     /// No lane has a process yet, and nothing is known of any stage.
     pub fn new(rules: DeviceRules) -> Self {
@@ -83,7 +93,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
         let entry = Entry {
             tenant: work.tenant,
             weight: work.weight,
-            extraction: work.terms.extraction,
+            line: line_of(&work.terms),
             priority: work.terms.terms.priority,
             fixed: work.terms.terms.fixed_batch.map(|rows| rows.max(1)),
             stage,

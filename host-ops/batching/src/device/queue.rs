@@ -14,7 +14,8 @@ use std::time::Duration;
 pub(super) struct Entry {
     pub(super) tenant: Arc<str>,
     pub(super) weight: u32,
-    pub(super) extraction: Arc<str>,
+    /// Works of a line run in the order in which they came.
+    pub(super) line: Arc<str>,
     pub(super) priority: i32,
     pub(super) fixed: Option<usize>,
     pub(super) stage: StageId,
@@ -75,7 +76,7 @@ impl Entry {
     }
 }
 
-/// The works, their tenants and extractions.
+/// The works, their tenants and lines.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     works: HashMap<u64, Entry>,
@@ -91,7 +92,7 @@ struct Tenant {
     works: usize,
     bytes: usize,
     turns: Shares<Arc<str>>,
-    /// Works with rows that wait, of each extraction, in order of arrival.
+    /// Works with rows that wait, of each line, in order of arrival.
     lines: HashMap<Arc<str>, BTreeSet<u64>>,
 }
 
@@ -135,7 +136,7 @@ impl Queue {
         })
     }
 
-    /// Puts a work behind others of its extraction.
+    /// Puts a work behind others of its line.
     pub(super) fn push(&mut self, id: u64, entry: Entry) {
         let tenant = self.tenants.entry(Arc::clone(&entry.tenant)).or_default();
         tenant.works += 1;
@@ -153,9 +154,9 @@ impl Queue {
         let Some(tenant) = self.tenants.get_mut(&entry.tenant) else {
             return;
         };
-        let line = tenant.lines.entry(Arc::clone(&entry.extraction)).or_default();
+        let line = tenant.lines.entry(Arc::clone(&entry.line)).or_default();
         line.insert(id);
-        tenant.turns.ready(&entry.extraction, entry.priority, 1);
+        tenant.turns.ready(&entry.line, entry.priority, 1);
         self.turns.ready(&entry.tenant, 0, entry.weight);
     }
 
@@ -173,11 +174,11 @@ impl Queue {
         if !entry.left.is_empty() {
             return;
         }
-        if let Some(line) = tenant.lines.get_mut(&entry.extraction) {
+        if let Some(line) = tenant.lines.get_mut(&entry.line) {
             line.remove(&id);
             if line.is_empty() {
-                tenant.lines.remove(&entry.extraction);
-                tenant.turns.unready(&entry.extraction);
+                tenant.lines.remove(&entry.line);
+                tenant.turns.unready(&entry.line);
             }
         }
         if tenant.lines.is_empty() {
@@ -203,18 +204,18 @@ impl Queue {
     }
 
     /// A tenant's run begins, and is taken to last `guess`.
-    pub(super) fn start_run(&mut self, tenant: &Arc<str>, extraction: &Arc<str>, guess: Duration) {
+    pub(super) fn start_run(&mut self, tenant: &Arc<str>, line: &Arc<str>, guess: Duration) {
         self.turns.start_turn(tenant, guess);
         if let Some(tenant) = self.tenants.get_mut(tenant) {
-            tenant.turns.start_turn(extraction, guess);
+            tenant.turns.start_turn(line, guess);
         }
     }
 
     /// Its run that was taken to last `guess` took `time`.
-    pub(super) fn end(&mut self, tenant: &Arc<str>, extraction: &Arc<str>, guess: Duration, time: Duration) {
+    pub(super) fn end(&mut self, tenant: &Arc<str>, line: &Arc<str>, guess: Duration, time: Duration) {
         self.turns.end(tenant, guess, time);
         if let Some(tenant) = self.tenants.get_mut(tenant) {
-            tenant.turns.end(extraction, guess, time);
+            tenant.turns.end(line, guess, time);
         }
     }
 

@@ -108,7 +108,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
                 running.part_of(payer, running.guess),
                 running.part_of(payer, time),
             );
-            self.queue.end(&payer.tenant, &payer.extraction, guess, time);
+            self.queue.end(&payer.tenant, &payer.line, guess, time);
             if self.used.len() >= TENANTS && !self.used.contains_key(&payer.tenant) {
                 let least = self.used.iter().min_by_key(|(_, time)| **time);
                 if let Some(least) = least.map(|(tenant, _)| Arc::clone(tenant)) {

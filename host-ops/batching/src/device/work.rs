@@ -59,7 +59,7 @@ pub struct Work<S> {
     pub tenant: Arc<str>,
     /// The tenant's part of the device's time beside that of others; 0 counts as 1.
     pub weight: u32,
-    /// Which of the tenant's extractions it belongs to, and on what terms it runs.
+    /// Which of the tenant's jobs it belongs to, and on what terms it runs.
     pub terms: RunTerms,
     /// The stage.
     pub stage: S,

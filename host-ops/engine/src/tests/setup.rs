@@ -73,10 +73,11 @@ pub(super) fn in_runs_for(tenant: &str, lanes: &Lanes, rows: usize) -> TenantLan
         fixed_batch: Some(rows),
         ..Terms::default()
     };
-    let extraction = "".into();
-    lanes
-        .for_tenant(tenant)
-        .on_terms(1, RunTerms { extraction, terms })
+    let terms = RunTerms {
+        terms,
+        ..RunTerms::default()
+    };
+    lanes.for_tenant(tenant).on_terms(1, terms)
 }
 
 pub(super) fn stage(model: &str) -> Stage {

@@ -130,13 +130,15 @@ impl Caller {
         Allowance::with_memory(limits, Arc::clone(tensors) as _, on_spent)
     }
 
-    /// The lanes, for the extraction `id` on `terms`.
-    pub(crate) fn lanes(&self, id: &str, terms: Terms) -> TenantLanes {
+    /// The lanes, for the extraction `id` of a `job` on `terms`.
+    pub(crate) fn lanes(&self, id: &str, job: &str, terms: Terms) -> TenantLanes {
         let tenant = self.tenant();
-        let extraction = id.into();
-        tenant
-            .executor
-            .on_terms(tenant.allowed.weight(), RunTerms { extraction, terms })
+        let terms = RunTerms {
+            extraction: id.into(),
+            job: job.into(),
+            terms,
+        };
+        tenant.executor.on_terms(tenant.allowed.weight(), terms)
     }
 
     /// Waits for the tenant's turn to list its data, which may read shards through.

@@ -292,7 +292,7 @@ fn context(
         .unwrap_or_default();
     CallContext {
         executor: Arc::new(TimedLanes {
-            lanes: caller.lanes(&id, request.terms),
+            lanes: caller.lanes(&id, meters.clock.job(), request.terms),
             clock: Arc::clone(&meters.clock),
         }),
         loader: loader(caller, Arc::clone(&store), None, meters),

@@ -83,7 +83,7 @@ fn a_weight_of_none_counts_as_one() {
 }
 
 #[test]
-fn extractions_of_a_tenant_share_its_time() {
+fn jobs_of_a_tenant_share_its_time() {
     let mut shares = shares::Shares::default();
     for name in ["a", "b"] {
         shares.ready(&name, 0, 1);
@@ -97,6 +97,28 @@ fn extractions_of_a_tenant_share_its_time() {
         *used.entry(who).or_default() += time;
     }
     assert!(used["a"].abs_diff(used["b"]) <= 3, "{used:?}");
+}
+
+/// The works of 16 rows that `jobs` sent at once, in the order of their runs.
+fn order_of_runs(jobs: [&str; 3]) -> Vec<u64> {
+    let mut world = World::new(DeviceRules::for_lanes(1), 1 << 40, vec![millis(100)]);
+    for job in jobs {
+        world.send(job, 1, 0, 16, Terms::default());
+    }
+    world.finish();
+    let parts = world.runs.iter().flat_map(|run| &run.parts);
+    let mut works: Vec<u64> = parts.map(|part| part.work).collect();
+    assert!(works.len() > 2 * jobs.len(), "each takes several runs: {works:?}");
+    works.dedup();
+    works
+}
+
+#[test]
+fn what_a_job_asked_for_first_is_done_first() {
+    assert_eq!(order_of_runs(["t/job"; 3]), [0, 1, 2]);
+    let two = order_of_runs(["t/one", "t/one", "t/other"]);
+    let place = |work: u64| two.iter().position(|other| *other == work);
+    assert!(place(2) < place(1), "jobs take turns: {two:?}");
 }
 
 #[test]

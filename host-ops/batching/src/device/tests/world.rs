@@ -121,12 +121,13 @@ impl World {
         }
     }
 
-    /// `who` is a tenant and, after a slash, an extraction of its own.
+    /// `who` is a tenant and, after a slash, a job of its own.
     pub(super) fn send(&mut self, who: &str, weight: u32, stage: usize, rows: usize, terms: Terms) -> u64 {
         let id = self.works.len() as u64;
-        let (tenant, extraction) = who.split_once('/').unwrap_or((who, who));
+        let (tenant, job) = who.split_once('/').unwrap_or((who, who));
         let terms = RunTerms {
-            extraction: extraction.into(),
+            extraction: "".into(),
+            job: job.into(),
             terms,
         };
         let work = Work {
