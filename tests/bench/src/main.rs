@@ -194,6 +194,7 @@ const TAKE_PARTS: &[(&str, &[&str])] = &[
 ];
 const TAKE_SUFFIXES: &[&str] = &["training"];
 const TAKE_DEVICE: &[&str] = &["gpu"];
+const TAKE_SECONDS: &[&str] = &["gpu", "grid"];
 
 /// Benchmarks of Frostline; without a name, lists them
 #[derive(Debug, Parser)]
@@ -263,7 +264,7 @@ fn check_flags(name: &str, arguments: &Arguments) -> Result<()> {
         ("--links", !arguments.links.is_empty(), TAKE_LINKS),
         ("--suffixes", !arguments.suffixes.is_empty(), TAKE_SUFFIXES),
         ("--device", arguments.device.is_some(), TAKE_DEVICE),
-        ("--seconds", arguments.seconds.is_some(), TAKE_DEVICE),
+        ("--seconds", arguments.seconds.is_some(), TAKE_SECONDS),
     ] {
         if given && !takers.contains(&name) {
             bail!("{name} does not take {flag}; it applies to {}", takers.join(", "));

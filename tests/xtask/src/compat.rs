@@ -2,12 +2,16 @@
 
 use crate::ort;
 use crate::workspace::{self, cargo, output, root, target};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use frostline_e2e::HostProcess;
 use serde_json::Value;
-use std::fs;
+use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
 
 /// Tests today's build against the release `arguments[0]` (a commit or tag), or the last tagged one.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
@@ -39,6 +43,10 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     }
     pair.upgrade()?;
     println!("today's host on the release's state, and back: the tenant's token and model are valid");
+    let lost = pair.roll()?;
+    println!(
+        "two hosts of one state, upgraded one after the other and one back, under a job of either version: {lost} images lost"
+    );
     pair.resume()?;
     println!("the release's checkpoint and feature cache: resumed by today's command");
     println!("compatible with {release}");
@@ -127,6 +135,69 @@ impl Pair {
         Ok(())
     }
 
+    /// Two hosts of the release on one state become today's one after the other, and one goes back, while a job of either version trains on
+    /// both. Returns the images that either job lost; their losses must agree.
+    fn roll(&self) -> Result<u64> {
+        /// Far more than both jobs go through until the last restart.
+        const EPOCHS: &str = "60";
+        let folder = self.subfolder("roll")?;
+        let state = folder.join("state");
+        let state = state.to_str().context("the target folder is not UTF-8")?;
+        let folders = [self.subfolder("roll/a")?, self.subfolder("roll/b")?];
+        // Hosts of one state let in the same token where their files say the same.
+        let token = "t".repeat(64);
+        for folder in &folders {
+            fs::write(folder.join("token"), &token)?;
+            fs::set_permissions(folder.join("token"), Permissions::from_mode(0o600))?;
+        }
+        let [a, b] = &folders;
+        let start = |binary: &Path, folder: &Path, listen: &str| {
+            let local = folder.to_str().context("the target folder is not UTF-8")?;
+            let arguments = ["--state", state, "--local", local, "--listen", listen];
+            self.start_with(binary, folder, &arguments)
+        };
+        let mut hosts = [
+            start(&self.release, a, "127.0.0.1:0")?,
+            start(&self.release, b, "127.0.0.1:0")?,
+        ];
+        let (epochs, ended) = mpsc::channel();
+        let jobs: Vec<_> = [("release", &self.release), ("today", &self.today)]
+            .into_iter()
+            .map(|(name, binary)| {
+                let mut command = self.job_command(binary, &self.subfolder(&format!("roll/{name}"))?, &hosts);
+                command.args(["--epochs", EPOCHS, "--feature-cache", "off", "--reproducible"]);
+                RunningJob::start(name, command, epochs.clone())
+            })
+            .collect::<Result<_>>()?;
+        drop(epochs);
+        for (index, binary) in [(0, &self.today), (1, &self.today), (0, &self.release)] {
+            // Both go on after what happened last.
+            for job in &jobs {
+                let both = ended.iter().filter(|name| *name == job.name).take(2).count();
+                ensure!(both == 2, "the jobs ended before all hosts were restarted");
+            }
+            let (Some(host), Some(folder)) = (hosts.get_mut(index), folders.get(index)) else {
+                continue;
+            };
+            let address = host.address().to_string();
+            workspace::run(Command::new("kill").args(["-TERM", &host.id().to_string()]))?;
+            ensure!(host.wait()?.success(), "a host did not stop as it should");
+            *host = start(binary, folder, &address)?;
+        }
+        let ends = jobs.into_iter().map(RunningJob::end);
+        let ends = ends.collect::<Result<Vec<JobEnd>>>()?;
+        let (Some(one), Some(other)) = (ends.first(), ends.last()) else {
+            bail!("no job ran");
+        };
+        ensure!(
+            (one.loss - other.loss).abs() < 1e-3 * other.loss,
+            "the jobs' losses are {} and {}",
+            one.loss,
+            other.loss
+        );
+        Ok(one.lost + other.lost)
+    }
+
     /// Lets the release train some epochs and today's command resume its run to the end.
     fn resume(&self) -> Result<()> {
         let folder = self.subfolder("resume")?;
@@ -153,16 +224,28 @@ impl Pair {
     }
 
     fn start(&self, binary: &Path, folder: &Path) -> Result<HostProcess> {
+        self.start_with(binary, folder, &[])
+    }
+
+    fn start_with(&self, binary: &Path, folder: &Path, arguments: &[&str]) -> Result<HostProcess> {
         let mut command = Command::new(binary);
         command.env("ORT_DYLIB_PATH", &self.library);
         let photos = demo_folder().join("photos");
         let photos = photos.to_str().context("the checkout's path is not UTF-8")?;
-        HostProcess::start_as(command, folder, photos, &[])
+        HostProcess::start_as(command, folder, photos, arguments)
             .context("the host did not start; see its output above")
     }
 
     /// Trains with the frozen layers on `host` and returns the last epoch's loss.
     fn train(&self, binary: &Path, folder: &Path, host: &HostProcess, arguments: &[&str]) -> Result<f64> {
+        let mut command = self.job_command(binary, folder, std::slice::from_ref(host));
+        command.args(arguments);
+        let (epochs, _) = mpsc::channel();
+        Ok(RunningJob::start("", command, epochs)?.end()?.loss)
+    }
+
+    /// A job with its frozen layers on `hosts`.
+    fn job_command(&self, binary: &Path, folder: &Path, hosts: &[HostProcess]) -> Command {
         let demo = demo_folder();
         let mut command = Command::new(binary);
         command
@@ -182,8 +265,6 @@ impl Pair {
                 "--warmup-ratio",
                 "0",
             ])
-            .args(["--host", &format!("http://{}", host.address()), "--token-file"])
-            .arg(host.token_file())
             .arg("--data")
             .arg(demo.join("photos"))
             .arg("--model")
@@ -194,22 +275,69 @@ impl Pair {
             .arg(folder.join("runs"))
             .arg("--feature-folder")
             .arg(folder.join("features"))
-            .args(arguments)
             .env("ORT_DYLIB_PATH", &self.library)
             .stdin(Stdio::null())
-            .stderr(Stdio::inherit());
-        let printed = command.output().context("cannot start frostline")?;
-        ensure!(
-            printed.status.success(),
-            "frostline train failed; see its output above"
-        );
-        let events = String::from_utf8(printed.stdout)?;
-        let events = events
-            .lines()
-            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let epochs = events.filter(|event| event.get("event").is_some_and(|name| name == "epoch"));
-        let mut losses = epochs.filter_map(|event| event.get("loss").and_then(Value::as_f64));
-        losses.next_back().context("frostline train printed no epoch")
+            .stdout(Stdio::piped());
+        for host in hosts {
+            command.args(["--host", &host.url()]);
+        }
+        if let Some(host) = hosts.first() {
+            command.arg("--token-file").arg(host.token_file());
+        }
+        command
+    }
+}
+
+/// A job that trains.
+struct RunningJob {
+    name: &'static str,
+    child: Child,
+    events: JoinHandle<JobEnd>,
+}
+
+/// What a job said.
+#[derive(Debug, Default)]
+struct JobEnd {
+    /// Of its last epoch.
+    loss: f64,
+    epochs: usize,
+    /// Images that it went on without.
+    lost: u64,
+}
+
+impl RunningJob {
+    /// Starts it; its name is sent to `epochs` after each.
+    fn start(name: &'static str, mut command: Command, epochs: mpsc::Sender<&'static str>) -> Result<Self> {
+        let mut child = command.spawn().context("cannot start frostline")?;
+        let stdout = child.stdout.take().context("frostline has no output")?;
+        let events = thread::spawn(move || {
+            let mut end = JobEnd::default();
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                let event: Value = serde_json::from_str(&line).unwrap_or_default();
+                match event.get("event").and_then(Value::as_str) {
+                    Some("epoch") => {
+                        end.loss = event.get("loss").and_then(Value::as_f64).unwrap_or(f64::NAN);
+                        end.epochs += 1;
+                        // Who counted them may have stopped.
+                        epochs.send(name).ok();
+                    }
+                    Some("bad_sample") => end.lost += 1,
+                    _ => {}
+                }
+            }
+            end
+        });
+        Ok(Self { name, child, events })
+    }
+
+    /// Waits for its end.
+    fn end(mut self) -> Result<JobEnd> {
+        let status = self.child.wait()?;
+        ensure!(status.success(), "frostline train failed; see its output above");
+        let end = self.events.join();
+        let end = end.map_err(|_| anyhow!("the reader of a job's events panicked"))?;
+        ensure!(end.epochs > 0, "frostline train printed no epoch");
+        Ok(end)
     }
 }
 

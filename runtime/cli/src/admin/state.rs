@@ -1,11 +1,12 @@
 //! `frostline admin state`: copies of the state that hosts share. No host is asked.
 
 use super::console::confirm;
-use crate::arguments::State;
+use crate::arguments::{HostStores, State};
 use crate::output::{bytes, print_json};
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use frostline_server::{
-    LostVersion, RestoreReport, StateLocation, StateReport, back_up_state, restore_state, verify_state,
+    LostVersion, RestoreReport, StateLocation, StateReport, Stores, back_up_state, restore_state,
+    verify_state,
 };
 use rustix::fs::Mode;
 use serde::Serialize;
@@ -14,12 +15,12 @@ pub(super) async fn run(command: State, json: bool) -> Result<()> {
     // Copies hold models and hashes of tokens: they are for their user alone.
     rustix::process::umask(Mode::from_raw_mode(0o077));
     match command {
-        State::Backup { state, to } => {
-            let report = back_up_state(&place(&state)?, &place(&to)?).await?;
+        State::Backup { state, to, stores } => {
+            let report = back_up_state(&place(&state)?, &place(&to)?, &read(&stores)?).await?;
             show(&report, &report, &format!("backed up {state} to {to}"), json)
         }
-        State::Verify { state } => {
-            let report = verify_state(&place(&state)?).await?;
+        State::Verify { state, stores } => {
+            let report = verify_state(&place(&state)?, &read(&stores)?).await?;
             show(&report, &report, &format!("verified {state}"), json)
         }
         State::Restore {
@@ -27,10 +28,12 @@ pub(super) async fn run(command: State, json: bool) -> Result<()> {
             state,
             tokens,
             yes,
+            stores,
         } => {
+            let stores = read(&stores)?;
             confirm(yes, &format!("Replace all that {state} holds by {backup}?"))?;
             let tokens = tokens.map(Into::into);
-            let restored = restore_state(&place(&backup)?, &place(&state)?, tokens).await?;
+            let restored = restore_state(&place(&backup)?, &place(&state)?, tokens, &stores).await?;
             if !json {
                 changes(&restored);
             }
@@ -42,6 +45,15 @@ pub(super) async fn run(command: State, json: bool) -> Result<()> {
 
 fn place(text: &str) -> Result<StateLocation> {
     Ok(StateLocation::parse(text)?)
+}
+
+fn read(stores: &HostStores) -> Result<Stores> {
+    let Some(file) = &stores.config else {
+        return Ok(Stores::default());
+    };
+    let text = std::fs::read_to_string(file)
+        .with_context(|| format!("cannot read the configuration {}", file.display()))?;
+    Stores::from_toml(&text).with_context(|| format!("in {}", file.display()))
 }
 
 /// Prints `all`, or in words what the state holds; fails where versions are lost.

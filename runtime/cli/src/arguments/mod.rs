@@ -26,7 +26,7 @@ pub(crate) use job::{Eval, JobFlags, Plan, Predict, Profile, Train};
 pub(crate) use quantise::Quantise;
 pub(crate) use report::Report;
 pub(crate) use run::Runs;
-pub(crate) use state::State;
+pub(crate) use state::{HostStores, State};
 pub(crate) use sweep::Sweep;
 pub(crate) use upload::{OwnUpload, Upload};
 

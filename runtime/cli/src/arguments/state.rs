@@ -1,7 +1,8 @@
 //! Commands on the state that hosts share.
 
-use clap::{Subcommand, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use frostline_server::RestoredTokens;
+use std::path::PathBuf;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum State {
@@ -12,12 +13,16 @@ pub(crate) enum State {
         state: String,
         /// Where the copy goes: an empty place, or an earlier backup of the same state
         to: String,
+        #[command(flatten)]
+        stores: HostStores,
     },
     /// Read all of a state or a backup and check every byte
     #[command(after_help = "Example:\n  frostline admin state verify /backup/frostline")]
     Verify {
         /// A directory or an object store's URL
         state: String,
+        #[command(flatten)]
+        stores: HostStores,
     },
     /// Make a state what a backup holds; running hosts reload it within a minute
     ///
@@ -36,7 +41,17 @@ pub(crate) enum State {
         /// Do not ask
         #[arg(long)]
         yes: bool,
+        #[command(flatten)]
+        stores: HostStores,
     },
+}
+
+/// How buckets are reached.
+#[derive(Debug, Args)]
+pub(crate) struct HostStores {
+    /// A host's configuration, for credentials and endpoints of buckets in its [store.BUCKET]; without it the environment has them
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]

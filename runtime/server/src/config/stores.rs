@@ -1,7 +1,7 @@
 //! The stores of data roots, by the settings of their buckets.
 
 use super::error::ConfigError;
-use super::settings::StoreSettings;
+use super::settings::{HostSettings, StoreSettings};
 use frostline_objects::{KeysFile, ObjectError, OwnStore, Role, Store};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -35,6 +35,18 @@ pub struct Stores {
 }
 
 impl Stores {
+    /// Those of a configuration file's text, for whoever runs the host.
+    ///
+    /// # Errors
+    /// [`ConfigError`], naming the key.
+    pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
+        let stores = Self::checked(HostSettings::from_toml(text)?.store)?;
+        Ok(Self {
+            lent: false,
+            ..stores
+        })
+    }
+
     pub(super) fn checked(settings: BTreeMap<String, StoreSettings>) -> Result<Self, ConfigError> {
         for (name, store) in &settings {
             let refuse = |key: &str, rule: &str| {
@@ -146,11 +158,9 @@ impl StoreSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::HostConfig;
 
     fn stores(text: &str) -> Result<Stores, String> {
-        let config = HostConfig::from_toml(text).map_err(|error| error.to_string())?;
-        Ok(config.stores)
+        Stores::from_toml(text).map_err(|error| error.to_string())
     }
 
     #[test]

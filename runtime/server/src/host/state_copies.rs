@@ -9,12 +9,17 @@ use crate::state::{RestoreReport, RestoredTokens, StateReport, back_up, restore,
 use frostline_objects::Store;
 use std::sync::Arc;
 
-/// Copies a state, which hosts may go on changing, to an empty place or over an earlier backup of it.
+/// Copies a state, which hosts may go on changing, to an empty place or over an earlier backup of it. `stores` says how buckets are reached, here
+/// and below.
 ///
 /// # Errors
 /// [`StartError`] where either cannot be used.
-pub async fn back_up_state(state: &StateLocation, to: &StateLocation) -> Result<StateReport, StartError> {
-    let (state, to) = (existing(state)?, state_store(to, &Stores::default())?);
+pub async fn back_up_state(
+    state: &StateLocation,
+    to: &StateLocation,
+    stores: &Stores,
+) -> Result<StateReport, StartError> {
+    let (state, to) = (existing(state, stores)?, state_store(to, stores)?);
     let report = back_up(&state, &to).await?;
     copy_usage(&state, &to).await?;
     copy_audit(&state, &to).await?;
@@ -25,8 +30,8 @@ pub async fn back_up_state(state: &StateLocation, to: &StateLocation) -> Result<
 ///
 /// # Errors
 /// [`StartError`] where it cannot be read.
-pub async fn verify_state(state: &StateLocation) -> Result<StateReport, StartError> {
-    Ok(verify(&existing(state)?).await?)
+pub async fn verify_state(state: &StateLocation, stores: &Stores) -> Result<StateReport, StartError> {
+    Ok(verify(&existing(state, stores)?).await?)
 }
 
 /// Makes a state what a backup holds, but for tokens: those that the state has now let in, or as `tokens` says. Hosts that run on it reload
@@ -38,8 +43,9 @@ pub async fn restore_state(
     backup: &StateLocation,
     state: &StateLocation,
     tokens: Option<RestoredTokens>,
+    stores: &Stores,
 ) -> Result<RestoreReport, StartError> {
-    let (backup, state) = (existing(backup)?, state_store(state, &Stores::default())?);
+    let (backup, state) = (existing(backup, stores)?, state_store(state, stores)?);
     let report = restore(&backup, &state, tokens).await?;
     copy_usage(&backup, &state).await?;
     copy_audit(&backup, &state).await?;
@@ -47,12 +53,12 @@ pub async fn restore_state(
 }
 
 /// What is there; a directory that is not is not made.
-fn existing(place: &StateLocation) -> Result<Arc<Store>, StartError> {
+fn existing(place: &StateLocation, stores: &Stores) -> Result<Arc<Store>, StartError> {
     if let StateLocation::Directory(path) = place {
         std::fs::metadata(path).map_err(|source| StartError::Directory {
             path: path.clone(),
             source,
         })?;
     }
-    state_store(place, &Stores::default())
+    state_store(place, stores)
 }

@@ -4,6 +4,8 @@ use crate::harness::{Scratch, binary, events, frostline};
 use crate::s3::{Moto, with_credentials};
 use frostline_e2e::{HostProcess, finish};
 use serde_json::Value;
+use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -99,4 +101,17 @@ fn two_hosts_share_a_bucket() {
     };
     let hosts = hosts(&scratch, "s3://photos/frostline", start);
     check(&scratch, hosts, &[]);
+
+    // Whoever copies it needs no credentials but those in the hosts' configuration.
+    let (config, keys) = (scratch.path("host.toml"), scratch.path("keys"));
+    let lines = "[default]\naws_access_key_id = test\naws_secret_access_key = a-secret-key\n";
+    fs::write(&keys, lines).unwrap();
+    let lines = format!("[store.photos]\nendpoint = {:?}\nkeys = {keys:?}\n", moto.url);
+    fs::write(&config, lines).unwrap();
+    let mut backup = frostline();
+    backup
+        .args(["admin", "state", "backup", "s3://photos/frostline"])
+        .args([&scratch.path("backup"), Path::new("--config"), &config]);
+    let run = finish(&mut backup).unwrap();
+    assert!(run.stdout.starts_with("backed up"), "{run:?}");
 }

@@ -19,8 +19,9 @@ const MAX_EXPOSURE: f64 = 1.5;
 pub(super) const EPOCH: &str = "SOURCE_DATE_EPOCH";
 
 /// What an operator reads, and Prometheus.
-const DOCUMENTS: [&str; 10] = [
+const DOCUMENTS: [&str; 12] = [
     "runtime/docs/operating.md",
+    "runtime/docs/incidents.md",
     "runtime/docs/security.md",
     "runtime/docs/capacity.md",
     "runtime/server/docs/http.md",
@@ -30,6 +31,7 @@ const DOCUMENTS: [&str; 10] = [
     "runtime/server/docs/metrics.md",
     "runtime/server/docs/tracing.md",
     "runtime/deploy/helm/frostline/files/rules.yaml",
+    "runtime/deploy/deb/prometheus.yml",
 ];
 
 const TOOLS: [(&str, &str); 4] = [

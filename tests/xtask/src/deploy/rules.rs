@@ -2,7 +2,7 @@
 
 use super::tools::{chart, missing};
 use super::{CheckResult, Setup};
-use crate::workspace::output;
+use crate::workspace::{output, root, target};
 use anyhow::{Context, Result};
 use std::process::Command;
 
@@ -16,7 +16,13 @@ pub(super) fn check(_: &Setup) -> Result<CheckResult> {
     let summary = summary.context("promtool summary no rules")?.trim().to_owned();
     let tests = chart().with_file_name("rules-test.yaml");
     output(Command::new("promtool").args(["test", "rules"]).arg(tests))?;
+    let folder = target().join("deploy/rules");
+    std::fs::create_dir_all(&folder)?;
+    let config = folder.join("prometheus.yml");
+    std::fs::copy(root().join("runtime/deploy/deb/prometheus.yml"), &config)?;
+    std::fs::copy(&rules, folder.join("rules.yaml"))?;
+    output(Command::new("promtool").args(["check", "config"]).arg(&config))?;
     Ok(CheckResult::Passed(format!(
-        "{summary}, promtool test rules passed"
+        "{summary}, promtool test rules and check config passed"
     )))
 }
