@@ -7,11 +7,15 @@ use crate::pipeline::{FeedPlan, Part, Steering};
 use crate::setup::prepare;
 use crate::training::run::{Run, RunParts};
 use crate::{Events, Flow, Job, Policy, SettingError, TrainerError};
-use frostline_client::{Hosts, Weight};
+use frostline_client::{Hosts, Samples, Weight};
 use frostline_wire::{Encoding, Split};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
+
+/// Passes over the data that are one epoch here. Between two epochs all requests in flight are waited for, which a job does seldom, and hides behind
+/// its validation; legs of a few steps would measure it.
+const PASSES: usize = 64;
 
 /// Training steps at given splits, with no validation and no model in the end, to see what each takes. Opened once, it may run again
 /// and again.
@@ -47,7 +51,12 @@ impl Rehearsal {
         let for_job = hosts.for_job(notices(events));
         job.spec.split = Policy::Fixed(Split::Cut(job.freeze.clone()));
         let mut prepared = prepare(&job, false, &for_job, events).await?;
+        let train = &prepared.data.feed.train;
+        let train: Samples = std::iter::repeat_n(train, PASSES)
+            .flat_map(|samples| samples.iter())
+            .collect();
         let feed = FeedPlan {
+            train: Arc::new(train),
             validation: Arc::default(),
             looks: false,
             features: None,

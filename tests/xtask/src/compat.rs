@@ -147,6 +147,7 @@ impl Pair {
         // Hosts of one state let in the same token where their files say the same.
         let token = "t".repeat(64);
         for folder in &folders {
+            fs::set_permissions(folder, Permissions::from_mode(0o700))?;
             fs::write(folder.join("token"), &token)?;
             fs::set_permissions(folder.join("token"), Permissions::from_mode(0o600))?;
         }
