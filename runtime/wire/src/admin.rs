@@ -197,7 +197,7 @@ pub struct AuditEntry {
     /// The host it was done at.
     #[serde(default)]
     pub host: String,
-    /// `admin uid <number>`, `admin at <address>` or `tenant <name>`.
+    /// `admin uid <number>`, `admin at <address>` or `tenant <name> at <address>`.
     pub who: String,
     /// What was done, such as `tenant added`.
     pub what: String,

@@ -14,6 +14,7 @@ use frostline_wire::AuditEntry;
 use ledger::Ledger;
 use parking_lot::Mutex;
 use rates::{A_MINUTE, Place, Rates};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -76,8 +77,8 @@ impl Audit {
     }
 
     /// Notes what a tenant did, of whose acts only so many a minute are kept, to be written within half a minute.
-    pub(crate) fn tenant(&self, tenant: &str, what: &str, detail: impl Into<String>) {
-        let who = format!("tenant {tenant}");
+    pub(crate) fn tenant(&self, tenant: &str, address: IpAddr, what: &str, detail: impl Into<String>) {
+        let who = format!("tenant {tenant} at {address}");
         let note = |what: &str, detail| self.tenants.note(self.entry(&who, what, tenant, detail));
         let counted = self.rates.lock().count(tenant, now() / 60);
         if counted.left_out > 0 {

@@ -1,7 +1,10 @@
 //! Hosts that write what was done at them into one state.
 
 use super::*;
+use std::net::Ipv4Addr;
 use std::path::Path;
+
+const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 fn audit(folder: &Path, run: &str) -> Audit {
     let store = Store::open(folder.to_str().unwrap()).unwrap();
@@ -18,8 +21,8 @@ async fn every_host_of_a_state_shows_what_was_done_at_any() {
     let folder = tempfile::tempdir().unwrap();
     let (one, two) = (audit(folder.path(), "one"), audit(folder.path(), "two"));
     one.admin("admin uid 0", "tenant added", "acme", "").await;
-    two.tenant("acme", "guest uploaded", "prefix");
-    two.tenant("other", "guest uploaded", "x".repeat(2 * DETAIL));
+    two.tenant("acme", HERE, "guest uploaded", "prefix");
+    two.tenant("other", HERE, "guest uploaded", "x".repeat(2 * DETAIL));
     two.write().await.unwrap();
     assert_eq!(
         whats(&one, Some("acme"), 10).await,
@@ -38,7 +41,7 @@ async fn what_an_admin_did_is_there_although_its_host_is_killed_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let killed = audit(folder.path(), "one");
     killed.admin("admin uid 0", "tenant removed", "acme", "").await;
-    killed.tenant("acme", "guest removed", "prefix");
+    killed.tenant("acme", HERE, "guest removed", "prefix");
     drop(killed);
     assert_eq!(
         whats(&audit(folder.path(), "two"), None, 10).await,

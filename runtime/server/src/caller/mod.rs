@@ -14,6 +14,7 @@ use crate::scheduling::Scheduling;
 use crate::service::Service;
 use crate::tenants::{Pass, Tenant};
 use frostline_sandbox::OnLogLine;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -26,11 +27,17 @@ const CHECK: Duration = Duration::from_secs(1);
 pub(crate) struct Caller {
     service: Arc<Service>,
     pass: Pass,
+    /// Where it asks from.
+    address: IpAddr,
 }
 
 impl Caller {
-    pub(crate) fn new(service: Arc<Service>, pass: Pass) -> Self {
-        Self { service, pass }
+    pub(crate) fn new(service: Arc<Service>, pass: Pass, address: IpAddr) -> Self {
+        Self {
+            service,
+            pass,
+            address,
+        }
     }
 
     pub(crate) fn tenant(&self) -> &Tenant {
@@ -104,7 +111,7 @@ impl Caller {
     /// Writes down what the tenant did.
     pub(crate) fn audit(&self, what: &str, detail: impl Into<String>) {
         let audit = &self.service.operations.audit;
-        audit.tenant(&self.tenant().name, what, detail);
+        audit.tenant(&self.tenant().name, self.address, what, detail);
     }
 
     /// What keeps the lines that `guest` logs in the extraction `id`, for the tenant to read. Of many some go to the host's log.

@@ -32,7 +32,7 @@ pub(super) async fn authorize(
     let given = bearer(request.headers()).ok_or(Refusal::Unauthorized)?;
     match service.tenants.admit(given, frostline_profile::now()) {
         Ok(pass) => {
-            let caller = Caller::new(Arc::clone(&service), pass);
+            let caller = Caller::new(Arc::clone(&service), pass, peer.address);
             Span::current().record("tenant", &caller.tenant().name);
             peer.permit.assign_tenant(&caller.tenant().name);
             request.extensions_mut().insert(caller.clone());
