@@ -102,7 +102,11 @@ fn who_does_what_is_seen_and_written_down() {
     );
     assert_eq!(whats.last(), Some(&"guest removed"));
     assert!(entries[0]["who"].as_str().unwrap().starts_with("admin uid "));
-    assert!(entries.iter().any(|entry| entry["who"] == "tenant acme at 127.0.0.1"));
+    assert!(
+        entries
+            .iter()
+            .any(|entry| entry["who"] == "tenant acme at 127.0.0.1")
+    );
     let secret = std::fs::read_to_string(&acme).unwrap();
     assert!(!audit.contains(&secret));
 }
