@@ -1,21 +1,13 @@
 //! Bytes that one tenant makes a host write to its log: requests as fast as they go, of several kinds.
 
-use super::http;
+use super::logging::{CLIENTS, TIME, logging_host};
+use super::{guest, http};
 use crate::report::Report;
-use crate::run::{binary, text};
 use anyhow::{Result, anyhow};
-use frostline_e2e::HostProcess;
-use std::fs::{self, File};
+use std::fs;
 use std::net::SocketAddr;
-use std::process::Command;
 use std::thread;
-use std::time::{Duration, Instant};
-
-/// Clients that ask at once.
-const CLIENTS: usize = 8;
-
-/// How long they do.
-const TIME: Duration = Duration::from_secs(10);
+use std::time::Instant;
 
 /// Notes `log_bytes_per_second_max`, that of the worst kind of request.
 pub(super) fn run(report: &mut Report) -> Result<()> {
@@ -37,6 +29,10 @@ pub(super) fn run(report: &mut Report) -> Result<()> {
         println!("{name:<26} {requests:>12.0} {bytes:>14.0}");
         worst = worst.max(bytes);
     }
+    if let Some((extractions, bytes)) = guest::flood(report)? {
+        println!("{:<26} {extractions:>12.0} {bytes:>14.0}", "guest that logs");
+        worst = worst.max(bytes);
+    }
     report.set("log_bytes_per_second_max", worst);
     Ok(())
 }
@@ -44,13 +40,7 @@ pub(super) fn run(report: &mut Report) -> Result<()> {
 /// Requests and bytes of log a second.
 fn flood(report: &Report, path: &str) -> Result<(f64, f64)> {
     let folder = tempfile::tempdir()?;
-    let log = folder.path().join("log");
-    // As a host logs by default; without this it is started more quietly here.
-    let mut command = Command::new("env");
-    command.arg("RUST_LOG=warn,frostline_server=info").arg(binary()?);
-    command.stderr(File::create(&log)?);
-    let photos = report.photos().part("train");
-    let host = HostProcess::start_as(command, folder.path(), text(&photos)?, &[])?;
+    let (host, log) = logging_host(report, folder.path())?;
     let token = fs::read_to_string(host.token_file())?.trim().to_owned();
     let (address, before) = (host.address(), fs::metadata(&log)?.len());
     let since = Instant::now();

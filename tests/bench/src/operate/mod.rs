@@ -1,8 +1,10 @@
 //! Operating a host: what it says of a store that fails, what it accounts for when it is killed, and how much one tenant makes it log.
 
 mod faults;
+mod guest;
 mod http;
 mod lines;
+mod logging;
 mod store;
 mod usage;
 
