@@ -60,8 +60,8 @@ pub struct Removed {
     pub runs: Vec<usize>,
 }
 
-/// Where a work stands among its tenant's: those of one job and priority wait one behind another. Each beside the other, they would all be done at
-/// once, in the end: until then nothing travels, and after it nothing computes.
+/// Where a work stands among its tenant's: those of one job and priority run one after another. Side by side they would all end at the same
+/// time: until then the link has nothing to carry, and after it the lanes have nothing to run.
 fn line_of(terms: &RunTerms) -> Arc<str> {
     match terms.terms.priority {
         0 => Arc::clone(&terms.job),

@@ -16,11 +16,11 @@ pub(super) async fn run(command: State, json: bool) -> Result<()> {
     rustix::process::umask(Mode::from_raw_mode(0o077));
     match command {
         State::Backup { state, to, stores } => {
-            let report = back_up_state(&place(&state)?, &place(&to)?, &read(&stores)?).await?;
+            let report = back_up_state(&place(&state)?, &place(&to)?, &read_stores(&stores)?).await?;
             show(&report, &report, &format!("backed up {state} to {to}"), json)
         }
         State::Verify { state, stores } => {
-            let report = verify_state(&place(&state)?, &read(&stores)?).await?;
+            let report = verify_state(&place(&state)?, &read_stores(&stores)?).await?;
             show(&report, &report, &format!("verified {state}"), json)
         }
         State::Restore {
@@ -30,7 +30,7 @@ pub(super) async fn run(command: State, json: bool) -> Result<()> {
             yes,
             stores,
         } => {
-            let stores = read(&stores)?;
+            let stores = read_stores(&stores)?;
             confirm(yes, &format!("Replace all that {state} holds by {backup}?"))?;
             let tokens = tokens.map(Into::into);
             let restored = restore_state(&place(&backup)?, &place(&state)?, tokens, &stores).await?;
@@ -47,7 +47,7 @@ fn place(text: &str) -> Result<StateLocation> {
     Ok(StateLocation::parse(text)?)
 }
 
-fn read(stores: &HostStores) -> Result<Stores> {
+fn read_stores(stores: &HostStores) -> Result<Stores> {
     let Some(file) = &stores.config else {
         return Ok(Stores::default());
     };

@@ -11,6 +11,7 @@ use crate::state::{DailyFolder, Day, StateError};
 use frostline_objects::Store;
 use frostline_profile::now;
 use frostline_wire::AuditEntry;
+use futures::future::join;
 use ledger::Ledger;
 use parking_lot::Mutex;
 use rates::{A_MINUTE, Place, Rates};
@@ -32,7 +33,7 @@ const TENANTS_KEPT: u64 = 40;
 /// How often tenants' acts are written, and those of admins that could not be written at once.
 const WRITE: Duration = Duration::from_secs(30);
 
-/// How long an admin waits for an act to be written that was done.
+/// How long writing may take: so long an admin waits, and a host that stops.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How long reading may take.
@@ -72,8 +73,7 @@ impl Audit {
     pub(crate) async fn admin(&self, who: &str, what: &str, tenant: &str, detail: impl Into<String>) {
         let entry = self.entry(who, what, tenant, detail.into());
         self.admins.note(entry);
-        let written = timeout(PATIENCE, self.write_ledger(&self.admins)).await;
-        warn_of(written.unwrap_or_else(|_| Err(late(PATIENCE))));
+        warn_of(self.write_ledger(&self.admins).await);
     }
 
     /// Notes what a tenant did, of whose acts only so many a minute are kept, to be written within half a minute.
@@ -99,11 +99,8 @@ impl Audit {
     /// # Errors
     /// Why not all of it was; it is written the next time.
     pub(crate) async fn write(&self) -> Result<(), String> {
-        let both = async {
-            let admins = self.write_ledger(&self.admins).await;
-            self.write_ledger(&self.tenants).await.and(admins)
-        };
-        timeout(WRITE, both).await.unwrap_or_else(|_| Err(late(WRITE)))
+        let (admins, tenants) = join(self.write_ledger(&self.admins), self.write_ledger(&self.tenants)).await;
+        admins.and(tenants)
     }
 
     /// The last `limit` entries of all hosts, oldest first; only those of `tenant` where one is named.
@@ -133,7 +130,8 @@ impl Audit {
             let detail = format!("{count}, since the state could not be written");
             self.entry("host", LEFT_OUT, "", detail)
         };
-        let written = ledger.write(&self.store, &self.run, left_out).await;
+        let writing = ledger.write(&self.store, &self.run, left_out);
+        let written = timeout(PATIENCE, writing).await.map_err(|_| late(PATIENCE))?;
         written.map_err(|error| error.to_string())
     }
 

@@ -20,7 +20,7 @@ pub(crate) struct DailyName {
 }
 
 impl DailyFolder {
-    pub(crate) fn key(self, day: Day, run: &str, number: u64) -> String {
+    fn key(self, day: Day, run: &str, number: u64) -> String {
         format!("{}/{day}/{run}-{number:08}.json", self.0)
     }
 
