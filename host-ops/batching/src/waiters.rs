@@ -122,7 +122,7 @@ impl<P: Policy> Waiters<P> {
     }
 
     /// Takes something at once, past those who wait.
-    pub(crate) fn take<E>(
+    pub(crate) fn take_at_once<E>(
         self: &Arc<Self>,
         take: impl FnOnce(&mut P) -> Result<P::Share, E>,
     ) -> Result<Held<P>, E> {

@@ -190,7 +190,9 @@ impl Session {
         let binding = self
             .bind_step(state, inputs, wanted)
             .map_err(EngineError::internal("bind a step"))?;
-        let ran = self.run_binding(&binding, interrupt, |outputs| take(state, outputs, wanted));
+        let ran = self.run_binding(&binding, interrupt, |outputs| {
+            take_outputs(state, outputs, wanted)
+        });
         drop(binding);
         match ran {
             Ok((tensors, successors)) => {
@@ -239,7 +241,7 @@ impl Session {
     }
 }
 
-fn take(
+fn take_outputs(
     state: &ResidentState,
     outputs: &mut SessionOutputs<'_>,
     wanted: &[&str],

@@ -89,7 +89,7 @@ impl Hedge {
                 () = sleep(patience) => break,
             }
         }
-        if !self.state.lock().take() {
+        if !self.state.lock().spend() {
             let done = first.await;
             counted(begun);
             return done;
@@ -141,7 +141,7 @@ impl State {
     }
 
     /// Whether there is credit for a second request, which is then spent.
-    fn take(&mut self) -> bool {
+    fn spend(&mut self) -> bool {
         let left = self.credit.checked_sub(READS_PER_HEDGE);
         self.credit = left.unwrap_or(self.credit);
         left.is_some()
@@ -249,7 +249,7 @@ mod tests {
         };
         let hedged = (0..1600).filter(|_| {
             state.start_read();
-            state.take()
+            state.spend()
         });
         // One in sixteen, and what was saved up before.
         let hedged = hedged.count();

@@ -30,7 +30,7 @@ pub(crate) fn open_batch(model: &Model) -> Result<Model, GraphError> {
         graph,
     };
     for node in nodes {
-        opening.take(node)?;
+        opening.rewrite(node)?;
     }
     opening.finish(model)
 }
@@ -73,7 +73,7 @@ struct Opening {
 }
 
 impl Opening {
-    fn take(&mut self, mut node: NodeProto) -> Result<(), GraphError> {
+    fn rewrite(&mut self, mut node: NodeProto) -> Result<(), GraphError> {
         match node.standard_operator() {
             Some("Reshape") => self.retarget(&mut node)?,
             Some("Concat") => self.expand_constants(&mut node)?,

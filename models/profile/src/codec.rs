@@ -69,7 +69,7 @@ impl Decoded {
         })
     }
 
-    fn take(&mut self, value: RowValue<'_>) -> bool {
+    fn copy(&mut self, value: RowValue<'_>) -> bool {
         match (self, value) {
             (Self::F32(row), value) => value.read_into(row),
             (Self::U8(row), RowValue::U8(bytes)) if row.len() == bytes.len() => {
@@ -85,7 +85,7 @@ fn read(mut reader: ActivationReader, pieces: Vec<Bytes>, decoded: &mut Decoded)
     for piece in pieces {
         for batch in reader.push(piece)? {
             for row in batch.rows() {
-                let taken = row?.outcome.is_ok_and(|value| decoded.take(value));
+                let taken = row?.outcome.is_ok_and(|value| decoded.copy(value));
                 if !taken {
                     let detail = "a row did not come back as it was sent".into();
                     return Err(FrameError::Malformed { detail });

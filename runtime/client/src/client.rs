@@ -228,7 +228,7 @@ impl HostClient {
     /// As [`HostClient::objects`].
     pub async fn listing(&self, root: &str, layout: Layout) -> Result<Listing, ClientError> {
         let mut listing = Listing::default();
-        self.pages(root, layout, |page| listing.take(page)).await?;
+        self.pages(root, layout, |page| listing.add_page(page)).await?;
         Ok(listing)
     }
 

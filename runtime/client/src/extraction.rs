@@ -97,7 +97,7 @@ impl ExtractionStream {
     /// Takes the next bytes. Batches are decompressed and checked on a thread that may take its time; an answer has one at most, so
     /// there are as many as requests are open.
     async fn read(&mut self, chunk: Bytes) -> Result<Vec<ActivationBatch>, ClientError> {
-        let mut reader = self.take()?;
+        let mut reader = self.take_reader()?;
         let (reader, read) = if reader.may_decode(chunk.len()) {
             let decode = move || {
                 let read = reader.push(chunk);
@@ -112,7 +112,7 @@ impl ExtractionStream {
         read.map_err(|error| self.answer.peer().protocol(error))
     }
 
-    fn take(&mut self) -> Result<Box<ActivationReader>, ClientError> {
+    fn take_reader(&mut self) -> Result<Box<ActivationReader>, ClientError> {
         match std::mem::replace(&mut self.decoder, Decoder::Busy) {
             Decoder::Idle(reader) => Ok(reader),
             Decoder::Busy | Decoder::Done => Err(ClientError::Ended {
@@ -122,7 +122,7 @@ impl ExtractionStream {
     }
 
     fn finish(&mut self) -> Result<Step, ClientError> {
-        let reader = self.take()?;
+        let reader = self.take_reader()?;
         self.decoder = Decoder::Done;
         match reader.finish() {
             Ok(()) => Ok(Step::End),

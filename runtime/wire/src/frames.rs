@@ -91,7 +91,7 @@ impl Frames {
     fn advance(&self, state: State, chunk: &mut Bytes) -> Result<(State, Option<Message>), FrameError> {
         Ok(match state {
             State::Prefix { mut read } => {
-                take(chunk, PREFIX - read.len(), |bytes| read.extend_from_slice(bytes));
+                move_bytes(chunk, PREFIX - read.len(), |bytes| read.extend_from_slice(bytes));
                 (
                     if read.len() < PREFIX {
                         State::Prefix { read }
@@ -102,7 +102,7 @@ impl Frames {
                 )
             }
             State::Metadata { wanted, mut read } => {
-                take(chunk, wanted - read.len(), |bytes| read.extend_from_slice(bytes));
+                move_bytes(chunk, wanted - read.len(), |bytes| read.extend_from_slice(bytes));
                 (
                     if read.len() < wanted {
                         State::Metadata { wanted, read }
@@ -117,7 +117,7 @@ impl Frames {
                 wanted,
                 mut read,
             } => {
-                take(chunk, wanted - read.len(), |bytes| read.extend_from_slice(bytes));
+                move_bytes(chunk, wanted - read.len(), |bytes| read.extend_from_slice(bytes));
                 if read.len() < wanted {
                     (
                         State::Body {
@@ -164,7 +164,7 @@ impl Frames {
     }
 }
 
-fn take(chunk: &mut Bytes, wanted: usize, mut keep: impl FnMut(&[u8])) {
+fn move_bytes(chunk: &mut Bytes, wanted: usize, mut keep: impl FnMut(&[u8])) {
     let count = wanted.min(chunk.len());
     if let Some(bytes) = chunk.get(..count) {
         keep(bytes);

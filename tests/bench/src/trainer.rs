@@ -170,6 +170,35 @@ impl<'a> Trainer<'a> {
 
     /// One run over all legs; the times of each.
     pub(crate) fn time(&mut self, legs: &[Leg], flow: Flow) -> Result<Vec<LegTimes>> {
+        let ticks = self.run_legs(legs, flow)?;
+        let framing = framing(&ticks);
+        let mut rest = ticks.as_slice();
+        let mut times = Vec::new();
+        for leg in legs {
+            let (own, others) = rest
+                .split_at_checked(leg.steps as usize)
+                .context("the job ended before its steps were done")?;
+            rest = others;
+            times.push(LegTimes::measure(leg, own, flow, framing)?);
+        }
+        Ok(times)
+    }
+
+    /// A step of each leg that does not count: what runs at a split for the first time loads its layers on either side, which takes as long as a
+    /// few steps.
+    pub(crate) fn warm_up(&mut self, legs: &[Leg], flow: Flow) -> Result<()> {
+        let legs: Vec<Leg> = legs
+            .iter()
+            .map(|leg| Leg {
+                steps: 1,
+                ..leg.clone()
+            })
+            .collect();
+        self.run_legs(&legs, flow).map(drop)
+    }
+
+    /// One run over all legs, step by step.
+    fn run_legs(&mut self, legs: &[Leg], flow: Flow) -> Result<Vec<Tick>> {
         let mut ticks = Vec::new();
         let mut rehearsal = self
             .rehearsal
@@ -184,17 +213,7 @@ impl<'a> Trainer<'a> {
             self.note(&mut ticks, |_| Ok(())),
         )?;
         self.rehearsal = Some(rehearsal);
-        let framing = framing(&ticks);
-        let mut rest = ticks.as_slice();
-        let mut times = Vec::new();
-        for leg in legs {
-            let (own, others) = rest
-                .split_at_checked(leg.steps as usize)
-                .context("the job ended before its steps were done")?;
-            rest = others;
-            times.push(LegTimes::measure(leg, own, flow, framing)?);
-        }
-        Ok(times)
+        Ok(ticks)
     }
 
     /// The first `steps` steps of a fresh job at a fixed split; `after` is called after each with the number of steps done.

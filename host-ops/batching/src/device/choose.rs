@@ -236,7 +236,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
         let Some(stage) = first.map(|entry| entry.stage) else {
             return nothing;
         };
-        let (parts, payers) = self.take(&place);
+        let (parts, payers) = self.take_parts(&place);
         self.unwait(stage, parts.iter().map(|part| part.rows.len()).sum());
         let lane = self.lanes.get(place.lane);
         let running = Running {
@@ -276,14 +276,14 @@ impl<S: Clone + Eq + Hash> Device<S> {
     }
 
     /// Takes the rows of a run out of the queue; they, and who pays for them.
-    fn take(&mut self, place: &Place) -> (Vec<Part>, Vec<Payer>) {
+    fn take_parts(&mut self, place: &Place) -> (Vec<Part>, Vec<Payer>) {
         let mut left = place.rows;
         let (mut parts, mut payers): (Vec<Part>, Vec<Payer>) = Default::default();
         for (id, rows) in &place.parts {
             if left == 0 {
                 break;
             }
-            let Some(part) = self.queue.take(*id, left.min(*rows)) else {
+            let Some(part) = self.queue.take_part(*id, left.min(*rows)) else {
                 break;
             };
             left -= part.rows.len();

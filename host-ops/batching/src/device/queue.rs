@@ -52,7 +52,7 @@ impl Entry {
     }
 
     /// Takes the next rows, `most` at most.
-    fn take(&mut self, most: usize) -> Option<Range<usize>> {
+    fn next_rows(&mut self, most: usize) -> Option<Range<usize>> {
         let first = self.left.pop_front()?;
         let end = first.end.min(first.start.saturating_add(most));
         if end < first.end {
@@ -187,9 +187,9 @@ impl Queue {
     }
 
     /// Takes up to `most` rows of a work for a run, which its tenant is charged `guess` for until that is known.
-    pub(super) fn take(&mut self, id: u64, most: usize) -> Option<Part> {
+    pub(super) fn take_part(&mut self, id: u64, most: usize) -> Option<Part> {
         let entry = self.works.get_mut(&id)?;
-        let rows = entry.take(most)?;
+        let rows = entry.next_rows(most)?;
         entry.running += 1;
         self.step_out(id);
         Some(Part { work: id, rows })

@@ -152,7 +152,7 @@ impl Ledger {
     ///
     /// # Errors
     /// [`OutOfBudget`] where there is less now.
-    pub fn take(&mut self, tenant: &str, kind: Kind, bytes: u64) -> Result<Reservation, OutOfBudget> {
+    pub fn reserve(&mut self, tenant: &str, kind: Kind, bytes: u64) -> Result<Reservation, OutOfBudget> {
         if !self.fits(tenant, kind, bytes) {
             return Err(self.no_room(bytes, self.room(kind)));
         }

@@ -138,7 +138,7 @@ fn who_has_its_share_keeps_nobody_waiting() {
         bytes: 100,
         ..Budget::default()
     });
-    let all = ledger.take("hog", Kind::Grant, 80).unwrap();
+    let all = ledger.reserve("hog", Kind::Grant, 80).unwrap();
     ledger.ask(1, "hog", Ask::exactly(Kind::Grant, 30)).unwrap();
     assert!(ledger.next(Instant::now()).is_none());
     // A later kind comes first, but not that of who has all it may.
@@ -206,7 +206,7 @@ proptest! {
             ledger.ask(id, tenant, Ask::exactly(kind, bytes.min(most))).unwrap();
             held.extend(iter::from_fn(|| ledger.next(Instant::now())));
         }
-        held.extend(ledger.take("", Kind::Lane, lane.min(ledger.room(Kind::Lane))).map(|lane| (0, lane)));
+        held.extend(ledger.reserve("", Kind::Lane, lane.min(ledger.room(Kind::Lane))).map(|lane| (0, lane)));
         ledger.set_base(BUDGET.spare);
         for (id, tenant) in (1000..).zip(["d", "e", "f"]) {
             ledger.ask(id, tenant, Ask::exactly(Kind::Request, SMALL)).unwrap();
@@ -225,15 +225,17 @@ proptest! {
 #[test]
 fn a_tenant_has_its_part_for_small_requests_and_no_more() {
     let mut ledger = Ledger::new(BUDGET);
-    let all = ledger.take("hog", Kind::Lane, ledger.room(Kind::Lane)).unwrap();
-    let mut first = ledger.take("hog", Kind::Request, SMALL).unwrap();
-    assert!(ledger.take("hog", Kind::Request, 1).is_err());
+    let all = ledger
+        .reserve("hog", Kind::Lane, ledger.room(Kind::Lane))
+        .unwrap();
+    let mut first = ledger.reserve("hog", Kind::Request, SMALL).unwrap();
+    assert!(ledger.reserve("hog", Kind::Request, 1).is_err());
     assert!(ledger.resize(&mut first, SMALL + 1).is_err());
     ledger.resize(&mut first, SMALL - 1).unwrap();
-    let second = ledger.take("hog", Kind::Request, 1).unwrap();
-    assert!(ledger.take("hog", Kind::Request, 1).is_err());
+    let second = ledger.reserve("hog", Kind::Request, 1).unwrap();
+    assert!(ledger.reserve("hog", Kind::Request, 1).is_err());
     assert!(
-        ledger.take("modest", Kind::Request, SMALL + 1).is_err(),
+        ledger.reserve("modest", Kind::Request, SMALL + 1).is_err(),
         "it is not small"
     );
     ledger.give_back(&all, Duration::ZERO);
@@ -252,7 +254,7 @@ fn a_tenant_has_its_part_for_small_requests_and_no_more() {
 #[test]
 fn a_growing_base_takes_what_is_spare_and_nothing_new_comes_until_that_is_free() {
     let mut ledger = Ledger::new(BUDGET);
-    let mut lane = ledger.take("", Kind::Lane, ledger.room(Kind::Lane)).unwrap();
+    let mut lane = ledger.reserve("", Kind::Lane, ledger.room(Kind::Lane)).unwrap();
     ledger.set_base(BUDGET.spare);
     check(&ledger);
     assert_eq!(

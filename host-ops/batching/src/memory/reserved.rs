@@ -103,7 +103,10 @@ impl Memory {
     /// # Errors
     /// [`OutOfBudget`] where there is less now.
     pub fn try_reserve(&self, tenant: &str, kind: Kind, bytes: u64) -> Result<Reserved, OutOfBudget> {
-        let held = self.0.ledger.take(|ledger| ledger.take(tenant, kind, bytes))?;
+        let held = self
+            .0
+            .ledger
+            .take_at_once(|ledger| ledger.reserve(tenant, kind, bytes))?;
         Ok(self.reserved(Some(held)))
     }
 

@@ -95,8 +95,8 @@ impl Job {
         output.read(from, place.unwrap_or_default())
     }
 
-    /// What came out.
-    pub(super) fn take(&self) -> Option<Tensor> {
+    /// What came out, once.
+    pub(super) fn take_output(&self) -> Option<Tensor> {
         self.output.lock().take()
     }
 

@@ -171,7 +171,7 @@ impl State {
                 let entry = self.entries.remove(&id)?;
                 self.counts.jobs_done += 1;
                 self.counts.samples_done += entry.job.rows() as u64;
-                let output = entry.job.take();
+                let output = entry.job.take_output();
                 Some((
                     entry.reply,
                     output.ok_or_else(|| OpError::runtime("the run left no output")),

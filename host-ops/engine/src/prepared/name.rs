@@ -37,7 +37,7 @@ impl Naming {
             processor,
             &format!("{options:?}"),
         ] {
-            take(&mut hash, part);
+            add_part(&mut hash, part);
         }
         Self(hash)
     }
@@ -47,13 +47,13 @@ impl Naming {
         let mut hash = self.0.clone();
         let precision = format!("{:?}", stage.precision);
         for part in [&stage.model, &stage.from, &stage.to, &precision] {
-            take(&mut hash, part);
+            add_part(&mut hash, part);
         }
         format!("{}{BETWEEN}{}", stage.model, hex::encode(hash.finalize()))
     }
 }
 
-fn take(hash: &mut Sha256, part: &str) {
+fn add_part(hash: &mut Sha256, part: &str) {
     hash.update((part.len() as u64).to_le_bytes());
     hash.update(part);
 }

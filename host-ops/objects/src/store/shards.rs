@@ -83,7 +83,7 @@ impl Store {
         let mut after_shard = after.map(str::to_owned);
         if let Some(last) = after.and_then(SampleName::parse) {
             match self.shard(last.shard).await {
-                Ok(shard) => page.take(&shard, self.index(&shard).await?.after(last.member)),
+                Ok(shard) => page.add_samples(&shard, self.index(&shard).await?.after(last.member)),
                 // Removed since the last page.
                 Err(ObjectError::NotFound { .. }) => {}
                 Err(error) => return Err(error),
@@ -252,11 +252,11 @@ impl SamplePage {
         let entries = index.after("");
         let too_long = entries.iter().filter(|entry| sample(shard, entry).is_none());
         too_long.for_each(|entry| self.passed.add(&entry.name));
-        self.take(shard, entries);
+        self.add_samples(shard, entries);
     }
 
-    /// Takes samples of a shard until the page is full.
-    fn take(&mut self, shard: &ObjectInfo, entries: &[Entry]) {
+    /// Adds samples of a shard until the page is full.
+    fn add_samples(&mut self, shard: &ObjectInfo, entries: &[Entry]) {
         let before = self.objects.len();
         let samples = entries.iter().filter_map(|entry| sample(shard, entry));
         self.objects.extend(samples.take(self.limit - before));

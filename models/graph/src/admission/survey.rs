@@ -109,7 +109,7 @@ fn broken(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> GraphErro
 }
 
 /// The first `length` bytes of `rest`, which are taken off it.
-fn take<'a>(rest: &mut &'a [u8], length: u64) -> Result<&'a [u8], GraphError> {
+fn split_off<'a>(rest: &mut &'a [u8], length: u64) -> Result<&'a [u8], GraphError> {
     let parts = usize::try_from(length)
         .ok()
         .and_then(|length| rest.split_at_checked(length));
@@ -123,11 +123,11 @@ fn next<'a>(rest: &mut &'a [u8]) -> Result<(u32, Option<&'a [u8]>), GraphError> 
     let (number, wire) = decode_key(rest).map_err(broken)?;
     let body = match wire {
         WireType::Varint => decode_varint(rest).map(|_| None).map_err(broken)?,
-        WireType::ThirtyTwoBit => take(rest, 4).map(|_| None)?,
-        WireType::SixtyFourBit => take(rest, 8).map(|_| None)?,
+        WireType::ThirtyTwoBit => split_off(rest, 4).map(|_| None)?,
+        WireType::SixtyFourBit => split_off(rest, 8).map(|_| None)?,
         WireType::LengthDelimited => {
             let length = decode_varint(rest).map_err(broken)?;
-            Some(take(rest, length)?)
+            Some(split_off(rest, length)?)
         }
         WireType::StartGroup | WireType::EndGroup => {
             return Err(broken("it holds a group, which ONNX has none of"));

@@ -1,9 +1,8 @@
-use super::error::in_quotes;
-use super::folders::{Class, Classes, Folders, SampleFiles, is_hidden};
+use super::division::{Division, OneSided, Parts, check_images};
+use super::folders::{Classes, Folders, SampleFiles, is_hidden};
 use super::samples::{Row, Samples, Values};
-use super::{DatasetError, LabelTable, LeftOut, Listing, Part, Task, shuffle};
-use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::fmt;
+use super::{DatasetError, LabelTable, LeftOut, Listing, Part, Task};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Samples of a task, divided into those to train and those to validate with.
@@ -25,42 +24,8 @@ pub struct Dataset {
     pub one_sided: Vec<OneSided>,
 }
 
-/// Classes that one part has and the other has not. Those of `train/` alone are trained and not validated; samples of those of `validation/` alone
-/// are left out.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OneSided {
-    /// The classes.
-    pub classes: Vec<String>,
-    /// The part that has them.
-    pub present: Part,
-}
-
-impl fmt::Display for OneSided {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let classes = in_quotes(&self.classes);
-        match self.present {
-            Part::Train => write!(
-                to,
-                "{classes} in train/ but not in validation/: trained, not validated"
-            ),
-            part => write!(to, "{classes} in {part}/ but not in train/: left out"),
-        }
-    }
-}
-
 /// Keys that are named of those that are left out.
 const NAMED: usize = 5;
-
-/// How a listing is divided into samples to train and to validate with.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Division {
-    /// The share of every class to validate with (at least one sample stays on either side), for data without a part for it.
-    pub validation_share: Option<f64>,
-    /// What the share is drawn by.
-    pub seed: u64,
-    /// Which files are samples.
-    pub files: SampleFiles,
-}
 
 /// The samples that a model is evaluated with.
 #[derive(Debug, Clone, Copy)]
@@ -348,166 +313,4 @@ fn left_out<R: AsRef<[Row]>>(
         }
     }
     left_out
-}
-
-/// Samples by what they are there for.
-struct Parts<'a> {
-    train: Classes<'a>,
-    validation: Classes<'a>,
-    test: Classes<'a>,
-}
-
-impl<'a> Parts<'a> {
-    fn divide(
-        root: &str,
-        listing: &Listing,
-        mut folders: Folders<'a>,
-        division: Division,
-    ) -> Result<Self, DatasetError> {
-        if folders.parts.is_empty() && folders.classes.is_empty() {
-            return Err(DatasetError::empty(root, listing));
-        }
-        let test = folders.parts.remove(&Part::Test).unwrap_or_default();
-        let parts = [Part::Train, Part::Validation].map(|part| folders.parts.remove(&part));
-        let root = || root.to_owned();
-        let (part, undivided) = match (parts, division.validation_share) {
-            ([Some(_), Some(_)], Some(_)) => return Err(DatasetError::DividedTwice { root: root() }),
-            ([Some(train), Some(validation)], None) => {
-                check_images(&root(), Some(Part::Train), &train)?;
-                check_images(&root(), Some(Part::Validation), &validation)?;
-                return Ok(Self {
-                    train,
-                    validation,
-                    test,
-                });
-            }
-            ([None, Some(_)], _) => return Err(DatasetError::NoTrain { root: root() }),
-            ([Some(train), None], _) => (Some(Part::Train), train),
-            ([None, None], _) => (None, folders.classes),
-        };
-        let Some(share) = division.validation_share else {
-            return Err(DatasetError::NotDivided {
-                root: root(),
-                classes: undivided.len(),
-                part,
-            });
-        };
-        check_images(&root(), part, &undivided)?;
-        let (train, validation) = divide(&root(), undivided, share, division.seed)?;
-        Ok(Self {
-            train,
-            validation,
-            test,
-        })
-    }
-
-    /// Takes classes that are not trained from the samples to validate with, and tells which classes only one of the parts has.
-    ///
-    /// # Errors
-    /// [`DatasetError::MissingClass`] where they have none in common, [`DatasetError::OneClass`].
-    fn settle(&mut self, root: &str) -> Result<Vec<OneSided>, DatasetError> {
-        let lacking = |of: &Classes<'_>, from: &Classes<'_>| -> Vec<String> {
-            let names = of.keys().filter(|class| !from.contains_key(*class));
-            names.map(|class| (*class).to_owned()).collect()
-        };
-        let sides = [
-            (Part::Train, lacking(&self.train, &self.validation)),
-            (Part::Validation, lacking(&self.validation, &self.train)),
-        ];
-        let one_sided = sides.map(|(present, classes)| OneSided { classes, present });
-        self.validation.retain(|class, _| self.train.contains_key(class));
-        if self.validation.is_empty() {
-            let [of_train, of_validation] = one_sided.map(|side| side.classes);
-            return Err(DatasetError::MissingClass {
-                root: root.to_owned(),
-                train: of_train,
-                validation: of_validation,
-            });
-        }
-        match self.train.keys().next() {
-            Some(class) if self.train.len() == 1 => Err(DatasetError::OneClass {
-                root: root.to_owned(),
-                class: (*class).to_owned(),
-            }),
-            _ => Ok(one_sided
-                .into_iter()
-                .filter(|side| !side.classes.is_empty())
-                .collect()),
-        }
-    }
-
-    /// The names of the classes that are trained.
-    fn classes(&self) -> Vec<String> {
-        self.train.keys().map(|class| (*class).to_owned()).collect()
-    }
-
-    /// The samples of each part with their labels.
-    fn labelled(self) -> [Vec<Row>; 3] {
-        let labels: BTreeMap<&str, u32> = self.train.keys().copied().zip(0..).collect();
-        [self.train, self.validation, self.test].map(|part| {
-            let labelled = part
-                .into_iter()
-                .filter_map(|(class, objects)| Some((*labels.get(class)?, objects)));
-            let rows = labelled.flat_map(|(label, class)| {
-                class.samples.into_iter().map(move |object| Row { object, label })
-            });
-            rows.collect()
-        })
-    }
-}
-
-/// Refuses a class folder without samples.
-fn check_images(root: &str, part: Option<Part>, classes: &Classes<'_>) -> Result<(), DatasetError> {
-    match classes.iter().find(|(_, class)| class.samples.is_empty()) {
-        None => Ok(()),
-        Some((name, class)) => Err(DatasetError::NoImages {
-            root: root.to_owned(),
-            folder: format!(
-                "{}{name}/",
-                part.map_or_else(String::new, |part| format!("{part}/"))
-            ),
-            files: class.others,
-            first: class.other.unwrap_or_default().to_owned(),
-        }),
-    }
-}
-
-/// Draws `share` of every class for validation.
-fn divide<'a>(
-    root: &str,
-    classes: Classes<'a>,
-    share: f64,
-    seed: u64,
-) -> Result<(Classes<'a>, Classes<'a>), DatasetError> {
-    if !(share > 0.0 && share < 1.0) {
-        return Err(DatasetError::Share {
-            share: share.to_string(),
-        });
-    }
-    let (mut train, mut validation) = (Classes::new(), Classes::new());
-    for (number, (name, class)) in classes.into_iter().enumerate() {
-        let objects = class.samples;
-        if objects.len() < 2 {
-            return Err(DatasetError::TooFew {
-                root: root.to_owned(),
-                class: name.to_owned(),
-            });
-        }
-        let wanted = (objects.len() as f64 * share).round() as usize;
-        let wanted = wanted.clamp(1, objects.len() - 1);
-        let order = shuffle::order(objects.len(), seed, shuffle::Purpose::Division(number as u64));
-        let chosen: BTreeSet<u32> = order.into_iter().take(wanted).collect();
-        let side = |validates: bool| {
-            let mine = (0..)
-                .zip(&objects)
-                .filter(|(index, _)| chosen.contains(index) == validates);
-            Class {
-                samples: mine.map(|(_, object)| *object).collect(),
-                ..Class::default()
-            }
-        };
-        train.insert(name, side(false));
-        validation.insert(name, side(true));
-    }
-    Ok((train, validation))
 }

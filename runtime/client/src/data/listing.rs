@@ -76,8 +76,8 @@ impl Listing {
         self.objects.get(number as usize).map_or(0, |packed| packed.size)
     }
 
-    /// Takes up a page as it came.
-    pub(crate) fn take(&mut self, page: ObjectPage) {
+    /// Adds a page as it came.
+    pub(crate) fn add_page(&mut self, page: ObjectPage) {
         self.extend(page.objects);
         self.no_keys.extend(page.left_out);
     }

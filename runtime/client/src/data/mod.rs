@@ -1,6 +1,7 @@
 //! Which objects there are, and how they become samples of a task.
 
 mod dataset;
+mod division;
 mod error;
 mod folders;
 mod listing;
@@ -11,7 +12,8 @@ mod shards;
 mod shuffle;
 mod table;
 
-pub use dataset::{Dataset, Division, Evaluated, OneSided};
+pub use dataset::{Dataset, Evaluated};
+pub use division::{Division, OneSided};
 pub use error::{DatasetError, LabelsError};
 pub use folders::{Placed, SampleFiles};
 use frostline_job::{LeftOut, Task};

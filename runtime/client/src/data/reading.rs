@@ -64,7 +64,7 @@ impl<'a> Reading<'a> {
             .map_err(|error| unreadable(&self.table.name, self.lines.bytes, &error))?
         {
             let line = self.lines.at(record.position().map_or(0, csv::Position::byte));
-            self.take(&record, line).map_err(|why| LabelsError {
+            self.add_row(&record, line).map_err(|why| LabelsError {
                 table: self.table.name.clone(),
                 line: Some(line),
                 why,
@@ -83,7 +83,7 @@ impl<'a> Reading<'a> {
         Ok(self.table)
     }
 
-    fn take(&mut self, record: &StringRecord, line: u64) -> Result<(), String> {
+    fn add_row(&mut self, record: &StringRecord, line: u64) -> Result<(), String> {
         let key = record.get(0).unwrap_or_default();
         let key = key.strip_prefix("./").unwrap_or(key);
         if key.is_empty() {

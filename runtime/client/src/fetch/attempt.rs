@@ -88,7 +88,7 @@ impl Exchange {
         loop {
             match silence.end_with(stream.step()).await? {
                 Step::Bytes => {}
-                Step::Rows(batches) => self.take(ask, batches, decoding).await?,
+                Step::Rows(batches) => self.place_rows(ask, batches, decoding).await?,
                 Step::End => break,
             }
         }
@@ -102,7 +102,7 @@ impl Exchange {
     }
 
     /// Puts rows where they belong, and objects before the decoders.
-    async fn take(
+    async fn place_rows(
         &self,
         ask: &mut Ask,
         batches: Vec<ActivationBatch>,

@@ -107,7 +107,7 @@ fn links_out_of_the_root_are_named_where_nothing_else_is_there() {
         count: 412,
         first: "train/cat/1.jpg -> /cache/ab/12".to_owned(),
     };
-    listing.take(page);
+    listing.add_page(page);
     let division = Division {
         validation_share: None,
         seed: 0,

@@ -182,6 +182,10 @@ impl<'a, 'b> Measurement<'a, 'b> {
         Ok(leg(split, encoding, steps, self.flow))
     }
 
+    fn legs(&self, splits: &[Split], steps: u64) -> Result<Vec<Leg>> {
+        splits.iter().map(|split| self.leg(split, steps)).collect()
+    }
+
     /// The time of a split measured alone; not part of its runs.
     fn single(&mut self, split: &Split) -> Result<f64> {
         let [least, _] = self.steps;
@@ -205,28 +209,16 @@ impl<'a, 'b> Measurement<'a, 'b> {
         Ok(kept)
     }
 
-    /// A step of each candidate that does not count: what runs at a split for the first time loads its layers on either side, which takes as
-    /// long as a few steps.
-    fn warm_up(&mut self, candidates: &[Split]) -> Result<()> {
-        let legs = candidates.iter().map(|split| self.leg(split, 1));
-        let legs: Vec<Leg> = legs.collect::<Result<_>>()?;
-        self.trainer.time(&legs, self.flow)?;
-        Ok(())
-    }
-
     /// The first round over all candidates, the others over those that are not far behind.
     fn rounds(&mut self, mut candidates: Vec<Split>) -> Result<()> {
-        self.warm_up(&candidates)?;
         let mut steps = self.steps[0];
+        self.trainer.warm_up(&self.legs(&candidates, steps)?, self.flow)?;
         for round in 0..ROUNDS {
             if self.least_rounds <= round && Instant::now() >= self.ends {
                 break;
             }
             candidates.sort_by_cached_key(|split| shuffled(round, split));
-            let legs: Vec<Leg> = candidates
-                .iter()
-                .map(|split| self.leg(split, steps))
-                .collect::<Result<_>>()?;
+            let legs = self.legs(&candidates, steps)?;
             for times in self.trainer.time(&legs, self.flow)? {
                 self.timings
                     .entry(times.split.to_string())
@@ -283,8 +275,8 @@ impl<'a, 'b> Measurement<'a, 'b> {
         }
         let pair = [planned.clone(), winner];
         let steps = self.affordable(&pair, 2);
-        let turns = pair.iter().chain(pair.iter());
-        let legs: Vec<Leg> = turns.map(|split| self.leg(split, steps)).collect::<Result<_>>()?;
+        let pair_of_legs = self.legs(&pair, steps)?;
+        let legs = [pair_of_legs.as_slice(); 2].concat();
         let mut seconds = [Vec::new(), Vec::new()];
         let [planned_seconds, winner_seconds] = &mut seconds;
         for times in self.trainer.time(&legs, self.flow)? {

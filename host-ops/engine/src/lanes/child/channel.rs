@@ -51,7 +51,7 @@ impl Channel {
     /// [`ErrorKind::UnexpectedEof`] when the other end is gone.
     pub(super) fn receive<M: DeserializeOwned>(&mut self) -> Result<M> {
         loop {
-            if let Some(message) = self.take()? {
+            if let Some(message) = self.next_message()? {
                 return Ok(message);
             }
             self.fill()?;
@@ -59,7 +59,7 @@ impl Channel {
     }
 
     /// The next message, when all of it has come.
-    pub(super) fn take<M: DeserializeOwned>(&mut self) -> Result<Option<M>> {
+    pub(super) fn next_message<M: DeserializeOwned>(&mut self) -> Result<Option<M>> {
         let Some((length, rest)) = self.received.split_first_chunk::<4>() else {
             return Ok(None);
         };

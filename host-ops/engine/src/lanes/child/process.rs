@@ -342,7 +342,7 @@ impl LaneProcess {
     /// when it has not after the grace.
     fn answer(&mut self, progress: &mut Progress, interrupt: &Interrupt) -> Result<Answer, Lost> {
         loop {
-            if let Some(answer) = self.channel.take()? {
+            if let Some(answer) = self.channel.next_message()? {
                 return Ok(answer);
             }
             let left = progress

@@ -3,6 +3,7 @@
 //! would show a tenant what another left there.
 
 mod draw;
+mod movement;
 mod recipes;
 
 use crate::build::{batched, initializer, integers, model, node, value};

@@ -49,7 +49,7 @@ impl<'a> Lanes<'a> {
         });
         let lane = |index| Lane {
             held: 0,
-            reserved: ledger.take(&format!("lane {index}"), Kind::Lane, 0).ok(),
+            reserved: ledger.reserve(&format!("lane {index}"), Kind::Lane, 0).ok(),
             run: None,
         };
         Self {
