@@ -235,6 +235,20 @@ impl Emitter {
         self.node("Reshape", &[tensor, &shape], vec![])
     }
 
+    /// [`Self::reshape`], there only once `after` is: what is made of it runs later, and is merged with nothing that was made of `tensor` before.
+    pub(crate) fn reshape_after(&mut self, tensor: &str, dims: &[usize], after: &str) -> String {
+        let zero = self.zero_after(after);
+        if self.later.is_none() {
+            let tensor = self.add(tensor, &zero);
+            return self.reshape(&tensor, dims);
+        }
+        let to = build::int("to", data_type::INT64.into());
+        let zero = self.node("Cast", &[&zero], vec![to]);
+        let shape = self.ints(dims.iter().map(|dim| *dim as i64));
+        let shape = self.add(&shape, &zero);
+        self.node("Reshape", &[tensor, &shape], vec![])
+    }
+
     /// `tensor` in the shape `dims`, which ONNX Runtime does not know. Until [`Self::set_strict`] it knows no shape that [`Self::reshape`] gives.
     ///
     /// ONNX Runtime gives a tensor the memory of an earlier one of the same shape that is no longer needed, and holds that memory in between.

@@ -199,7 +199,10 @@ mod tests {
         tokio::time::advance(LOG).await;
         health.record("s3://photos", Fault::Unreachable, &busy());
         assert_eq!(
-            (left_out(), health.errors.count("s3://photos", Fault::Unreachable)),
+            (
+                left_out(),
+                health.errors.failures("s3://photos", Fault::Unreachable)
+            ),
             (0, 6)
         );
     }

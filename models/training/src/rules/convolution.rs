@@ -49,11 +49,17 @@ pub(super) fn conv(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingEr
     tape.on_backward(&output, move |tape, gradient| {
         let rows = tape.rows(gradient);
         bias_gradient(tape, bias, gradient);
+        // One after the other: what the one takes is gone when the other begins.
+        let rows = match conv.input.is_differentiable() {
+            true => {
+                let gradient = conv.input_gradient(tape, &rows);
+                let dims = [conv.input.batch() * conv.windows.outputs(), conv.filters()];
+                tape.emit.reshape_after(&rows, &dims, &gradient)
+            }
+            false => rows,
+        };
         if conv.weight.is_differentiable() {
             tape.loosely(|tape| conv.weight_gradient(tape, &rows));
-        }
-        if conv.input.is_differentiable() {
-            conv.input_gradient(tape, &rows);
         }
     });
     Ok(output)
@@ -147,11 +153,13 @@ impl Convolution {
         }
     }
 
-    fn input_gradient(&self, tape: &mut Tape, rows: &str) {
+    /// Accumulates the input's gradient, which it returns.
+    fn input_gradient(&self, tape: &mut Tape, rows: &str) -> String {
         if self.windows.is_identity() {
             let matrix = self.matrix(tape);
             let gradient = tape.emit.node("Gemm", &[rows, &matrix], vec![]);
-            return tape.accumulate_tensor(&self.input, Form::Rows, gradient);
+            tape.accumulate_tensor(&self.input, Form::Rows, gradient.clone());
+            return gradient;
         }
         let (taps, filters, channels) = (self.taps(), self.filters(), self.channels());
         tape.emit.set_loose(true);
@@ -183,7 +191,8 @@ impl Convolution {
         let gradient = tape
             .emit
             .reshape(&gradient, &[self.input.batch() * self.windows.inputs(), channels]);
-        tape.accumulate_tensor(&self.input, Form::Rows, gradient);
+        tape.accumulate_tensor(&self.input, Form::Rows, gradient.clone());
+        gradient
     }
 }
 

@@ -47,6 +47,17 @@ impl Depthwise {
         self.blocks.count() * self.input.batch()
     }
 
+    /// Each channel's kernel over a block, `[c, sees, makes]`.
+    fn kernels(&self, tape: &mut Tape) -> String {
+        let weight = tape.standard(&self.weight);
+        let dims = [self.channels(), self.blocks.taps()];
+        let weight = tape.emit.reshape(&weight, &dims);
+        let spread = self.spread(tape);
+        let kernels = tape.emit.node("Gemm", &[&weight, &spread], vec![]);
+        let dims = [self.channels(), self.blocks.sees(), self.blocks.makes()];
+        tape.emit.reshape(&kernels, &dims)
+    }
+
     /// The constant `[taps, sees·makes]`.
     fn spread(&self, tape: &mut Tape) -> String {
         let (taps, places) = (self.blocks.taps(), self.blocks.sees() * self.blocks.makes());
@@ -83,6 +94,8 @@ impl Depthwise {
 }
 
 impl Tiled for Depthwise {
+    const GRADIENT: Form = Form::Standard;
+
     fn input(&self) -> &Value {
         &self.input
     }
@@ -95,15 +108,12 @@ impl Tiled for Depthwise {
         self.blocks.outputs()
     }
 
-    /// Each channel's kernel over a block, `[c, sees, makes]`.
-    fn kernels(&self, tape: &mut Tape) -> String {
-        let weight = tape.standard(&self.weight);
-        let dims = [self.channels(), self.blocks.taps()];
-        let weight = tape.emit.reshape(&weight, &dims);
-        let spread = self.spread(tape);
-        let kernels = tape.emit.node("Gemm", &[&weight, &spread], vec![]);
-        let dims = [self.channels(), self.blocks.sees(), self.blocks.makes()];
-        tape.emit.reshape(&kernels, &dims)
+    fn forward_kernels(&self, tape: &mut Tape) -> String {
+        self.kernels(tape)
+    }
+
+    fn backward_kernels(&self, tape: &mut Tape) -> String {
+        self.kernels(tape)
     }
 
     /// What each block sees, `[c, blocks·n, sees]`.
@@ -133,7 +143,7 @@ impl Tiled for Depthwise {
         self.by_block(tape, rows, &self.blocks.made(), self.blocks.outputs())
     }
 
-    fn weight_gradient(&self, tape: &mut Tape, made: &str, seen: &str) {
+    fn weight_gradient(&self, tape: &mut Tape, made: &str, seen: &str) -> String {
         // A Transpose before a MatMul would be merged with that of the rows into one that takes longer than both.
         let sum = vec![build::text("equation", "cns,cnm->csm")];
         let kernels = tape.emit.node("Einsum", &[seen, made], sum);
@@ -143,8 +153,7 @@ impl Tiled for Depthwise {
         let gradient = tape
             .emit
             .node("Gemm", &[&kernels, &spread], vec![build::int("transB", 1)]);
-        let gradient = tape.emit.reshape(&gradient, self.weight.shape());
-        tape.accumulate_tensor(&self.weight, Form::Standard, gradient);
+        tape.emit.reshape(&gradient, self.weight.shape())
     }
 
     fn input_gradient(&self, tape: &mut Tape, made: &str, kernels: &str) -> String {

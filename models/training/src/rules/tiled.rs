@@ -7,6 +7,9 @@ use crate::tape::{Form, Tape, Value};
 
 /// How parts are seen and made; all of it is linear in the input and in the weight.
 pub(super) trait Tiled: 'static {
+    /// How the weight's gradient lies.
+    const GRADIENT: Form;
+
     fn input(&self) -> &Value;
 
     fn weight(&self) -> &Value;
@@ -14,8 +17,11 @@ pub(super) trait Tiled: 'static {
     /// Positions of the output.
     fn outputs(&self) -> usize;
 
-    /// The weight as parts are multiplied with it.
-    fn kernels(&self, tape: &mut Tape) -> String;
+    /// The weight as what parts see is multiplied with it.
+    fn forward_kernels(&self, tape: &mut Tape) -> String;
+
+    /// The weight as what parts make is multiplied with it.
+    fn backward_kernels(&self, tape: &mut Tape) -> String;
 
     /// What parts see of the input.
     fn seen(&self, tape: &mut Tape) -> String;
@@ -26,8 +32,8 @@ pub(super) trait Tiled: 'static {
     /// The output's gradient, `[n·outputs, m]`, at what parts make.
     fn made(&self, tape: &mut Tape, rows: &str) -> String;
 
-    /// Accumulates the weight's gradient.
-    fn weight_gradient(&self, tape: &mut Tape, made: &str, seen: &str);
+    /// The weight's gradient, in [`Self::GRADIENT`].
+    fn weight_gradient(&self, tape: &mut Tape, made: &str, seen: &str) -> String;
 
     /// The input's gradient, `[n·positions, c]`.
     fn input_gradient(&self, tape: &mut Tape, made: &str, kernels: &str) -> String;
@@ -54,7 +60,9 @@ pub(super) fn conv<T: Tiled>(
     let (input, bias) = (call.value(0)?, call.optional(2));
     let images = parts(input.batch(), image_bytes);
     let tiled: Vec<T> = inputs(tape, &input, &images).into_iter().map(make).collect();
-    let kernels = tiled.first().map(|tiled| tiled.kernels(tape)).unwrap_or_default();
+    // Written before what is seen they run after it: the layers before have run then, which would otherwise run beside them.
+    let kernels = tiled.first().map(|tiled| tiled.forward_kernels(tape));
+    let kernels = kernels.unwrap_or_default();
     let mut made = Vec::new();
     for part in &tiled {
         let seen = part.seen(tape);
@@ -96,26 +104,38 @@ fn inputs(tape: &mut Tape, input: &Value, images: &[usize]) -> Vec<Value> {
     parts.zip(images).map(part).collect()
 }
 
-/// Accumulates the weight's gradient, part by part, by the output's, and returns the input's where one is wanted.
+/// Accumulates the weight's gradient by the output's, and returns the input's where one is wanted. One part runs after another, and the input's
+/// gradient before the weight's, so that what one takes is gone when the next begins; what parts make is made again for that.
 fn backward<T: Tiled>(tape: &mut Tape, tiled: &[T], images: &[usize], rows: &str) -> Option<String> {
     let first = tiled.first()?;
-    let filters = first.weight().batch();
-    let outputs = first.outputs();
+    let (outputs, filters) = (first.outputs(), first.weight().batch());
     let parts = split(tape, rows, images, outputs, filters);
-    let wanted = first.input().is_differentiable();
-    let kernels = wanted.then(|| first.kernels(tape));
-    let mut gradients = Vec::new();
-    for ((part, rows), images) in tiled.iter().zip(parts).zip(images) {
-        let rows = tape.emit.reshape(&rows, &[images * outputs, filters]);
-        let made = part.made(tape, &rows);
-        if part.weight().is_differentiable() {
+    let parts = || tiled.iter().zip(&parts).zip(images);
+    let dims = |images: &usize| [images * outputs, filters];
+    let gradient = first.input().is_differentiable().then(|| {
+        let kernels = first.backward_kernels(tape);
+        let gradient = |((part, rows), images): ((&T, &String), &usize)| {
+            let rows = tape.emit.reshape(rows, &dims(images));
+            let made = part.made(tape, &rows);
+            part.input_gradient(tape, &made, &kernels)
+        };
+        let gradients = parts().map(gradient).collect();
+        join(tape, gradients)
+    });
+    if first.weight().is_differentiable() {
+        let mut before = gradient.clone();
+        for ((part, rows), images) in parts() {
             let seen = part.seen(tape);
-            part.weight_gradient(tape, &made, &seen);
-            tape.gradient(part.weight());
-        }
-        if let Some(kernels) = &kernels {
-            gradients.push(part.input_gradient(tape, &made, kernels));
+            let rows = match &before {
+                Some(before) => tape.emit.reshape_after(rows, &dims(images), before),
+                None => tape.emit.reshape(rows, &dims(images)),
+            };
+            let made = part.made(tape, &rows);
+            let gradient = part.weight_gradient(tape, &made, &seen);
+            tape.accumulate_tensor(part.weight(), T::GRADIENT, gradient);
+            let sum = tape.gradient(part.weight());
+            before = sum.map(|sum| tape.tensor(&sum, T::GRADIENT));
         }
     }
-    kernels.map(|_| join(tape, gradients))
+    gradient
 }

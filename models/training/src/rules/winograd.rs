@@ -89,6 +89,8 @@ impl Winograd {
 }
 
 impl Tiled for Winograd {
+    const GRADIENT: Form = Form::Taps;
+
     fn input(&self) -> &Value {
         &self.input
     }
@@ -101,8 +103,14 @@ impl Tiled for Winograd {
         self.tiles.outputs()
     }
 
+    /// The transformed kernels, `[16, c, m]`.
+    fn forward_kernels(&self, tape: &mut Tape) -> String {
+        let kernels = self.backward_kernels(tape);
+        tape.emit.transpose(&kernels, [0, 2, 1])
+    }
+
     /// The transformed kernels, `[16, m, c]`.
-    fn kernels(&self, tape: &mut Tape) -> String {
+    fn backward_kernels(&self, tape: &mut Tape) -> String {
         let taps = tape.taps(&self.weight);
         let taps = tape
             .emit
@@ -126,8 +134,7 @@ impl Tiled for Winograd {
     /// The output as `[n·outputs, m]`.
     fn forward(&self, tape: &mut Tape, seen: &str, kernels: &str) -> String {
         let filters = self.filters();
-        let flipped = tape.emit.transpose(kernels, [0, 2, 1]);
-        let products = tape.emit.node("MatMul", &[seen, &flipped], vec![]);
+        let products = tape.emit.node("MatMul", &[seen, kernels], vec![]);
         let products = tape.emit.reshape(&products, &[SEEN, self.columns() * filters]);
         let made = transformed(tape, &OUTPUT, false, &products);
         let tiles = MADE * self.tiles.count();
@@ -146,14 +153,14 @@ impl Tiled for Winograd {
         tape.emit.reshape(&made, &[SEEN, self.columns(), filters])
     }
 
-    fn weight_gradient(&self, tape: &mut Tape, made: &str, seen: &str) {
+    fn weight_gradient(&self, tape: &mut Tape, made: &str, seen: &str) -> String {
         let size = self.filters() * self.channels();
         let flipped = tape.emit.transpose(made, [0, 2, 1]);
         let products = tape.emit.node("MatMul", &[&flipped, seen], vec![]);
         let products = tape.emit.reshape(&products, &[SEEN, size]);
         let gradient = transformed(tape, &KERNEL, true, &products);
         tape.emit.note_product(&gradient, [TAPS, size]);
-        tape.accumulate_tensor(&self.weight, Form::Taps, gradient);
+        gradient
     }
 
     fn input_gradient(&self, tape: &mut Tape, made: &str, kernels: &str) -> String {

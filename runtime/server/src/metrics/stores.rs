@@ -36,7 +36,7 @@ impl StoreErrors {
 
     /// How often a root failed like this.
     #[cfg(test)]
-    pub(crate) fn count(&self, root: &str, fault: Fault) -> u64 {
+    pub(crate) fn failures(&self, root: &str, fault: Fault) -> u64 {
         let (root, fault) = (root.to_owned(), fault.as_str());
         self.by_root.get_or_create(&RootLabels { root, fault }).get()
     }
