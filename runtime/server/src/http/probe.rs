@@ -13,7 +13,8 @@ use std::sync::LazyLock;
 
 /// The most that clients ask for: a twentieth of a second of a link of 1.3 Gbit/s.
 const MOST: usize = 8 << 20;
-const PIECE: usize = 64 << 10;
+/// A client measures from one piece to another, so of what slow links move in a tenth of a second there are several.
+const PIECE: usize = 16 << 10;
 
 /// Noise, since a middlebox may compress. Zeros where the system gives none.
 static NOISE: LazyLock<Bytes> = LazyLock::new(|| {
