@@ -109,10 +109,10 @@ async fn several(transport: &Transport, connections: usize, link: &Link) -> Resu
 /// When parts of an answer came.
 struct Timing {
     asked: Instant,
-    /// When the first quarter was there: it fills buffers and opens windows, and does not count.
+    /// When the first quarter was there: it fills buffers and opens windows, and does not count. When it was asked for, where all of it came at once.
     settled: Instant,
     ended: Instant,
-    /// Bytes that came behind the first quarter.
+    /// Bytes that came after that.
     later: usize,
 }
 
@@ -151,7 +151,8 @@ async fn answer(transport: &Transport, connection: usize, bytes: usize) -> Resul
             settled = Some((read, Instant::now()));
         }
     }
-    let (before, settled) = settled.unwrap_or((0, asked));
+    // Where the last piece was the first to settle it, all that is known is when all of it was there.
+    let (before, settled) = settled.filter(|(before, _)| *before < read).unwrap_or((0, asked));
     Ok(Timing {
         asked,
         settled,

@@ -5,7 +5,7 @@ use crate::support::TestHost;
 use bytes::Bytes;
 use frostline_wire::RowFormat;
 use http::{Method, Request, Response, StatusCode};
-use http_body_util::Empty;
+use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -42,6 +42,7 @@ impl Connection {
             .keep_alive_interval(Duration::from_millis(20))
             .keep_alive_while_idle(true)
             .initial_stream_window_size(window)
+            .max_frame_size(1 << 20)
             .handshake(TokioIo::new(stream));
         let (sender, connection) = handshake.await.unwrap();
         Self {
@@ -68,6 +69,20 @@ impl Connection {
         let ended = tokio::time::timeout(STUCK, self.running).await;
         let _ = ended.expect("the connection was kept").unwrap();
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_probe_comes_in_pieces_that_arrive_one_after_another_on_a_slow_link() {
+    let test = TestHost::start().await;
+    let mut connection = Connection::open(&test, "127.0.0.2").await;
+    let answer = connection.ask(&test, "/v1/probe?bytes=100000", Some(&test.client.token));
+    let mut body = answer.await.unwrap().into_body();
+    let mut pieces = Vec::new();
+    while let Some(frame) = body.frame().await {
+        pieces.extend(frame.unwrap().data_ref().map(Bytes::len));
+    }
+    assert_eq!(pieces.iter().sum::<usize>(), 100_000);
+    assert!(pieces.iter().all(|piece| *piece <= 16 << 10), "{pieces:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
