@@ -190,8 +190,18 @@ impl<'a, 'b> Measurement<'a, 'b> {
     fn single(&mut self, split: &Split) -> Result<f64> {
         let [least, _] = self.steps;
         let legs = [self.leg(split, least)?];
-        let times = self.trainer.time(&legs, self.flow)?;
+        let times = self.time(&legs)?;
         Ok(times.first().map_or(f64::NAN, |times| times.seconds))
+    }
+
+    /// Times of legs, none below what the link needs for a step's bytes: a trainer that computes for nearly as long takes more steps than a
+    /// leg has to use up what was fetched while the leg before it computed.
+    fn time(&mut self, legs: &[Leg]) -> Result<Vec<LegTimes>> {
+        let mut times = self.trainer.time(legs, self.flow)?;
+        for leg in &mut times {
+            leg.seconds = leg.seconds.max(leg.bytes * 8.0 / (self.mbit * 1e6));
+        }
+        Ok(times)
     }
 
     /// The candidates that may still win. `none` stays, for it is what all are compared with.
@@ -219,7 +229,7 @@ impl<'a, 'b> Measurement<'a, 'b> {
             }
             candidates.sort_by_cached_key(|split| shuffled(round, split));
             let legs = self.legs(&candidates, steps)?;
-            for times in self.trainer.time(&legs, self.flow)? {
+            for times in self.time(&legs)? {
                 self.timings
                     .entry(times.split.to_string())
                     .or_default()
@@ -279,7 +289,7 @@ impl<'a, 'b> Measurement<'a, 'b> {
         let legs = [pair_of_legs.as_slice(); 2].concat();
         let mut seconds = [Vec::new(), Vec::new()];
         let [planned_seconds, winner_seconds] = &mut seconds;
-        for times in self.trainer.time(&legs, self.flow)? {
+        for times in self.time(&legs)? {
             let own = if times.split == planned {
                 &mut *planned_seconds
             } else {
