@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 /// Runs of every candidate, interleaved.
 const ROUNDS: usize = 3;
 
-/// A candidate whose bytes alone need this many times the best time seen is not measured.
-const RULED_OUT: f64 = 2.0;
+/// A candidate whose bytes alone need this many times the best time seen is not measured: noise is a tenth of that.
+const RULED_OUT: f64 = 1.5;
 
 /// A candidate that is this many times slower than the best after the first round gets no further ones: time is short, and
 /// noise is a tenth of that.
@@ -204,13 +204,13 @@ impl<'a, 'b> Measurement<'a, 'b> {
         Ok(times)
     }
 
-    /// The candidates that may still win. `none` stays, for it is what all are compared with.
+    /// The candidates that may still win.
     fn within_bound(&mut self, candidates: Vec<Split>, best: f64) -> Result<Vec<Split>> {
         let mut kept = Vec::new();
         for split in candidates {
             let bytes = self.plan.candidate(&split)?.bytes_per_sample * self.trainer.batch() as f64;
             let at_least = bytes * 8.0 / (self.mbit * 1e6);
-            if at_least > RULED_OUT * best && split != Split::None && split != self.plan.split {
+            if at_least > RULED_OUT * best && split != self.plan.split {
                 self.ruled_out.insert(split.to_string(), at_least);
             } else {
                 kept.push(split);
