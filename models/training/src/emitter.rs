@@ -242,8 +242,7 @@ impl Emitter {
             let tensor = self.add(tensor, &zero);
             return self.reshape(&tensor, dims);
         }
-        let to = build::int("to", data_type::INT64.into());
-        let zero = self.node("Cast", &[&zero], vec![to]);
+        let zero = self.cast_to_int(&zero);
         let shape = self.ints(dims.iter().map(|dim| *dim as i64));
         let shape = self.add(&shape, &zero);
         self.node("Reshape", &[tensor, &shape], vec![])
@@ -256,8 +255,7 @@ impl Emitter {
     /// nodes, and would keep what the backward pass computes once more.
     pub(crate) fn loosened(&mut self, tensor: &str, dims: &[usize]) -> String {
         let zero = self.zero_after(tensor);
-        let to = build::int("to", data_type::INT64.into());
-        self.loose = Some(self.node("Cast", &[&zero], vec![to]));
+        self.loose = Some(self.cast_to_int(&zero));
         self.reshape(tensor, dims)
     }
 
@@ -266,9 +264,12 @@ impl Emitter {
     pub(crate) fn set_strict(&mut self, tensor: &str) {
         if self.loose.take().is_some() {
             let zero = self.zero_after(tensor);
-            let to = build::int("to", data_type::INT64.into());
-            self.later = Some(self.node("Cast", &[&zero], vec![to]));
+            self.later = Some(self.cast_to_int(&zero));
         }
+    }
+
+    fn cast_to_int(&mut self, tensor: &str) -> String {
+        self.node("Cast", &[tensor], vec![build::int("to", data_type::INT64.into())])
     }
 
     /// Whether ONNX Runtime is kept from knowing shapes in the backward pass.
