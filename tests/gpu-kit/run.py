@@ -13,6 +13,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -22,7 +23,7 @@ import threading
 import time
 
 KEPT = pathlib.Path(tempfile.gettempdir(), "frostline-gpu-kit")
-# In the order of their use, with their share of the time that is left.
+# In the order of their use, with their share of the time that is left; the last one has it all.
 PARTS = {"job": 0.3, "loops": 0.7, "memory": 1.0}
 
 
@@ -99,12 +100,13 @@ class Kit:
         return self.end - time.monotonic()
 
     def call(self, what, program, *words, seconds=None):
-        """(exit code, standard output) of one of the kit's programs; its output is shown. It is ended when its time is up."""
+        """(exit code, standard output) of one of the kit's programs; its output is shown. It is ended when its time is up, with all that it
+        started: their output would be waited for."""
         seconds = max(1.0, min(seconds or self.left(), self.left()))
         print(f"\n== {what}, at most {seconds:.0f} s", flush=True)
         command = [str(self.folder / "bin" / program), *words]
-        process = subprocess.Popen(command, env=self.environment, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        timer = threading.Timer(seconds, process.kill)
+        process = subprocess.Popen(command, env=self.environment, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+        timer = threading.Timer(seconds, lambda: os.killpg(process.pid, signal.SIGKILL))
         timer.start()
         output = []
         for line in process.stdout:
@@ -128,7 +130,7 @@ class Kit:
 
     def measure(self, part):
         arguments = self.arguments
-        share = self.left() * PARTS[part]
+        share = self.left() * (1.0 if part == arguments.only[-1] else PARTS[part])
         words = ["gpu", "--device", arguments.device, "--parts", part, "--photos", str(self.folder / "photos")]
         # The rest is for what is being measured when the time is up.
         words += ["--seconds", str(int(share * 0.8))]

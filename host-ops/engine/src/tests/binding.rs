@@ -149,6 +149,8 @@ fn an_interrupt_ends_a_bound_run_and_what_is_kept_serves_on() {
 
 #[test]
 fn a_device_makes_the_same_floats_of_pixels_as_the_host() {
+    // Loads the library, which an allocator needs.
+    let mut normaliser = Normaliser::open(Device::Cpu).unwrap();
     let bytes: Vec<u8> = (0..6).flat_map(|_| 0..=u8::MAX).collect();
     let pixels = Tensor::new([2, 3, 16, 16], Data::U8(bytes)).unwrap();
     let mut staged = DynTensor::new(
@@ -158,7 +160,6 @@ fn a_device_makes_the_same_floats_of_pixels_as_the_host() {
     )
     .unwrap();
     values::write(&pixels, &mut staged).unwrap();
-    let mut normaliser = Normaliser::open(Device::Cpu).unwrap();
     let usual = PixelSpec::imagenet(16, 16);
     let other = |mean, std| PixelSpec { mean, std, ..usual };
     let specs = [
