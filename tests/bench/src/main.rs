@@ -190,6 +190,7 @@ const TAKE_PARTS: &[(&str, &[&str])] = &[
     ("peers", &peers::PARTS),
     ("prefix", &prefix::PARTS),
     ("tenants", &tenants::PARTS),
+    ("training", &training::PARTS),
     ("zoo", &zoo::PARTS),
 ];
 const TAKE_SUFFIXES: &[&str] = &["training"];
@@ -218,7 +219,7 @@ pub(crate) struct Arguments {
     /// Link rates for grid and peers in Mbit/s, instead of the default ones
     #[arg(long, value_name = "RATES", value_delimiter = ',', value_parser = rate)]
     pub(crate) links: Vec<f64>,
-    /// Parts of accuracy, operate, peers, tenants or zoo to run; the results go to a separate file
+    /// Parts of accuracy, gpu, operate, peers, prefix, tenants, training or zoo to run; the results go to a separate file
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) parts: Vec<String>,
     /// Where gpu measures: cuda:0 for the first GPU

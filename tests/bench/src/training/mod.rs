@@ -14,6 +14,9 @@ use std::path::Path;
 
 pub(crate) use peer::torch;
 
+/// What can be measured alone. A busy machine changes times, and memory not.
+pub(crate) const PARTS: [&str; 2] = ["memory", "times"];
+
 const THREADS: usize = 2;
 const CLASSES: usize = 1000;
 /// Small enough that the losses of random weights fall evenly.
@@ -74,66 +77,127 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
     println!("forward, backward, SGD with momentum; {THREADS} threads");
     println!(
         "{:<22} {:>5} {:>13} {:>11} {:>6} {:>13} {:>11} {:>6}",
-        "suffix", "batch", "Frostline ms", "PyTorch ms", "ratio", "Frostline MB", "PyTorch MB", "ratio"
+        "suffix", "batch", "Frostline MB", "PyTorch MB", "ratio", "Frostline ms", "PyTorch ms", "ratio"
     );
-    let (mut ratios, mut memories, mut agreements) = (Vec::new(), Vec::new(), Vec::new());
+    let mut cells = Vec::new();
     for suffix in &suffixes {
         let batches = match quick || suffix == WHOLE {
             true => QUICK_BATCHES,
             false => BATCHES,
         };
         for batch in batches {
-            let cell = Cell::measure(&python, suffix, *batch, quick, BATCHES.first() == Some(batch))
+            let cell = Cell::measure(report, &python, suffix, *batch)
                 .with_context(|| format!("measuring {suffix} in batches of {batch}"))?;
             cell.report(report, suffix, *batch);
-            ratios.push(cell.ratio);
-            memories.push(cell.our_mb / cell.their_mb);
-            agreements.extend(cell.disagreement);
+            cells.push(cell);
         }
     }
-    report.set("ratio_vs_pytorch_geomean", geometric_mean(&ratios));
-    report.set("ratio_vs_pytorch_max", largest(&ratios));
-    report.set("memory_ratio_vs_pytorch_geomean", geometric_mean(&memories));
-    report.set("memory_ratio_vs_pytorch_max", largest(&memories));
-    report.set("agreement_50_steps_max", largest(&agreements));
-    println!(
-        "\ntime: geometric mean {:.3}, worst {:.2}; memory: {:.3}, {:.2}; losses of {AGREEING_STEPS} steps differ by {:.1e} at most",
-        geometric_mean(&ratios),
-        largest(&ratios),
-        geometric_mean(&memories),
-        largest(&memories),
-        largest(&agreements)
-    );
+    summarise(report, &cells);
     Ok(())
+}
+
+fn summarise(report: &mut Report, cells: &[Cell]) {
+    println!();
+    if report.has("memory") {
+        let ratios: Vec<f64> = cells.iter().filter_map(|cell| cell.memory).map(ratio).collect();
+        let (mean, worst) = (geometric_mean(&ratios), largest(&ratios));
+        report.set("memory_ratio_vs_pytorch_geomean", mean);
+        report.set("memory_ratio_vs_pytorch_max", worst);
+        println!("memory: geometric mean {mean:.3}, worst {worst:.2}");
+    }
+    if report.has("times") {
+        let times = || cells.iter().filter_map(|cell| cell.times.as_ref());
+        let ratios: Vec<f64> = times().map(|times| times.ratio).collect();
+        let (mean, worst) = (geometric_mean(&ratios), largest(&ratios));
+        let agreements: Vec<f64> = times().filter_map(|times| times.disagreement).collect();
+        let apart = largest(&agreements);
+        report.set("ratio_vs_pytorch_geomean", mean);
+        report.set("ratio_vs_pytorch_max", worst);
+        report.set("agreement_50_steps_max", apart);
+        println!(
+            "time: geometric mean {mean:.3}, worst {worst:.2}; losses of {AGREEING_STEPS} steps differ by {apart:.1e} at most"
+        );
+    }
 }
 
 fn largest(values: &[f64]) -> f64 {
     values.iter().copied().fold(0.0, f64::max)
 }
 
-/// One suffix at one batch.
+/// Ours over theirs.
+fn ratio([our, their]: [f64; 2]) -> f64 {
+    our / their
+}
+
+/// One suffix at one batch, as far as it was measured.
 struct Cell {
-    our_ms: f64,
-    their_ms: f64,
-    ratio: f64,
-    our_mb: f64,
-    their_mb: f64,
-    /// The largest difference of losses, as a part of PyTorch's.
-    disagreement: Option<f64>,
+    /// MB, ours and PyTorch's.
+    memory: Option<[f64; 2]>,
+    times: Option<Times>,
     layout: String,
 }
 
+struct Times {
+    /// Milliseconds, ours and PyTorch's.
+    medians: [f64; 2],
+    ratio: f64,
+    /// The largest difference of losses, as a part of PyTorch's.
+    disagreement: Option<f64>,
+}
+
 impl Cell {
-    fn measure(python: &Path, suffix: &str, batch: usize, quick: bool, compare: bool) -> Result<Self> {
+    fn measure(report: &Report, python: &Path, suffix: &str, batch: usize) -> Result<Self> {
         let file = folder()?.join("training-suffix.onnx");
         let mut peer = Peer::start(python, suffix, batch, &file)?;
-        let model = Model::read(&file)?;
-        let our_mb = memory::in_child(&file, peer.dims())?;
-        let their_mb = peer.memory()?;
+        let mut memory = None;
+        if report.has("memory") {
+            memory = Some([memory::in_child(&file, peer.dims())?, peer.memory()?]);
+        }
+        let mut times = None;
+        if report.has("times") {
+            let ours = Ours::open(&Model::read(&file)?, peer.dims())?;
+            let compare = BATCHES.first() == Some(&batch);
+            times = Some(Times::measure(ours, &mut peer, report.quick(), compare)?);
+        }
         std::fs::remove_file(&file)?;
-        let mut ours = Ours::open(&model, peer.dims())?;
-        drop(model);
-        let disagreement = compare.then(|| disagreement(&mut ours, &mut peer)).transpose()?;
+        Ok(Self {
+            memory,
+            times,
+            layout: peer.layout().to_owned(),
+        })
+    }
+
+    fn report(&self, report: &mut Report, suffix: &str, batch: usize) {
+        let key = |figure: &str| format!("{suffix}_b{batch}_{figure}");
+        let [our_mb, their_mb] = self.memory.unwrap_or([f64::NAN; 2]);
+        if self.memory.is_some() {
+            report.set(&key("mb"), our_mb);
+            report.set(&key("pytorch_mb"), their_mb);
+        }
+        print!(
+            "{suffix:<22} {batch:>5} {our_mb:>13.0} {their_mb:>11.0} {:>6.2}",
+            our_mb / their_mb
+        );
+        if let Some(times) = &self.times {
+            let [our_ms, their_ms] = times.medians;
+            report.set(&key("ms"), our_ms);
+            report.set(&key("pytorch_ms"), their_ms);
+            report.set(&key("ratio"), times.ratio);
+            if suffix == FIRST_KNOWN {
+                report.set(&format!("ratio_vs_pytorch_b{batch}"), times.ratio);
+            }
+            print!(" {our_ms:>13.1} {their_ms:>11.1} {:>6.2}", times.ratio);
+            if let Some(difference) = times.disagreement {
+                print!(", losses differ by {difference:.1e}");
+            }
+        }
+        println!("   {}", self.layout);
+    }
+}
+
+impl Times {
+    fn measure(mut ours: Ours, peer: &mut Peer, quick: bool, compare: bool) -> Result<Self> {
+        let disagreement = compare.then(|| disagreement(&mut ours, peer)).transpose()?;
         let (mut our_times, mut their_times, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
         let step = median(&ours.times(FEWEST_STEPS)?);
         let steps = ((TURN_MS / step) as usize).clamp(FEWEST_STEPS, MOST_STEPS);
@@ -146,38 +210,10 @@ impl Cell {
             ratios.push(our / their);
         }
         Ok(Self {
-            our_ms: median(&our_times),
-            their_ms: median(&their_times),
+            medians: [median(&our_times), median(&their_times)],
             ratio: median(&ratios),
-            our_mb,
-            their_mb,
             disagreement,
-            layout: peer.layout().to_owned(),
         })
-    }
-
-    fn report(&self, report: &mut Report, suffix: &str, batch: usize) {
-        println!(
-            "{suffix:<22} {batch:>5} {:>13.1} {:>11.1} {:>6.2} {:>13.0} {:>11.0} {:>6.2}   {}{}",
-            self.our_ms,
-            self.their_ms,
-            self.ratio,
-            self.our_mb,
-            self.their_mb,
-            self.our_mb / self.their_mb,
-            self.layout,
-            self.disagreement
-                .map(|difference| format!(", losses differ by {difference:.1e}"))
-                .unwrap_or_default()
-        );
-        report.set(&format!("{suffix}_b{batch}_ms"), self.our_ms);
-        report.set(&format!("{suffix}_b{batch}_pytorch_ms"), self.their_ms);
-        report.set(&format!("{suffix}_b{batch}_ratio"), self.ratio);
-        report.set(&format!("{suffix}_b{batch}_mb"), self.our_mb);
-        report.set(&format!("{suffix}_b{batch}_pytorch_mb"), self.their_mb);
-        if suffix == FIRST_KNOWN {
-            report.set(&format!("ratio_vs_pytorch_b{batch}"), self.ratio);
-        }
     }
 }
 
