@@ -12,7 +12,19 @@ pub enum Device {
     Cuda(u32),
 }
 
+/// Rows of every run on a GPU. ONNX Runtime has cuDNN plan each convolution anew when the number of rows differs from the last run's. Of the best
+/// rate on an H200, 32 rows reach 70 % (ResNet50 in f32) to 100 % (ViT-B/16).
+const GPU_ROWS: usize = 32;
+
 impl Device {
+    /// Rows that every run should have, where the device needs runs of one size.
+    pub fn rows_of_a_run(self) -> Option<usize> {
+        match self {
+            Self::Cpu => None,
+            Self::Cuda(_) => Some(GPU_ROWS),
+        }
+    }
+
     /// How exactly it computes what may be computed as `allowed`.
     pub fn precision(self, allowed: Precision) -> Precision {
         match self {

@@ -15,6 +15,8 @@ pub struct MeasuredModel {
     pub model: String,
     /// Its input's name.
     pub input: String,
+    /// How exactly the executor has to compute it.
+    pub precision: Precision,
     /// The cuts in the order of execution, each with what [`memory`](crate::memory) says of it.
     pub cuts: Vec<(String, Linear)>,
 }
@@ -158,7 +160,7 @@ impl Run<'_> {
             from: from.to_owned(),
             to: to.to_owned(),
             pixels: None,
-            precision: Precision::Full,
+            precision: self.subject.precision,
         }
     }
 

@@ -119,7 +119,7 @@ settings! {
         Free patience: Option<u32> = None
             => arg(long, value_name = "EPOCHS", value_parser = clap::value_parser!(u32).range(1..));
         /// Come to the same weights bit for bit however often the job is interrupted, on the same machine: one split for all of it, and
-        /// layers run on the hosts in batches of one size (--fixed-batch, by default 16)
+        /// layers run on the hosts in batches of one size (--fixed-batch, by default 16; 32 with --device cuda:0)
         Identity reproducible: bool = false
             => arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = clap::ArgAction::Set);
         /// How its work stands to other work on the hosts
@@ -143,8 +143,8 @@ settings! {
         Identity fixed_batch: Option<usize> = None => arg(long, value_name = "N", value_parser = positive);
         /// Orders your own jobs on a host: what has more goes first (-100 to 100); it changes nothing for other tenants
         Free priority: i32 = 0 => arg(long, value_name = "N", allow_negative_numbers = true);
-        /// How exactly hosts with a GPU have to compute: tf32 is faster on recent NVIDIA GPUs and keeps 11 bits of what it multiplies, so
-        /// losses depend on where the network is divided. Hosts without a GPU compute in full
+        /// How exactly GPUs have to compute the frozen layers: tf32 is faster on recent NVIDIA GPUs and keeps 11 bits of what it multiplies, so
+        /// losses depend on where the network is divided. CPUs compute in full
         Identity precision: Precision = Precision::Full
             => arg(long, value_name = "PRECISION", value_parser = named::<Precision>());
     }

@@ -1,6 +1,6 @@
 //! What can be said of a job before anything is sent, measured or connected to.
 
-use crate::compute::{MOST_ROWS, blocking};
+use crate::compute::{blocking, most_rows};
 use crate::plan::split_within;
 use crate::recipe::batch_norm;
 use crate::standard::LinearHead;
@@ -36,7 +36,7 @@ impl Job {
         )?;
         // As many as this machine's own forward passes have at most.
         if self.spec.reproducible && self.spec.terms.fixed_batch.is_none() {
-            self.spec.terms.fixed_batch = Some(MOST_ROWS);
+            self.spec.terms.fixed_batch = Some(most_rows(self.device));
         }
         let network = self.model.network()?;
         if self.freeze != network.input.name {

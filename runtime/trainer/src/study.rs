@@ -8,7 +8,7 @@ use frostline_client::HostClient;
 use frostline_graph::{Cut, Model};
 use frostline_job::PixelFlags;
 use frostline_profile::candidates;
-use frostline_tensor::PixelSpec;
+use frostline_tensor::{PixelSpec, Precision};
 use frostline_wire::{Layout, Pin, Profile, ProfileRequest, RequestedSample};
 use serde::Serialize;
 
@@ -82,6 +82,7 @@ pub async fn study(job: StudyJob, client: &HostClient) -> Result<HostStudy, Trai
         cuts: cuts.iter().map(|cut| cut.name.clone()).collect(),
         samples: RequestedSample::in_order(&spread(&objects, SAMPLES)),
         view: None,
+        precision: Precision::Full,
         wait_seconds: None,
     };
     let profile = client.profile(&request).await?;

@@ -1,7 +1,7 @@
 //! What running a network takes on one machine, as measured there.
 
 use crate::{Pin, RequestedSample};
-use frostline_tensor::View;
+use frostline_tensor::{Precision, View};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -25,6 +25,9 @@ pub struct ProfileRequest {
     /// How the job's pixels are augmented, which counts as decoding.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub view: Option<View>,
+    /// How exactly a GPU has to compute.
+    #[serde(default, skip_serializing_if = "Precision::is_full")]
+    pub precision: Precision,
     /// How long the measurement may wait for its turn, in seconds, before it is refused; as long as an extraction may take where this is
     /// not said.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -4,7 +4,7 @@ use crate::neighbour::{distinct, photos, pin};
 use crate::scene::{Scene, backbone};
 use anyhow::Result;
 use frostline_trainer::Guest;
-use frostline_wire::{Layout, ProfileRequest};
+use frostline_wire::{Layout, Precision, ProfileRequest};
 use std::pin::Pin;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
@@ -76,6 +76,7 @@ async fn profiles(scene: &Scene) -> Result<()> {
         cuts: vec!["features".to_owned()],
         samples: photos(scene, 4),
         view: None,
+        precision: Precision::Full,
         wait_seconds: Some(1),
     };
     client.profile(&request).await?;

@@ -15,10 +15,6 @@ pub(super) const SMALLEST_RUN: u64 = 64 << 20;
 /// more kernels.
 const CUDA_BYTES: u64 = 768 << 20;
 
-/// Rows of every run on a GPU. ONNX Runtime has cuDNN plan each convolution anew when the number of rows differs from the last run's. Of the best
-/// rate on an H200, 32 rows reach 70 % (ResNet50 in f32) to 100 % (ViT-B/16).
-const GPU_ROWS: usize = 32;
-
 /// Is told whatever begins on a lane; it must not wait itself.
 #[derive(Clone)]
 pub struct OnBegin(pub Arc<dyn Fn(Begun<'_>) + Send + Sync>);
@@ -129,14 +125,6 @@ impl LanesConfig {
             arena_bytes: part.map(|part| part.saturating_sub(CUDA_BYTES).max(part / 2)),
             device_memory: Some(memory),
             ..self
-        }
-    }
-
-    /// Rows of every run, where the device needs runs of one size.
-    pub(super) fn padded_rows(&self) -> Option<usize> {
-        match self.device {
-            Device::Cpu => None,
-            Device::Cuda(_) => Some(GPU_ROWS),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::measure::measure_by;
 use crate::{Batches, MeasuredModel, Measurement, ProfileError, Rules, measure};
-use frostline_tensor::{BoxFuture, GraphExecutor, OpError, Stage, Tensor};
+use frostline_tensor::{BoxFuture, GraphExecutor, OpError, Precision, Stage, Tensor};
 use frostline_wire::{CutProfile, Linear};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -102,6 +102,7 @@ fn subject(cuts: &[&str]) -> MeasuredModel {
     MeasuredModel {
         model: "sha".to_owned(),
         input: "pixels".to_owned(),
+        precision: Precision::Full,
         cuts: cuts.iter().map(|cut| ((*cut).to_owned(), memory)).collect(),
     }
 }

@@ -222,7 +222,10 @@ fn machine(
         lanes: Arc::new(Lanes::start(lanes, Arc::new(stages))?),
         decoders: DecodePool::start(config.decode_threads)
             .map_err(|source| StartError::Threads { source })?,
-        rows: config.grant.min(DEFAULT_GRANT),
+        rows: config
+            .device
+            .rows_of_a_run()
+            .unwrap_or_else(|| config.grant.min(DEFAULT_GRANT)),
         profiles: ProfileFolder::new(config.local.join("profiles")),
         library: format!("onnxruntime {}", library_version()?),
         name: frostline_profile::machine(gpu),

@@ -4,7 +4,7 @@ use super::reading::Beside;
 use super::samples::{Reader, Samples, samples};
 use crate::caller::Caller;
 use crate::config::Limits;
-use crate::extraction::{DEFAULT_GRANT, READS_AT_ONCE, check_samples, check_view};
+use crate::extraction::{READS_AT_ONCE, check_samples, check_view};
 use crate::refusal::Refusal;
 use crate::state::FindResult;
 use frostline_batching::{Kind, Reserved};
@@ -39,6 +39,8 @@ pub(super) struct Task {
     view: Arc<ModelView>,
     store: Arc<Store>,
     spec: PixelSpec,
+    /// How exactly this host computes it.
+    precision: Precision,
 }
 
 /// What a stored profile depends on beside the model.
@@ -51,6 +53,8 @@ struct Key<'a> {
     cuts: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
     augmentation: Option<Augmentation>,
+    #[serde(skip_serializing_if = "Precision::is_full")]
+    precision: Precision,
 }
 
 impl Task {
@@ -88,6 +92,7 @@ impl Task {
             )));
         }
         Ok(Self {
+            precision: caller.config().device.precision(request.precision),
             request,
             view,
             store,
@@ -128,6 +133,7 @@ impl Task {
             parameters: &self.request.parameters,
             cuts: &self.request.cuts,
             augmentation: self.request.view.map(|view| view.augmentation),
+            precision: self.precision,
         };
         serde_json::to_value(key).map_err(Refusal::host)
     }
@@ -138,6 +144,7 @@ impl Task {
         let subject = MeasuredModel {
             model: self.view.sha256.clone(),
             input: self.view.input.clone(),
+            precision: self.precision,
             cuts: self.memory(caller).await?,
         };
         let _memory = self.reserve(caller).await?;
@@ -153,7 +160,7 @@ impl Task {
         let (bytes, pixels) = (samples.bytes.clone(), samples.pixels.clone());
         let input = spawn_blocking(move || encoded_pixels(&bytes, &pixels)).await??;
         let rules = Rules {
-            batch: caller.config().grant.min(DEFAULT_GRANT),
+            batch: caller.machine().rows,
             lanes: caller.config().lanes,
             ..Rules::default()
         };
@@ -201,7 +208,7 @@ impl Task {
                 from: self.view.input.clone(),
                 to: self.request.cuts.last().cloned().unwrap_or_default(),
                 pixels: None,
-                precision: Precision::Full,
+                precision: self.precision,
             },
             rows: &samples.pixels,
             lanes: config.lanes,

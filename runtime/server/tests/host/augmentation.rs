@@ -8,7 +8,8 @@ use frostline_tensor::{
     Augmentation, ColorJitter, PixelSpec, RandAugment, RandomErasing, RandomResizedCrop, View,
 };
 use frostline_wire::{
-    Description, DescriptionRequest, Encoding, ErrorClass, ExtractionRequest, Pin, ProfileRequest, RowFormat,
+    Description, DescriptionRequest, Encoding, ErrorClass, ExtractionRequest, Pin, Precision, ProfileRequest,
+    RowFormat,
 };
 use http::{Method, StatusCode};
 use std::path::Path;
@@ -148,6 +149,7 @@ async fn what_cannot_be_augmented_is_refused() {
         cuts: vec!["active".to_owned()],
         samples: good.samples.clone(),
         view: hostile.view,
+        precision: Precision::Full,
         wait_seconds: None,
     };
     let body = serde_json::to_vec(&profile).unwrap();

@@ -1,7 +1,9 @@
 use crate::client::Client;
 use crate::fixtures::sample;
 use crate::support::TestHost;
-use frostline_wire::{ErrorClass, ExtractionRequest, Profile, ProfileRequest, QuotaKey, RequestedSample};
+use frostline_wire::{
+    ErrorClass, ExtractionRequest, Precision, Profile, ProfileRequest, QuotaKey, RequestedSample,
+};
 use http::{Method, StatusCode};
 use std::time::Duration;
 
@@ -15,6 +17,7 @@ async fn request(test: &TestHost) -> ProfileRequest {
         cuts: ["active", "flat", "classes"].map(str::to_owned).to_vec(),
         samples: samples(3),
         view: None,
+        precision: Precision::Full,
         wait_seconds: None,
     }
 }
@@ -91,6 +94,12 @@ async fn a_model_is_measured_once_and_kept_over_a_restart() {
     );
 
     assert!(same(&profile(&test, &request).await, &measured));
+    // A CPU computes in full whatever is allowed.
+    let less_exact = ProfileRequest {
+        precision: Precision::Tf32,
+        ..request.clone()
+    };
+    assert!(same(&profile(&test, &less_exact).await, &measured));
     let other = ProfileRequest {
         cuts: vec!["flat".to_owned()],
         ..request.clone()

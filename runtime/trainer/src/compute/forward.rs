@@ -1,10 +1,15 @@
 use crate::TrainerError;
-use frostline_engine::{Interrupt, Session, SessionOptions};
+use frostline_engine::{Device, Interrupt, Session, SessionOptions};
 use frostline_graph::{Model, ONE_FILE, Parts};
 use frostline_tensor::{Data, Tensor};
 
-/// The most rows of one run: 16 keep two cores busy, and at the widest cuts of the known networks take 50 MB.
-pub(crate) const MOST_ROWS: usize = 16;
+/// The most rows of one run on a CPU: 16 keep two cores busy, and at the widest cuts of the known networks take 50 MB.
+const CPU_ROWS: usize = 16;
+
+/// The most rows of one run on `device`.
+pub(crate) fn most_rows(device: Device) -> usize {
+    device.rows_of_a_run().unwrap_or(CPU_ROWS)
+}
 
 /// A part of a network, run forward on batches of any size.
 pub(crate) struct Forward {
@@ -48,7 +53,7 @@ impl Forward {
             .unwrap_or_default();
         Ok(Self {
             session,
-            rows: rows_of_a_run(batch),
+            rows: rows_of_a_run(batch, most_rows(options.device)),
             input,
             interrupt: interrupt.clone(),
             doing,
@@ -86,10 +91,10 @@ impl Forward {
     }
 }
 
-/// Divides a batch into runs of equal size, so that few rows are filled up.
-fn rows_of_a_run(batch: usize) -> usize {
+/// Divides a batch into runs of equal size, `most` at most, so that few rows are filled up.
+fn rows_of_a_run(batch: usize, most: usize) -> usize {
     let batch = batch.max(1);
-    batch.div_ceil(batch.div_ceil(MOST_ROWS))
+    batch.div_ceil(batch.div_ceil(most))
 }
 
 fn zeros(like: &Tensor, count: usize) -> Result<Tensor, TrainerError> {
@@ -122,7 +127,9 @@ mod tests {
 
     #[test]
     fn runs_of_a_batch_are_equal_and_never_large() {
-        let rows: Vec<usize> = [0, 1, 8, 16, 17, 20, 64, 100].map(rows_of_a_run).to_vec();
+        let rows: Vec<usize> = [0, 1, 8, 16, 17, 20, 64, 100]
+            .map(|batch| rows_of_a_run(batch, 16))
+            .to_vec();
         assert_eq!(rows, [1, 1, 8, 16, 9, 10, 16, 15]);
     }
 }

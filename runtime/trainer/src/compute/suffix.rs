@@ -8,7 +8,7 @@ use crate::recipe::StepTerms;
 use crate::standard::{LinearHead, Moments, Standard};
 use frostline_engine::{Device, Interrupt, ResidentState, SessionOptions};
 use frostline_graph::Model;
-use frostline_tensor::Tensor;
+use frostline_tensor::{Precision, Tensor};
 use frostline_training::{StateSlot, StepSettings, TrainingGraph, faster_by_winograd};
 use frostline_wire::Split;
 use std::collections::{HashMap, HashSet};
@@ -35,6 +35,7 @@ pub(crate) struct Suffix {
     pub(super) settings: StepSettings,
     outputs: usize,
     options: SessionOptions,
+    precision: Precision,
     interrupt: Interrupt,
     batch: usize,
     kept_middles: usize,
@@ -71,6 +72,8 @@ pub(crate) struct SuffixParts {
     /// Middles kept at once, at least 1.
     pub(crate) middles: usize,
     pub(crate) options: SessionOptions,
+    /// How exactly the middle is computed.
+    pub(crate) precision: Precision,
     /// The state to resume from; `None` starts from the weights in `suffix`.
     pub(crate) state: Option<Arc<SuffixState>>,
 }
@@ -112,6 +115,7 @@ impl Suffix {
             batch,
             middles,
             options,
+            precision,
             state: from,
         } = parts;
         if options.device == Device::Cpu {
@@ -142,6 +146,7 @@ impl Suffix {
             settings,
             outputs,
             options,
+            precision,
             interrupt: interrupt.clone(),
             batch,
             kept_middles: middles,
@@ -329,15 +334,12 @@ impl Suffix {
         let entry = match found {
             Some(index) => self.middles.remove(index),
             None => {
-                let open = |model: Model| {
-                    Forward::open(
-                        &model,
-                        self.batch,
-                        &self.options,
-                        &self.interrupt,
-                        "running the middle layers",
-                    )
+                let options = SessionOptions {
+                    precision: self.precision,
+                    ..self.options.clone()
                 };
+                let doing = "running the middle layers";
+                let open = |model: Model| Forward::open(&model, self.batch, &options, &self.interrupt, doing);
                 let opened = middle(&self.whole, split, &self.freeze)?.map(open).transpose()?;
                 (split.clone(), opened)
             }

@@ -2,7 +2,7 @@
 
 use super::ProfileCache;
 use crate::TrainerError;
-use crate::compute::{Dedicated, MOST_ROWS, Suffix, SuffixParts, blocking};
+use crate::compute::{Dedicated, Suffix, SuffixParts, blocking, most_rows};
 use crate::evaluation::Targets;
 use crate::pipeline::BatchRows;
 use crate::plan::TrainerProfile;
@@ -14,7 +14,9 @@ use frostline_images::{DecodeLimits, load_augmented, normalise};
 use frostline_profile::{
     MeasuredModel, ProfileError, Rules, encoded_pixels, machine, measure, memory, now, timed,
 };
-use frostline_tensor::{Augmentation, Data, GraphExecutor, OpError, PixelSpec, Shape, Stage, Tensor, View};
+use frostline_tensor::{
+    Augmentation, Data, GraphExecutor, OpError, PixelSpec, Precision, Shape, Stage, Tensor, View,
+};
 use frostline_training::StepSettings;
 use frostline_wire::{CutProfile, Encoded, Platform, Split};
 use serde::Serialize;
@@ -46,6 +48,8 @@ pub(crate) struct TrainerTask {
     pub(crate) settings: StepSettings,
     /// Where and with how many threads the trainer computes.
     pub(crate) options: SessionOptions,
+    /// How exactly it computes the frozen layers.
+    pub(crate) precision: Precision,
 }
 
 /// What a stored profile depends on beside the frozen layers.
@@ -61,6 +65,8 @@ struct Key<'a> {
     settings: String,
     /// Of the operators and weights' shapes of the layers that are trained.
     suffix: String,
+    #[serde(skip_serializing_if = "Precision::is_full")]
+    precision: Precision,
 }
 
 /// What a trainer takes for `task`: from `cache` while nothing it depends on has changed, else measured now, on the objects that `samples`
@@ -111,7 +117,7 @@ fn platform(options: &SessionOptions) -> Result<Platform, TrainerError> {
         lanes: 1,
         threads_per_lane: options.threads.max(1),
         decode_threads: options.threads.max(1),
-        rows: MOST_ROWS,
+        rows: most_rows(options.device),
     })
 }
 
@@ -133,6 +139,7 @@ fn key(task: &TrainerTask, platform: &Platform) -> Result<serde_json::Value, Tra
         batch: task.batch,
         settings: format!("{:?}", task.settings),
         suffix: hex::encode(hash.finalize()),
+        precision: task.precision,
     };
     serde_json::to_value(key).map_err(|_| TrainerError::Ended { part: "profile" })
 }
@@ -224,6 +231,7 @@ async fn cuts(task: &TrainerTask, pixels: Tensor) -> Result<Vec<CutProfile>, Tra
     let subject = MeasuredModel {
         model: task.frozen_sha256.clone(),
         input,
+        precision: task.precision,
         cuts: task.cuts.iter().cloned().zip(memory).collect(),
     };
     let config = LanesConfig {
@@ -238,7 +246,7 @@ async fn cuts(task: &TrainerTask, pixels: Tensor) -> Result<Vec<CutProfile>, Tra
     })?;
     let executor: Arc<dyn GraphExecutor> = Arc::new(lanes);
     let rules = Rules {
-        batch: MOST_ROWS,
+        batch: most_rows(task.options.device),
         ..Rules::default()
     };
     let measured = measure(&subject, &pixels, &executor, &rules).await?;
@@ -277,6 +285,7 @@ async fn step(task: TrainerTask) -> Result<f64, TrainerError> {
             batch,
             middles: 1,
             options: task.options,
+            precision: task.precision,
             state: None,
         };
         Ok((Suffix::open(parts, interrupt)?, zeros))

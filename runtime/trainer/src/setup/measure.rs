@@ -137,6 +137,7 @@ impl Setup<'_> {
             batch: self.batch(),
             settings: step_settings(&job.spec.recipe),
             options: session_options(job.device, job.spec.threads),
+            precision: job.device.precision(job.spec.terms.precision),
         };
         let wanted = self.data.feed.train.spread(SAMPLES);
         let (root, wanted) = (&job.spec.data, &wanted);
@@ -155,6 +156,7 @@ impl Setup<'_> {
             cuts: self.profiled_cuts(splits),
             samples: RequestedSample::in_order(&self.data.feed.train.spread(SAMPLES)),
             view: views(&self.job.spec.recipe).for_epoch(1),
+            precision: self.job.spec.terms.precision,
             wait_seconds: Some(WAIT_SECONDS),
         }
     }

@@ -180,6 +180,7 @@ impl DividedNetwork {
             batch,
             middles: KEPT_MIDDLES,
             options: session_options(job.device, job.spec.threads),
+            precision: job.device.precision(job.spec.terms.precision),
             state: None,
         }
     }

@@ -5,7 +5,7 @@ use crate::recipe::step_settings;
 use crate::{ProfileCache, Recipe, TrainerError};
 use frostline_client::HostClient;
 use frostline_engine::SessionOptions;
-use frostline_tensor::{Augmentation, PixelSpec};
+use frostline_tensor::{Augmentation, PixelSpec, Precision};
 use frostline_wire::Layout;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tempfile::TempDir;
@@ -22,6 +22,7 @@ fn task() -> TrainerTask {
         batch: 6,
         settings: step_settings(&Recipe::default()),
         options: SessionOptions::default(),
+        precision: Precision::Full,
     }
 }
 

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use frostline_batching::Backoff;
 use frostline_client::{Deadlines, HostClient, Hosts, Notice, Trust};
 use frostline_fake_host::{FakeHost, Reply};
-use frostline_wire::{ErrorClass, Load, Pin, ProfileRequest, Split};
+use frostline_wire::{ErrorClass, Load, Pin, Precision, ProfileRequest, Split};
 use http::Method;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -235,6 +235,7 @@ fn request() -> ProfileRequest {
         cuts: vec!["freeze".to_owned()],
         samples: Vec::new(),
         view: None,
+        precision: Precision::Full,
         wait_seconds: None,
     }
 }
