@@ -256,3 +256,38 @@ fn encoded(measured: &BTreeMap<String, Encoded>, encoding: Encoding) -> Option<E
     let plain = || measured.get(&Encoding::plain(encoding.values).to_string());
     measured.get(&encoding.to_string()).or_else(plain).copied()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use frostline_wire::Linear;
+
+    #[test]
+    fn a_padded_run_takes_its_time_however_few_rows_it_has() {
+        let run = 0.010;
+        let platform = Platform {
+            machine: String::new(),
+            device: "cuda:0".to_owned(),
+            library: String::new(),
+            lanes: 1,
+            threads_per_lane: 1,
+            decode_threads: 16,
+            rows: 32,
+        };
+        let cut = CutProfile {
+            name: "pool".to_owned(),
+            compute: Linear {
+                fixed: run,
+                per_sample: 0.0,
+            },
+            busy_seconds_per_sample: run / 32.0,
+            bytes_per_sample: 8192,
+            encoded: BTreeMap::new(),
+            memory: Linear::default(),
+        };
+        for (batch, runs) in [(1, 1.0), (8, 1.0), (32, 1.0), (64, 2.0), (80, 3.0)] {
+            let seconds = busy(&cut, &platform, batch) * batch as f64;
+            assert!((seconds - runs * run).abs() < 1e-9, "{batch}: {seconds}");
+        }
+    }
+}
