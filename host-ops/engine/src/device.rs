@@ -18,7 +18,7 @@ const GPU_ROWS: usize = 32;
 
 impl Device {
     /// Rows that every run should have, where the device needs runs of one size.
-    pub fn rows_of_a_run(self) -> Option<usize> {
+    pub fn padded_rows(self) -> Option<usize> {
         match self {
             Self::Cpu => None,
             Self::Cuda(_) => Some(GPU_ROWS),

@@ -86,7 +86,7 @@ impl State {
             works: config.queue_jobs,
             bytes: config.queue_bytes,
             keeps: config.device_memory.is_some(),
-            padded_rows: config.device.rows_of_a_run(),
+            padded_rows: config.device.padded_rows(),
             ..DeviceRules::for_lanes(config.lanes)
         };
         let quarantine = match &config.place {

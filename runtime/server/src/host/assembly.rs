@@ -224,7 +224,7 @@ fn machine(
             .map_err(|source| StartError::Threads { source })?,
         rows: config
             .device
-            .rows_of_a_run()
+            .padded_rows()
             .unwrap_or_else(|| config.grant.min(DEFAULT_GRANT)),
         profiles: ProfileFolder::new(config.local.join("profiles")),
         library: format!("onnxruntime {}", library_version()?),

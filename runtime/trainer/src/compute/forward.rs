@@ -8,7 +8,7 @@ const CPU_ROWS: usize = 16;
 
 /// The most rows of one run on `device`.
 pub(crate) fn most_rows(device: Device) -> usize {
-    device.rows_of_a_run().unwrap_or(CPU_ROWS)
+    device.padded_rows().unwrap_or(CPU_ROWS)
 }
 
 /// A part of a network, run forward on batches of any size.
