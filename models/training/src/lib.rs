@@ -38,7 +38,7 @@
 //!
 //! That Gemm is near the machine's peak, so what is left is to multiply less: 3 x 3 convolutions of stride 1 take 16 multiplications
 //! instead of 36 in Winograd's way (`rules/winograd.rs`), forward and backward, at the price of passes over memory. Where that is faster is a
-//! rule, [`faster_by_winograd`], and [`StepSettings::winograd`] names the weights. Those lie as `[taps, m·c]` in their slots.
+//! rule, and [`StepSettings::winograd`] names the weights. Those lie as `[taps, m·c]` in their slots.
 //!
 //! # Memory
 //! A step holds each weight and what the optimiser remembers of it once, the activations that the backward pass reads, and the tensors of
@@ -52,6 +52,7 @@
 //!   operands.
 //! - Unrolled inputs, tiles and transformed kernels are several times what they are made of. They are bounded by parts of the batch and made again
 //!   in the backward pass.
+//! - What is left grows with the batch. [`CpuSteps`] divides a large one into micro-batches, whose gradients make one update.
 
 mod blocks;
 mod call;
@@ -61,6 +62,7 @@ mod error;
 mod loss;
 mod mask;
 mod memory;
+mod micro_batch;
 mod mode;
 mod operands;
 mod optimizer;
@@ -82,6 +84,7 @@ pub use error::TrainingError;
 pub use loss::Loss;
 pub use mask::Mask;
 pub use memory::StepMemory;
+pub use micro_batch::CpuSteps;
 pub use mode::{BatchNorm, Dropout};
 pub use optimizer::Optimizer;
 pub use settings::StepSettings;
@@ -89,7 +92,6 @@ pub use state::StateSlot;
 pub use trainability::Trainability;
 pub use training_graph::TrainingGraph;
 pub use update::Scalars;
-pub use winograd::faster_by_winograd;
 
 #[cfg(test)]
 mod tests;

@@ -16,22 +16,26 @@ pub struct Mask {
     pub input: String,
     /// Its shape.
     pub dims: Vec<usize>,
+    /// Of the batch.
+    pub(crate) rows: usize,
     pub(crate) float: Float,
     pub(crate) dropout: Dropout,
 }
 
 impl Mask {
-    /// The mask of the step of this number.
+    /// The mask of the step of this number, for the rows after the first `before` of its batch: so micro-batches have together what the batch
+    /// would have.
     ///
     /// # Errors
     /// [`ShapeError`] where the shape has more elements than can be counted.
-    pub fn draw(&self, step: u64) -> Result<Tensor, ShapeError> {
+    pub fn draw(&self, step: u64, before: usize) -> Result<Tensor, ShapeError> {
         let mut random = ChaCha8Rng::seed_from_u64(self.dropout.seed);
         random.set_stream(STREAM | step);
+        let count: usize = self.dims.iter().product();
+        random.set_word_pos((count / self.rows.max(1)) as u128 * before as u128);
         let below = (self.dropout.ratio * 2_f64.powi(32)) as u32;
         let scale = 1.0 / (1.0 - self.dropout.ratio);
         let mut element = || if random.next_u32() < below { 0.0 } else { scale };
-        let count: usize = self.dims.iter().product();
         let data = match self.float {
             Float::F32 => Data::F32((0..count).map(|_| element() as f32).collect()),
             Float::F64 => Data::F64((0..count).map(|_| element()).collect()),

@@ -1,3 +1,4 @@
+use crate::StateSlot;
 use crate::readers::{Readers, VIEWS};
 use crate::training_graph::TrainingGraph;
 use frostline_graph::onnx::NodeProto;
@@ -24,30 +25,50 @@ const IN_PLACE: [&str; 10] = [
 pub struct StepMemory {
     /// Weights, and what the optimiser remembers of them.
     pub state: u64,
-    /// The batch, and the largest sum of tensors that are alive at once.
+    /// The rows that it is for, and the largest sum of tensors that are alive at once.
     pub alive: u64,
+    /// The largest sum of tensors that are alive at once in the update, where it is not a part of the step.
+    pub update: u64,
+    /// Rows of the batch that other steps are for.
+    pub waiting: u64,
 }
 
 impl StepMemory {
     /// Bytes that the process takes for it. Of 9 ends of networks, in batches of 32, an arena took 1.1 to 1.5 times what is alive: tensors of many
     /// sizes leave gaps.
     pub fn bytes(&self) -> u64 {
-        self.state.saturating_add(self.alive / 3 * 4)
+        let arenas = self.alive.saturating_add(self.update) / 3 * 4;
+        self.state.saturating_add(arenas).saturating_add(self.waiting)
     }
 
-    /// Of the step that `graph` writes, whose shapes are known.
-    pub(crate) fn of_graph(graph: &TrainingGraph) -> Option<Self> {
-        let shapes = graph.model.shapes(1).ok()?;
+    /// Of the `step` for so many `rows` while others of the batch are `waiting`, and of the `update` where it is another graph. All shapes in
+    /// them are known.
+    pub(crate) fn of_graphs(
+        step: &TrainingGraph,
+        update: Option<&TrainingGraph>,
+        rows: usize,
+        waiting: usize,
+    ) -> Option<Self> {
+        let shapes = step.model.shapes(1).ok()?;
         let bytes = |name: &str| bytes(&shapes, name);
-        let slots = graph.state.iter().map(|slot| bytes(&slot.input));
-        let inputs = graph.model.inputs().map(|input| bytes(&input.name));
-        let state = slots.sum();
-        let peak = Walk::new(&graph.model, &graph.in_place, &shapes).peak();
+        let is_state = |name: &str| step.state.iter().any(|slot| slot.input == name);
+        let given = step.model.inputs().filter(|input| !is_state(&input.name));
+        let given: u64 = given.map(|input| bytes(&input.name)).sum();
+        let row = bytes(&step.input) / rows.max(1) as u64;
         Some(Self {
-            state,
-            alive: inputs.sum::<u64>().saturating_sub(state) + peak,
+            state: step.state.iter().map(StateSlot::bytes).sum(),
+            alive: given + peak(step, &shapes),
+            update: match update {
+                Some(update) => peak(update, &update.model.shapes(1).ok()?),
+                None => 0,
+            },
+            waiting: row * waiting as u64,
         })
     }
+}
+
+fn peak(graph: &TrainingGraph, shapes: &Shapes) -> u64 {
+    Walk::new(&graph.model, &graph.in_place, shapes).peak()
 }
 
 /// 0 where the shape is not known.

@@ -16,7 +16,7 @@ pub struct StepSettings {
     pub joined: BTreeMap<String, u32>,
     /// The norm of all gradients together is cut down to this, as `torch.nn.utils.clip_grad_norm_` does; `None` leaves it.
     pub clip_norm: Option<f64>,
-    /// Whether gradients of several batches make one update: a step adds its own to the state, and
+    /// Whether gradients of several batches, or of [micro-batches](crate::CpuSteps), make one update: a step adds its own to the state, and
     /// [`TrainingGraph::update`](crate::TrainingGraph::update) makes the update of all of them.
     pub accumulates: bool,
     /// Whether an exponential moving average of the weights is kept beside them.
@@ -25,7 +25,7 @@ pub struct StepSettings {
     pub batch_norm: BatchNorm,
     /// Where elements are dropped at random while training.
     pub dropout: Vec<Dropout>,
-    /// Weights of 3 x 3 convolutions that take fewer operations in Winograd's way, where [that is faster](crate::faster_by_winograd). Steps
+    /// Weights of 3 x 3 convolutions that take fewer operations in Winograd's way, where [that is faster](crate::CpuSteps). Steps
     /// of one state must agree in it: slots of these weights lie otherwise.
     pub winograd: BTreeSet<String>,
 }

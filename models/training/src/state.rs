@@ -31,7 +31,7 @@ pub struct StateSlot {
 }
 
 impl StateSlot {
-    /// The input of the slot with what samples count whose update is to come, a scalar, where several batches make one.
+    /// The input of the slot with what samples count whose update is to come, a scalar, where steps [accumulate](crate::StepSettings::accumulates).
     pub const COUNT: &str = "count";
 
     fn new(kind: SlotKind, name: &str, initial: Tensor) -> Self {
@@ -54,6 +54,15 @@ impl StateSlot {
             Ok(empty) => std::mem::replace(&mut self.initial, empty),
             Err(_) => self.initial.clone(),
         }
+    }
+
+    /// Whether the slot holds what waits for an update: zeros, once that is made.
+    pub fn is_pending(&self) -> bool {
+        matches!(self.kind, SlotKind::Gathered | SlotKind::Count)
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.shape.bytes(self.dtype.size()).unwrap_or(usize::MAX) as u64
     }
 
     fn fits(&self, tensor: &Tensor) -> bool {

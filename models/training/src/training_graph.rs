@@ -60,18 +60,24 @@ impl TrainingGraph {
         Self::write(suffix, batch, &settings.into(), Part::Step, KnownShapes::Backward)
     }
 
-    /// What a step of [`Self::build`] takes on a CPU, without opening a session; `None` where its shapes cannot be followed. An allocator takes
-    /// about a third more than what is alive.
-    ///
-    /// # Errors
-    /// As [`Self::build`].
-    pub fn memory(
+    /// What a step of [`Self::build`] takes on a CPU beside `waiting` rows of the batch, without opening a session; `None` where its shapes
+    /// cannot be followed.
+    pub(crate) fn memory(
         suffix: &Model,
-        batch: usize,
+        rows: usize,
+        waiting: usize,
         settings: &StepSettings,
     ) -> Result<Option<StepMemory>, TrainingError> {
-        let graph = Self::write(suffix, batch, settings, Part::Step, KnownShapes::All)?;
-        Ok(StepMemory::of_graph(&graph))
+        let step = Self::write(suffix, rows, settings, Part::Step, KnownShapes::All)?;
+        let update = settings
+            .accumulates
+            .then(|| Self::write(suffix, 1, settings, Part::Update, KnownShapes::All));
+        Ok(StepMemory::of_graphs(
+            &step,
+            update.transpose()?.as_ref(),
+            rows,
+            waiting,
+        ))
     }
 
     /// The update where several batches [make one](StepSettings::accumulates): it takes no batch, and its state is that of the graphs from
@@ -310,6 +316,7 @@ impl<'a> Writer<'a> {
             if let Some(value) = self.operands.get(name) {
                 let mask = Mask {
                     input: format!("mask/{}", self.masks.len()),
+                    rows: self.source.batch,
                     dims: rules::mask_dims(&self.tape, &value),
                     float: self.source.float,
                     dropout: dropout.clone(),

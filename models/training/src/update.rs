@@ -122,6 +122,11 @@ impl Next<'_> {
             if settings.averages {
                 average(emit, self.state, parameter, &next);
             }
+            // Zeros made of the mean are written over the sum, as it has been read by then.
+            if let (Part::Update, Some(gradient)) = (self.part, gradient) {
+                let zeros = emit.sub(gradient, gradient);
+                self.state.next(emit, parameter.name, SlotKind::Gathered, &zeros);
+            }
         }
     }
 
@@ -168,20 +173,14 @@ impl Next<'_> {
     fn gathered(&mut self, parameter: &Parameter<'_>, gradient: &str, total: &str) -> String {
         let emit = &mut self.tape.emit;
         let before = self.state.zeros_like(parameter.name, SlotKind::Gathered);
-        let (next, gathered) = match self.part {
+        match self.part {
             Part::Step => {
                 let sum = emit.add(&before, gradient);
-                (sum.clone(), sum)
+                self.state.next(emit, parameter.name, SlotKind::Gathered, &sum);
+                sum
             }
-            Part::Update => {
-                // A constant would be expanded when the session is opened, and stay.
-                let zero = emit.sub(total, total);
-                let none = emit.expand(&zero, &parameter.slot_dims);
-                (none, emit.div(&before, total))
-            }
-        };
-        self.state.next(emit, parameter.name, SlotKind::Gathered, &next);
-        gathered
+            Part::Update => emit.div(&before, total),
+        }
     }
 }
 

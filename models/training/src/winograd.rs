@@ -20,7 +20,7 @@ const MOST_ELEMENTS: usize = 64 << 20;
 ///
 /// # Errors
 /// [`TrainingError::Graph`] where shapes cannot be inferred.
-pub fn faster_by_winograd(suffix: &Model, batch: usize) -> Result<BTreeSet<String>, TrainingError> {
+pub(crate) fn faster_by_winograd(suffix: &Model, batch: usize) -> Result<BTreeSet<String>, TrainingError> {
     let known = suffix.shapes(batch)?;
     let parameters = suffix.parameters().into_iter();
     let trained: BTreeSet<&str> = parameters.map(|weight| weight.name.as_str()).collect();

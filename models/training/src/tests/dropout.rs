@@ -2,7 +2,7 @@
 
 use super::harness::{Batch, Net, PLAIN, Trained, random};
 use crate::{Dropout, StepSettings, TrainingGraph};
-use frostline_tensor::DType;
+use frostline_tensor::{DType, Tensor};
 
 fn dropping(tensor: &str, ratio: f64) -> StepSettings {
     let dropout = Dropout {
@@ -94,7 +94,7 @@ fn a_mask_is_of_its_step_and_its_seed_alone() {
         let drawn = steps.flat_map(|step| {
             masks
                 .iter()
-                .map(move |mask| mask.draw(step).unwrap())
+                .map(move |mask| mask.draw(step, 0).unwrap())
                 .collect::<Vec<_>>()
         });
         drawn.collect::<Vec<_>>()
@@ -111,6 +111,18 @@ fn a_mask_is_of_its_step_and_its_seed_alone() {
     // The update draws nothing.
     let update = TrainingGraph::update(&model, &settings).unwrap();
     assert!(update.model.inputs().all(|input| !input.name.starts_with("mask")));
+}
+
+#[test]
+fn micro_batches_drop_together_what_their_batch_would() {
+    let model = net().model();
+    let settings = dropping("h", 0.5);
+    let draw = |rows: usize, before: usize| {
+        let graph = TrainingGraph::build(&model, rows, &settings).unwrap();
+        graph.masks[0].draw(5, before).unwrap()
+    };
+    let parts = [draw(4, 0), draw(4, 4), draw(1, 8)];
+    assert_eq!(Tensor::concat_rows(&parts).unwrap(), draw(9, 0));
 }
 
 #[test]

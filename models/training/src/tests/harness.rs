@@ -216,7 +216,7 @@ impl Trained {
             .graph
             .masks
             .iter()
-            .map(|mask| mask.draw(self.steps).unwrap())
+            .map(|mask| mask.draw(self.steps, 0).unwrap())
             .collect();
         self.steps += 1;
         let [rate, decay] = [rate, decay].map(|number| tensor(&[], batch.activations.dtype(), vec![number]));

@@ -5,6 +5,7 @@ mod functions;
 mod grouped;
 mod harness;
 mod losses;
+mod micro_batches;
 mod networks;
 mod normalizations;
 mod operators;

@@ -1,7 +1,8 @@
 //! Winograd's way against central differences, and against the other way of convolving.
 
 use super::harness::{Batch, Net, PLAIN, Trained, check_with, values};
-use crate::{Optimizer, StepSettings, faster_by_winograd};
+use crate::winograd::faster_by_winograd;
+use crate::{Optimizer, StepSettings};
 use frostline_graph::Model;
 use frostline_graph::build::{ints, node};
 use frostline_tensor::DType;

@@ -8,7 +8,7 @@ use frostline_training::{StateSlot, TrainingError};
 /// All of a suffix that one step hands to the next, bit for bit.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct SuffixState {
-    /// By their inputs, as the step holds them.
+    /// By their inputs, as the step holds them; without those that are zeros between two updates.
     pub(crate) slots: Vec<(String, Tensor)>,
     pub(crate) standard: Option<Standard>,
 }
@@ -16,8 +16,16 @@ pub(crate) struct SuffixState {
 impl Suffix {
     /// What the next step begins with (copied).
     pub(crate) fn state(&self) -> Result<SuffixState, TrainerError> {
+        let updated = self.counted()? == 0.0;
+        let slots = self.slots.iter().filter(|slot| !(updated && slot.is_pending()));
+        let held = |slot: &StateSlot| {
+            Ok((
+                slot.input.clone(),
+                self.state.tensor(&slot.input).map_err(training)?,
+            ))
+        };
         Ok(SuffixState {
-            slots: self.state.tensors().map_err(training)?,
+            slots: slots.map(held).collect::<Result<_, TrainerError>>()?,
             standard: self.standard.clone(),
         })
     }
@@ -39,6 +47,7 @@ impl SuffixState {
                 slot.initial = tensor.clone();
                 Ok(())
             }
+            None if held.is_none() && slot.is_pending() => Ok(()),
             None => Err(TrainingError::State {
                 slot: slot.input.clone(),
                 expected: slot.initial.describe(),

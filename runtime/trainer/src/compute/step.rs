@@ -7,9 +7,9 @@ use frostline_tensor::Tensor;
 use frostline_training::{Mask, Scalars, StateSlot, TrainingError, TrainingGraph};
 use std::borrow::Cow;
 
-/// A graph of the suffix in a session of its own: the step for one batch size, or the update.
+/// A graph of the suffix in a session of its own: the step for so many rows, or the update.
 pub(super) struct Step {
-    pub(super) batch: usize,
+    pub(super) rows: usize,
     session: Session,
     input: String,
     targets: String,
@@ -18,15 +18,24 @@ pub(super) struct Step {
     loss: String,
 }
 
+/// What a step learns from.
+#[derive(Clone, Copy)]
+pub(super) struct Rows<'a> {
+    pub(super) activations: &'a Tensor,
+    pub(super) targets: &'a Tensor,
+    /// Rows of the batch that other steps had before.
+    pub(super) before: usize,
+}
+
 impl Step {
     pub(super) fn open(
-        batch: usize,
+        rows: usize,
         graph: TrainingGraph,
         options: &SessionOptions,
         interrupt: &Interrupt,
     ) -> Result<Self, TrainerError> {
         Ok(Self {
-            batch,
+            rows,
             session: open(&graph, options, interrupt)?,
             input: graph.input,
             targets: graph.targets,
@@ -36,20 +45,21 @@ impl Step {
         })
     }
 
-    /// Runs it on `state`, with `batch` where it takes one, and with what `terms` say where it updates. The loss of the batch.
+    /// Runs it on `state`, with `rows` where it takes some, and with what `terms` say where it updates. The mean loss of the rows.
     pub(super) fn run(
         &mut self,
         state: &mut ResidentState,
-        batch: Option<[&Tensor; 2]>,
+        rows: Option<Rows<'_>>,
         terms: &StepTerms,
         interrupt: &Interrupt,
     ) -> Result<Option<f32>, TrainerError> {
         let mut inputs = Vec::new();
-        if let Some([activations, targets]) = batch {
-            inputs.push((self.input.as_str(), Cow::Borrowed(activations)));
-            inputs.push((self.targets.as_str(), Cow::Borrowed(targets)));
+        if let Some(rows) = rows {
+            inputs.push((self.input.as_str(), Cow::Borrowed(rows.activations)));
+            inputs.push((self.targets.as_str(), Cow::Borrowed(rows.targets)));
             for mask in &self.masks {
-                inputs.push((mask.input.as_str(), Cow::Owned(mask.draw(terms.step)?)));
+                let drawn = mask.draw(terms.step, rows.before)?;
+                inputs.push((mask.input.as_str(), Cow::Owned(drawn)));
             }
         }
         let scalars = [
@@ -63,7 +73,7 @@ impl Step {
             }
         }
         let inputs: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (*name, &**tensor)).collect();
-        let wanted = batch.map(|_| self.loss.as_str());
+        let wanted = rows.map(|_| self.loss.as_str());
         let outputs = self
             .session
             .step_until(state, &inputs, wanted.as_slice(), interrupt)

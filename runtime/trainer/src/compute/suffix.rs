@@ -1,5 +1,5 @@
 use super::state::SuffixState;
-use super::step::{Step, not_trained, resident, training};
+use super::step::{Rows, Step, not_trained, resident, training};
 use super::{Dedicated, Forward};
 use crate::TrainerError;
 use crate::evaluation::Targets;
@@ -8,13 +8,13 @@ use crate::recipe::StepTerms;
 use crate::standard::{LinearHead, Moments, Standard};
 use frostline_engine::{Device, Interrupt, ResidentState, SessionOptions};
 use frostline_graph::Model;
-use frostline_tensor::{Precision, Tensor};
-use frostline_training::{StateSlot, StepSettings, TrainingGraph, faster_by_winograd};
+use frostline_tensor::{Data, Precision, Tensor};
+use frostline_training::{CpuSteps, StateSlot, StepSettings, TrainingGraph};
 use frostline_wire::Split;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// Step sessions kept at once. Batches have the full size, or the last one's; skipped samples make a few more sizes, and
+/// Step sessions kept at once. Steps have the rows of a micro-batch, or of the last one; skipped samples make a few more sizes, and
 /// building a graph anew takes less than a second.
 const SESSIONS: usize = 4;
 
@@ -38,14 +38,16 @@ pub(crate) struct Suffix {
     precision: Precision,
     interrupt: Interrupt,
     batch: usize,
+    /// Rows of a step, at most.
+    micro_batch: usize,
     kept_middles: usize,
     /// By split, the last used last; those in use at the freeze cut have none.
     middles: Vec<(Split, Option<Forward>)>,
     pub(super) state: ResidentState,
-    slots: Vec<StateSlot>,
+    pub(super) slots: Vec<StateSlot>,
     /// The last used comes last.
     sessions: Vec<Step>,
-    /// The update, where several batches make one, once there was one.
+    /// The update, where several steps make one, once there was one.
     update: Option<Step>,
     /// The forward pass with the current weights, opened on first use.
     present: Option<Forward>,
@@ -118,11 +120,13 @@ impl Suffix {
             precision,
             state: from,
         } = parts;
+        let mut micro_batch = batch;
         if options.device == Device::Cpu {
-            let faster = faster_by_winograd(&model, batch);
-            settings.winograd = faster.map_err(|source| not_trained(&freeze, source))?;
+            let steps = CpuSteps::of_batch(&model, batch, &settings);
+            let steps = steps.map_err(|source| not_trained(&freeze, source))?;
+            (settings, micro_batch) = (steps.settings, steps.rows);
         }
-        let built = TrainingGraph::build(&model, batch, &settings);
+        let built = TrainingGraph::build(&model, micro_batch, &settings);
         let mut graph = built.map_err(|source| not_trained(&freeze, source))?;
         for slot in &mut graph.state {
             let begins = match (&from, remembered.remove(&slot.input)) {
@@ -134,7 +138,7 @@ impl Suffix {
         }
         let state = ResidentState::new(resident(&mut graph.state)).map_err(training)?;
         let slots = std::mem::take(&mut graph.state);
-        let sessions = vec![Step::open(batch, graph, &options, interrupt)?];
+        let sessions = vec![Step::open(micro_batch, graph, &options, interrupt)?];
         Ok(Self {
             whole,
             model,
@@ -149,6 +153,7 @@ impl Suffix {
             precision,
             interrupt: interrupt.clone(),
             batch,
+            micro_batch,
             kept_middles: middles,
             middles: Vec::new(),
             state,
@@ -194,7 +199,7 @@ impl Suffix {
         Ok(loss)
     }
 
-    /// A step on rows at the freeze cut.
+    /// The steps of a batch at the freeze cut, and their mean loss.
     fn step(
         &mut self,
         activations: &Tensor,
@@ -205,7 +210,6 @@ impl Suffix {
         let standardised = standard.map(|standard| standard.apply(activations));
         let standardised = standardised.transpose()?;
         let activations = standardised.as_ref().unwrap_or(activations);
-        let batch = targets.rows();
         let mut targets = targets.tensor(&self.settings.loss, self.outputs)?;
         if let Some(numbers) = &self.numbers {
             targets = numbers.apply(&targets)?;
@@ -219,23 +223,69 @@ impl Suffix {
             Some([activations, targets]) => (activations, targets),
             None => (activations, &targets),
         };
-        self.prepare(batch)?;
+        let rows = Rows {
+            activations,
+            targets,
+            before: 0,
+        };
+        match targets.rows()? <= self.micro_batch {
+            true => self.run(rows, terms),
+            false => self.micro_batches(rows, terms),
+        }
+    }
+
+    /// A step.
+    fn run(&mut self, rows: Rows<'_>, terms: &StepTerms) -> Result<f32, TrainerError> {
+        self.prepare(rows.targets.rows()?)?;
         let ended = TrainerError::Ended { part: "engine" };
         let Some(step) = self.sessions.last_mut() else {
             return Err(ended);
         };
-        let batch = Some([activations, targets]);
-        let loss = step.run(&mut self.state, batch, terms, &self.interrupt)?;
+        let loss = step.run(&mut self.state, Some(rows), terms, &self.interrupt)?;
         loss.ok_or(ended)
     }
 
-    /// The update of several batches, where `terms` say that it is due and any of them had a sample.
-    pub(crate) fn update(&mut self, terms: &StepTerms) -> Result<(), TrainerError> {
-        if !self.settings.accumulates || !terms.updates {
-            return Ok(());
+    /// Step after step, and the mean of their losses by what their samples count.
+    fn micro_batches(&mut self, batch: Rows<'_>, terms: &StepTerms) -> Result<f32, TrainerError> {
+        let rows = batch.targets.rows()?;
+        let first = self.counted()?;
+        let (mut counted, mut sum) = (first, 0.0);
+        for before in (0..rows).step_by(self.micro_batch.max(1)) {
+            let end = rows.min(before + self.micro_batch);
+            let rows = Rows {
+                activations: &batch.activations.slice_rows(before, end)?,
+                targets: &batch.targets.slice_rows(before, end)?,
+                before,
+            };
+            let loss = self.run(rows, terms)?;
+            let now = self.counted()?;
+            if now > counted {
+                sum += f64::from(loss) * (now - counted);
+            }
+            counted = now;
+        }
+        Ok((sum / (counted - first)) as f32)
+    }
+
+    /// What the samples count whose update is to come.
+    pub(super) fn counted(&self) -> Result<f64, TrainerError> {
+        if !self.settings.accumulates {
+            return Ok(0.0);
         }
         let count = self.state.tensor(StateSlot::COUNT).map_err(training)?;
-        if count.as_f32().is_none_or(|count| count == [0.0]) {
+        let count = match count.data() {
+            Data::F64(count) => count.first().copied(),
+            _ => count
+                .as_f32()
+                .and_then(|count| count.first())
+                .map(|count| f64::from(*count)),
+        };
+        Ok(count.unwrap_or_default())
+    }
+
+    /// The update of several steps, where `terms` say that it is due and any of them had a sample.
+    pub(crate) fn update(&mut self, terms: &StepTerms) -> Result<(), TrainerError> {
+        if !terms.updates || self.counted()? == 0.0 {
             return Ok(());
         }
         self.present = None;
@@ -351,16 +401,16 @@ impl Suffix {
         Ok(self.middles.last_mut().and_then(|(_, middle)| middle.as_mut()))
     }
 
-    /// Makes the step for `batch` rows the last of the sessions.
-    fn prepare(&mut self, batch: usize) -> Result<(), TrainerError> {
-        if let Some(found) = self.sessions.iter().position(|step| step.batch == batch) {
+    /// Makes the step for so many `rows` the last of the sessions.
+    fn prepare(&mut self, rows: usize) -> Result<(), TrainerError> {
+        if let Some(found) = self.sessions.iter().position(|step| step.rows == rows) {
             let step = self.sessions.remove(found);
             self.sessions.push(step);
             return Ok(());
         }
-        let graph = TrainingGraph::build(&self.model, batch, &self.settings);
+        let graph = TrainingGraph::build(&self.model, rows, &self.settings);
         let graph = graph.map_err(|source| not_trained(&self.freeze, source))?;
-        let step = Step::open(batch, graph, &self.options, &self.interrupt)?;
+        let step = Step::open(rows, graph, &self.options, &self.interrupt)?;
         if self.sessions.len() >= SESSIONS {
             self.sessions.remove(0);
         }
@@ -376,5 +426,105 @@ fn middle(whole: &Model, split: &Split, freeze: &str) -> Result<Option<Model>, T
         Split::None | Split::Input => Ok(Some(whole.slice(None, Some(freeze))?)),
         Split::Cut(name) if name == freeze => Ok(None),
         Split::Cut(name) => Ok(Some(whole.slice(Some(name), Some(freeze))?)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::network;
+    use frostline_training::{Dropout, Loss, Optimizer};
+
+    const ROWS: usize = 8;
+
+    fn parts() -> SuffixParts {
+        let (whole, freeze) = (network(), "r1");
+        let momentum = Optimizer::Sgd {
+            momentum: 0.9,
+            nesterov: false,
+            weight_decay: 0.0,
+        };
+        SuffixParts {
+            suffix: whole.slice(Some(freeze), None).unwrap(),
+            whole,
+            freeze: freeze.to_owned(),
+            linear: None,
+            settings: StepSettings {
+                accumulates: true,
+                loss: Loss::CrossEntropy {
+                    label_smoothing: 0.0,
+                    class_weights: Some(vec![0.0, 1.0, 7.0, 1.0, 1.0, 1.0, 1.0]),
+                    mixed: false,
+                },
+                dropout: vec![Dropout {
+                    tensor: "features".to_owned(),
+                    ratio: 0.5,
+                    seed: 1,
+                }],
+                ..momentum.into()
+            },
+            outputs: 7,
+            numbers: None,
+            batch: ROWS,
+            middles: 1,
+            options: SessionOptions::default(),
+            precision: Precision::Full,
+            state: None,
+        }
+    }
+
+    fn train(suffix: &mut Suffix, step: u64) -> f32 {
+        let network = suffix.whole.network().unwrap();
+        let shape = network.frozen_row(&suffix.freeze).unwrap().batched(ROWS);
+        let values = (0..shape.elements().unwrap()).map(|index| (index * 37 % 101) as f32 / 101.0);
+        let rows = BatchRows::plain(Tensor::f32(shape.clone(), values.collect()).unwrap());
+        // A micro-batch of two classes, of which one counts nothing, and one of three.
+        let targets = Targets::Classes(vec![0, 0, 0, 1, 2, 2, 0, 1]);
+        let terms = StepTerms {
+            step,
+            rate: 0.1,
+            ..StepTerms::measured()
+        };
+        let split = Split::Cut(suffix.freeze.clone());
+        suffix.train(&split, rows, targets, &terms).unwrap()
+    }
+
+    #[test]
+    fn micro_batches_learn_what_their_batch_would() {
+        let losses = |micro_batch| {
+            let mut suffix = Suffix::open(parts(), &Interrupt::new()).unwrap();
+            assert_eq!(suffix.micro_batch, ROWS);
+            suffix.micro_batch = micro_batch;
+            (0..3).map(|step| train(&mut suffix, step)).collect::<Vec<f32>>()
+        };
+        let whole = losses(ROWS);
+        assert!(whole[2] != whole[0], "{whole:?}");
+        for divided in [1, 3, 4].map(losses) {
+            let apart = whole.iter().zip(&divided).map(|(one, other)| (one - other).abs());
+            assert!(
+                apart.fold(0.0, f32::max) < 1e-5,
+                "{divided:?} instead of {whole:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_waits_for_no_update_is_not_kept() {
+        let mut suffix = Suffix::open(parts(), &Interrupt::new()).unwrap();
+        train(&mut suffix, 0);
+        let state = suffix.state().unwrap();
+        assert!(
+            state
+                .slots
+                .iter()
+                .all(|(input, _)| !input.ends_with("/gathered") && input != StateSlot::COUNT)
+        );
+        let resumed = SuffixParts {
+            state: Some(Arc::new(state.clone())),
+            ..parts()
+        };
+        let mut resumed = Suffix::open(resumed, &Interrupt::new()).unwrap();
+        assert_eq!(resumed.state().unwrap(), state);
+        assert_eq!(train(&mut resumed, 1), train(&mut suffix, 1));
     }
 }

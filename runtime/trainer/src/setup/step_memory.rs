@@ -3,7 +3,7 @@
 use crate::TrainerError;
 use crate::compute::not_trained;
 use frostline_graph::Model;
-use frostline_training::{StepSettings, TrainingGraph, faster_by_winograd};
+use frostline_training::{CpuSteps, StepSettings};
 
 /// The step of a job.
 pub(super) struct StepPlan<'a> {
@@ -44,13 +44,9 @@ impl StepPlan<'_> {
 
     /// `None` where it cannot be known.
     fn bytes(&self, batch: usize) -> Result<Option<u64>, TrainerError> {
-        let failed = |source| not_trained(self.freeze, source);
-        let settings = StepSettings {
-            winograd: faster_by_winograd(self.suffix, batch).map_err(failed)?,
-            ..self.settings.clone()
-        };
-        let memory = TrainingGraph::memory(self.suffix, batch, &settings).map_err(failed)?;
-        Ok(memory.map(|memory| memory.bytes()))
+        let steps = CpuSteps::of_batch(self.suffix, batch, self.settings);
+        let steps = steps.map_err(|source| not_trained(self.freeze, source))?;
+        Ok(steps.memory.map(|memory| memory.bytes()))
     }
 }
 
@@ -58,7 +54,7 @@ impl StepPlan<'_> {
 fn advice(fits: usize, together: usize) -> String {
     match (1..=fits).rev().find(|batch| together.is_multiple_of(*batch)) {
         Some(batch) => format!(
-            "the largest batch that fits is {fits}: pass --batch {batch} --gradient-accumulation-steps {}, which updates by as many samples",
+            "a batch of {fits} fits: pass --batch {batch} --gradient-accumulation-steps {}, which updates by as many samples",
             together / batch
         ),
         None => "no batch fits: freeze more layers with --freeze, or train on a machine with more memory"
@@ -97,10 +93,7 @@ mod tests {
             refused.contains(&format!("{} are available", bytes(20))),
             "{refused}"
         );
-        assert!(
-            refused.contains("the largest batch that fits is 20: "),
-            "{refused}"
-        );
+        assert!(refused.contains("a batch of 20 fits: "), "{refused}");
         assert!(
             refused.contains("--batch 16 --gradient-accumulation-steps 8,"),
             "{refused}"

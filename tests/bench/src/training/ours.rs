@@ -1,15 +1,20 @@
-//! Frostline's step, with its weights in the engine.
+//! Frostline's steps, with its weights in the engine.
 
 use super::{CLASSES, LEARNING_RATE, OPTIMIZER, THREADS};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use frostline_engine::{ResidentSlot, ResidentState, Session, SessionOptions};
 use frostline_graph::Model;
 use frostline_tensor::Tensor;
-use frostline_training::{StepSettings, TrainingGraph, faster_by_winograd};
+use frostline_training::{CpuSteps, TrainingGraph};
+use std::borrow::Cow;
 use std::time::Instant;
 
 pub(super) struct Ours {
-    session: Session,
+    step: Session,
+    /// Where the batch is divided into micro-batches.
+    update: Option<Session>,
+    /// Of a micro-batch.
+    rows: usize,
     state: ResidentState,
     graph: TrainingGraph,
     activations: Tensor,
@@ -17,34 +22,28 @@ pub(super) struct Ours {
 }
 
 impl Ours {
-    /// The step of `suffix` for a batch of these dimensions, as a job takes it.
+    /// The steps of `suffix` for a batch of these dimensions, as a job takes them.
     pub(super) fn open(suffix: &Model, dims: &[usize]) -> Result<Self> {
         let batch = *dims.first().context("a batch without dimensions")?;
-        let settings = StepSettings {
-            winograd: faster_by_winograd(suffix, batch)?,
-            ..OPTIMIZER.into()
-        };
-        Self::with_graph(TrainingGraph::build(suffix, batch, settings)?, dims)
-    }
-
-    fn with_graph(mut graph: TrainingGraph, dims: &[usize]) -> Result<Self> {
-        let options = SessionOptions {
-            threads: THREADS,
-            fused_transposes: false,
-            ..SessionOptions::default()
-        };
-        let mut session = Session::open(&graph.model.to_bytes()?, &options)?;
-        session.write_in_place(std::mem::take(&mut graph.in_place));
+        let CpuSteps { settings, rows, .. } = CpuSteps::of_batch(suffix, batch, &OPTIMIZER.into())?;
+        if !batch.is_multiple_of(rows) {
+            bail!("micro-batches of {rows} rows leave a part of a batch of {batch}");
+        }
+        let mut graph = TrainingGraph::build(suffix, rows, &settings)?;
+        let update = settings
+            .accumulates
+            .then(|| session(&TrainingGraph::update(suffix, &settings)?));
         let slots = std::mem::take(&mut graph.state).into_iter();
         let slots = slots.map(|slot| ResidentSlot {
             input: slot.input,
             output: slot.output,
             initial: slot.initial,
         });
-        let batch = *dims.first().context("a batch without dimensions")?;
         let labels = (0..batch as i64).map(|row| row * 31 % CLASSES as i64);
         Ok(Self {
-            session,
+            step: session(&graph)?,
+            update: update.transpose()?,
+            rows,
             state: ResidentState::new(slots)?,
             graph,
             activations: Tensor::f32(dims.to_vec(), hashed(dims.iter().product()))?,
@@ -52,35 +51,66 @@ impl Ours {
         })
     }
 
-    /// The loss of each of the next steps.
-    pub(super) fn losses(&mut self, steps: usize) -> Result<Vec<f64>> {
-        (0..steps).map(|_| self.step()).collect()
+    /// The loss of each of the next batches.
+    pub(super) fn losses(&mut self, batches: usize) -> Result<Vec<f64>> {
+        (0..batches).map(|_| self.batch()).collect()
     }
 
-    /// The milliseconds of each of the next steps.
-    pub(super) fn times(&mut self, steps: usize) -> Result<Vec<f64>> {
+    /// The milliseconds of each of the next batches.
+    pub(super) fn times(&mut self, batches: usize) -> Result<Vec<f64>> {
         let timed = |_| {
             let started = Instant::now();
-            self.step()?;
+            self.batch()?;
             Ok(started.elapsed().as_secs_f64() * 1000.0)
         };
-        (0..steps).map(timed).collect()
+        (0..batches).map(timed).collect()
     }
 
-    fn step(&mut self) -> Result<f64> {
+    /// All steps of the batch, and their mean loss.
+    fn batch(&mut self) -> Result<f64> {
         let rate = Tensor::f32([], vec![LEARNING_RATE])?;
-        let inputs = [
-            (self.graph.input.as_str(), &self.activations),
-            (self.graph.targets.as_str(), &self.labels),
-            (self.graph.scalars.learning_rate.as_str(), &rate),
-        ];
-        let given = self.session.step(&mut self.state, &inputs, &[&self.graph.loss])?;
-        let loss = given
-            .first()
-            .and_then(Tensor::as_f32)
-            .and_then(|loss| loss.first());
-        Ok(f64::from(*loss.context("the step gave no loss")?))
+        let rate = (self.graph.scalars.learning_rate.as_str(), &rate);
+        let batch = self.labels.rows()?;
+        let mut sum = 0.0;
+        for start in (0..batch).step_by(self.rows) {
+            let activations = part(&self.activations, start, self.rows)?;
+            let labels = part(&self.labels, start, self.rows)?;
+            let mut inputs = vec![
+                (self.graph.input.as_str(), &*activations),
+                (self.graph.targets.as_str(), &*labels),
+            ];
+            inputs.extend(self.update.is_none().then_some(rate));
+            let given = self.step.step(&mut self.state, &inputs, &[&self.graph.loss])?;
+            let loss = given
+                .first()
+                .and_then(Tensor::as_f32)
+                .and_then(|loss| loss.first());
+            sum += f64::from(*loss.context("the step gave no loss")?) * self.rows as f64;
+        }
+        if let Some(update) = &mut self.update {
+            update.step(&mut self.state, &[rate], &[])?;
+        }
+        Ok(sum / batch as f64)
     }
+}
+
+fn session(graph: &TrainingGraph) -> Result<Session> {
+    let options = SessionOptions {
+        threads: THREADS,
+        fused_transposes: false,
+        ..SessionOptions::default()
+    };
+    let mut session = Session::open(&graph.model.to_bytes()?, &options)?;
+    session.write_in_place(graph.in_place.iter().cloned());
+    Ok(session)
+}
+
+/// `rows` rows of the batch, from `start` on.
+fn part(batch: &Tensor, start: usize, rows: usize) -> Result<Cow<'_, Tensor>> {
+    Ok(match batch.rows()? == rows {
+        true => Cow::Borrowed(batch),
+        false => Cow::Owned(batch.slice_rows(start, start + rows)?),
+    })
 }
 
 /// Numbers of -1 to 1 by their index, as `hashed` of `peers/training_step.py` makes them.
