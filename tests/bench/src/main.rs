@@ -210,8 +210,8 @@ pub(crate) struct Arguments {
     /// the demo's
     #[arg(long, value_name = "DIR", value_parser = folder)]
     pub(crate) photos: Option<PathBuf>,
-    /// Networks for grid and peers, instead of the default ones
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = PossibleValuesParser::new(networks::NETWORKS))]
+    /// Networks for grid and peers, instead of the default ones; `resnet18-int8` has its frozen layers in int8
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = networks::named)]
     pub(crate) networks: Vec<String>,
     /// Suffixes of networks for training, instead of the default ones
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = PossibleValuesParser::new(training::SUFFIXES))]

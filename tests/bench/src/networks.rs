@@ -27,6 +27,17 @@ pub(crate) const QUICK: usize = 3;
 /// At the end of the name of a network whose frozen layers are in int8.
 const INT8: &str = "-int8";
 
+/// One of [`NETWORKS`], which may end with [`INT8`].
+pub(crate) fn named(name: &str) -> Result<String, String> {
+    match NETWORKS.contains(&name.strip_suffix(INT8).unwrap_or(name)) {
+        true => Ok(name.to_owned()),
+        false => Err(format!(
+            "is none of {}, with or without '{INT8}'",
+            NETWORKS.join(", ")
+        )),
+    }
+}
+
 /// Everything in `grid.toml`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -196,8 +207,14 @@ mod tests {
         let words = ["bench", "grid", "--networks", "alexnet,resnet81"];
         let refused = Arguments::try_parse_from(words).unwrap_err().to_string();
         assert!(refused.contains("resnet81"), "{refused}");
-        assert!(refused.contains("similar value exists: 'resnet18'"), "{refused}");
         assert!(NETWORKS.iter().all(|name| refused.contains(name)), "{refused}");
+        let words = ["bench", "grid", "--networks", "alexnet,resnet18-int8"];
+        let networks = Arguments::try_parse_from(words).unwrap().networks;
+        let grid = Grid::read().unwrap();
+        assert!(
+            networks.iter().all(|name| grid.network(name).is_ok()),
+            "{networks:?}"
+        );
     }
 
     #[test]
