@@ -9,7 +9,7 @@ use crate::standard::{LinearHead, Moments, Standard};
 use frostline_engine::{Device, Interrupt, ResidentState, SessionOptions};
 use frostline_graph::Model;
 use frostline_tensor::{Data, Precision, Tensor};
-use frostline_training::{CpuSteps, StateSlot, StepSettings, TrainingGraph};
+use frostline_training::{CpuSteps, StateSlot, StepSettings, TrainingError, TrainingGraph};
 use frostline_wire::Split;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -111,7 +111,7 @@ impl Suffix {
             suffix: model,
             freeze,
             linear,
-            mut settings,
+            settings,
             outputs,
             numbers,
             batch,
@@ -120,12 +120,8 @@ impl Suffix {
             precision,
             state: from,
         } = parts;
-        let mut micro_batch = batch;
-        if options.device == Device::Cpu {
-            let steps = CpuSteps::of_batch(&model, batch, &settings);
-            let steps = steps.map_err(|source| not_trained(&freeze, source))?;
-            (settings, micro_batch) = (steps.settings, steps.rows);
-        }
+        let steps = steps(&model, batch, settings, options.device);
+        let (settings, micro_batch) = steps.map_err(|source| not_trained(&freeze, source))?;
         let built = TrainingGraph::build(&model, micro_batch, &settings);
         let mut graph = built.map_err(|source| not_trained(&freeze, source))?;
         for slot in &mut graph.state {
@@ -417,6 +413,20 @@ impl Suffix {
         self.sessions.push(step);
         Ok(())
     }
+}
+
+/// How the steps of batches are made on `device`, and the rows of each.
+fn steps(
+    suffix: &Model,
+    batch: usize,
+    settings: StepSettings,
+    device: Device,
+) -> Result<(StepSettings, usize), TrainingError> {
+    if device != Device::Cpu {
+        return Ok((settings, batch));
+    }
+    let steps = CpuSteps::of_batch(suffix, batch, &settings)?;
+    Ok((steps.settings, steps.rows))
 }
 
 /// The layers that run here before the trained ones.
