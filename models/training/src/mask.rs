@@ -16,15 +16,15 @@ pub struct Mask {
     pub input: String,
     /// Its shape.
     pub dims: Vec<usize>,
-    /// Of the batch.
+    /// Rows that it is for.
     pub(crate) rows: usize,
     pub(crate) float: Float,
     pub(crate) dropout: Dropout,
 }
 
 impl Mask {
-    /// The mask of the step of this number, for the rows after the first `before` of its batch: so micro-batches have together what the batch
-    /// would have.
+    /// The mask of the step of this number, for the rows of its batch after the first `before`: micro-batches have together the mask of their
+    /// batch.
     ///
     /// # Errors
     /// [`ShapeError`] where the shape has more elements than can be counted.

@@ -10,8 +10,8 @@ const FEW_BYTES: u64 = 64 << 20;
 /// A micro-batch has no fewer rows: each reads all weights, and matrix products get short.
 const FEWEST_ROWS: usize = 8;
 
-/// How a CPU takes the steps of a batch: in micro-batches, one after another, whose gradients make one update. What a step takes is then about
-/// twice what the weights and the optimiser take, however large the batch is.
+/// How a CPU takes the steps of a batch: in micro-batches, one after another, whose gradients make one update. The memory of a step then no
+/// longer grows with the batch, but for the rows that wait.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CpuSteps {
     /// With what is faster on a CPU; those of micro-batches [accumulate](StepSettings::accumulates).
@@ -24,7 +24,7 @@ pub struct CpuSteps {
 
 impl CpuSteps {
     /// Of batches of `batch` rows. A batch is halved while the tensors of a step take more than the state and more than 64 MiB. It stays whole where
-    /// that spares less than a tenth, as sums of gradients are kept beside, and where [`BatchNorm::Updated`] normalises with its statistics.
+    /// that saves less than a tenth, as sums of gradients are kept beside, and where [`BatchNorm::Updated`] normalises with its statistics.
     ///
     /// # Errors
     /// As [`TrainingGraph::build`].
@@ -61,8 +61,9 @@ impl CpuSteps {
         })
     }
 
+    /// The most where that is not known, so that it saves nothing.
     fn bytes(&self) -> u64 {
-        self.memory.map_or(0, |memory| memory.bytes())
+        self.memory.map_or(u64::MAX, |memory| memory.bytes())
     }
 
     fn is_large(&self) -> bool {
