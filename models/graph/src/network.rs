@@ -3,6 +3,7 @@ use crate::cost::work;
 use crate::head::{Found, Head};
 use crate::onnx::DimensionValue;
 use crate::tensors::dtype_of;
+use crate::values::SIZES;
 use crate::{GraphError, Model, modules, sweep};
 use frostline_tensor::{DType, Shape};
 use std::collections::HashSet;
@@ -256,6 +257,16 @@ impl Model {
             cuts,
             head: first.map(|layer| layer.head.clone()),
         })
+    }
+
+    /// Multiply-adds of one row; zero where shapes are unknown.
+    ///
+    /// # Errors
+    /// [`GraphError::Shape`] when a node does not fit its inputs.
+    pub fn multiply_adds(&self) -> Result<f64, GraphError> {
+        let Analysis { probes, .. } = Analysis::run(self)?;
+        let all: f64 = self.nodes().iter().map(|node| work(node, &probes)).sum();
+        Ok(all / SIZES.0 as f64)
     }
 
     /// The share of the work up to `output` that is done when each node has run.

@@ -3,6 +3,7 @@
 //!
 //! * [`candidates`]: the cuts of a network that are worth considering
 //! * [`memory`]: what an engine holds to get to a cut, told from the graph
+//! * [`efficient_rows`]: the rows of a run on a CPU, told from the graph
 //! * [`measure`]: seconds and encoded sizes at cuts, through a [`GraphExecutor`](frostline_tensor::GraphExecutor), so on
 //!   any device
 //! * [`codec`]: real rows in one encoding; [`encoded_pixels`]: pixels in every one
@@ -19,6 +20,7 @@ mod folder;
 mod machine;
 mod measure;
 mod memory;
+mod rows;
 
 #[cfg(test)]
 mod tests;
@@ -31,6 +33,7 @@ pub use folder::{FolderError, ProfileFolder};
 pub use machine::machine;
 pub use measure::{Batches, MeasuredModel, Measurement, Rules, measure};
 pub use memory::memory;
+pub use rows::efficient_rows;
 
 use std::time::Instant;
 

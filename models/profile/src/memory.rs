@@ -23,7 +23,7 @@ pub fn memory(model: &Model, cuts: &[String]) -> Result<Vec<Linear>, GraphError>
     cuts.iter().map(of_cut).collect()
 }
 
-fn weight_bytes(weight: &TensorProto) -> u64 {
+pub(crate) fn weight_bytes(weight: &TensorProto) -> u64 {
     let sizes = weight.dims.iter().map(|&dim| u64::try_from(dim).unwrap_or(0));
     let elements = sizes.fold(1_u64, u64::saturating_mul);
     elements.saturating_mul(element_bytes(weight.data_type))

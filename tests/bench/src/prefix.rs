@@ -1,4 +1,6 @@
-//! Frozen layers in int8 against f32: images a second by a real host, how rows agree, and what a head behind them learns.
+//! Frozen layers in int8 against f32: images a second by a real host, how rows agree, and what a head behind them learns; and rows of a run.
+
+mod rows;
 
 use crate::accuracy::mean;
 use crate::networks::{Grid, NETWORKS, QUICK, exported};
@@ -10,10 +12,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 /// What can be run alone.
-pub(crate) const PARTS: [&str; 2] = ["speed", "accuracy"];
-
-/// Rows of a run: a host's usual grant.
-const BATCH: f64 = 16.0;
+pub(crate) const PARTS: [&str; 3] = ["speed", "accuracy", "rows"];
 
 /// Profiles of a network in f32 and in int8, in turns.
 const ROUNDS: usize = 3;
@@ -26,6 +25,9 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
     }
     if report.has("accuracy") {
         accuracy(report)?;
+    }
+    if report.has("rows") {
+        rows::run(report)?;
     }
     Ok(())
 }
@@ -128,7 +130,7 @@ pub(crate) fn quantised(model: &Path, data: &Path, freeze: &str, out: &Path) -> 
     })
 }
 
-/// What a host in a process of its own does of a network's layers up to `freeze`, in full batches.
+/// What a host in a process of its own does of a network's layers up to `freeze`, in runs of the rows that are worth it.
 fn images_per_second(model: &Path, data: &Path, freeze: &str) -> Result<f64> {
     let lines = frostline(&[
         "profile",
@@ -142,7 +144,8 @@ fn images_per_second(model: &Path, data: &Path, freeze: &str) -> Result<f64> {
     let profile = lines.first().and_then(|line| line.get("profile")).cloned();
     let profile: Profile = serde_json::from_value(profile.context("frostline profile printed no profile")?)?;
     let cut = profile.cuts.last().context("the host measured no cut")?;
-    Ok(BATCH / cut.compute.at(BATCH))
+    let rows = profile.platform.rows as f64;
+    Ok(rows / cut.compute.at(rows))
 }
 
 /// Heads on a trained network's rows; those of random weights say nothing.

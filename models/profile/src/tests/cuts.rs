@@ -1,7 +1,7 @@
 //! Candidates and memory on the seven networks.
 
 use crate::candidates::MOST_CANDIDATES;
-use crate::{candidates, memory};
+use crate::{candidates, efficient_rows, memory};
 use bytes::Bytes;
 use frostline_graph::onnx::GraphProto;
 use frostline_graph::{Model, Network, build};
@@ -33,6 +33,26 @@ fn last_frozen(network: &Network) -> String {
 fn names(model: &Model, network: &Network, freeze: &str) -> Vec<String> {
     let cuts = candidates(model, network, freeze).unwrap();
     cuts.into_iter().map(|cut| cut.name).collect()
+}
+
+/// A product with a matrix of 4 x 4 for each of so many positions of a row.
+fn product(positions: usize) -> Model {
+    let weight = Tensor::f32([4, 4], vec![0.1; 16]).unwrap();
+    let graph = GraphProto {
+        name: "product".to_owned(),
+        node: vec![build::node("MatMul", &["x", "w"], &["y"])],
+        initializer: vec![build::initializer("w", &weight)],
+        input: vec![build::batched("x", &[positions, 4])],
+        output: vec![build::batched("y", &[positions, 4])],
+        ..GraphProto::default()
+    };
+    Model::from_proto(build::model(17, graph)).unwrap()
+}
+
+#[test]
+fn rows_of_a_run_are_as_many_as_reading_the_weights_is_worth() {
+    let rows = [1, 100, 400, 1000].map(|positions| efficient_rows(&product(positions), 16).unwrap());
+    assert_eq!(rows, [16, 8, 2, 1]);
 }
 
 #[test]
@@ -95,6 +115,15 @@ fn memory_counts_weights_once_and_tensors_while_they_live() {
 
 mod needs_shared {
     use super::*;
+
+    #[test]
+    fn networks_with_large_dense_layers_run_many_rows() {
+        let rows = NETWORKS.map(|name| {
+            let (model, _) = skeleton(&format!("{name}.opset17"));
+            efficient_rows(&model, 16).unwrap()
+        });
+        assert_eq!(rows, [16, 4, 4, 16, 8, 2, 4]);
+    }
 
     #[test]
     fn every_network_has_a_handful_of_candidates_in_both_exports() {

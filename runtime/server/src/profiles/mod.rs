@@ -8,7 +8,7 @@ use crate::caller::Caller;
 use crate::refusal::Refusal;
 use crate::state::FindResult;
 use crate::tenants::Tenant;
-use frostline_wire::{Profile, ProfileRequest};
+use frostline_wire::{Platform, Profile, ProfileRequest};
 use std::time::Duration;
 use task::Task;
 use tokio::task::spawn_blocking;
@@ -25,7 +25,14 @@ pub(crate) async fn newest(caller: &Caller, name: &str) -> Result<Profile, Refus
     let folder = caller.machine().profiles.clone();
     let subject = task::subject(caller, &model.sha256);
     let stored = spawn_blocking(move || folder.newest::<Profile>(&subject)).await?;
-    let here = stored.filter(|profile| profile.platform == caller.machine().platform());
+    let here = stored.filter(|profile| {
+        let rows = profile.platform.rows;
+        profile.platform
+            == Platform {
+                rows,
+                ..caller.machine().platform()
+            }
+    });
     here.ok_or_else(|| {
         Refusal::not_found(format!(
             "no profile of the model {name:?} from the last 30 days; create one with POST /v1/profiles, or with frostline profile"

@@ -8,9 +8,10 @@ use crate::extraction::{READS_AT_ONCE, check_samples, check_view};
 use crate::refusal::Refusal;
 use crate::state::FindResult;
 use frostline_batching::{Kind, Reserved};
+use frostline_engine::Device;
 use frostline_graph::Model;
 use frostline_objects::Store;
-use frostline_profile::{MeasuredModel, Rules, encoded_pixels, measure, memory, now};
+use frostline_profile::{MeasuredModel, Rules, efficient_rows, encoded_pixels, measure, memory, now};
 use frostline_sandbox::ModelView;
 use frostline_tensor::{DType, GraphExecutor, PixelSpec, Precision, Stage};
 use frostline_wire::{
@@ -55,6 +56,14 @@ struct Key<'a> {
     augmentation: Option<Augmentation>,
     #[serde(skip_serializing_if = "Precision::is_full")]
     precision: Precision,
+}
+
+/// What is known of a model before it runs.
+struct Counted {
+    /// Of the runs that are measured.
+    rows: usize,
+    /// The cuts with the memory it takes to get there.
+    cuts: Vec<(String, Linear)>,
 }
 
 impl Task {
@@ -118,7 +127,7 @@ impl Task {
             caller.machine().profiles.clone(),
             subject(caller, &self.view.sha256),
         );
-        let (key, profile) = (self.key(&profile.platform)?, profile.clone());
+        let (key, profile) = (self.key(&caller.machine().platform())?, profile.clone());
         let kept = spawn_blocking(move || folder.put(&subject, &key, &profile)).await?;
         kept.inspect_err(|error| tracing::warn!(%error, "cannot store the profile"))
             .ok();
@@ -141,11 +150,12 @@ impl Task {
     /// Measures on the host's lanes.
     pub(super) async fn measure(&self, caller: &Caller) -> Result<Profile, Refusal> {
         let started = Instant::now();
+        let Counted { rows, cuts } = self.counted(caller).await?;
         let subject = MeasuredModel {
             model: self.view.sha256.clone(),
             input: self.view.input.clone(),
             precision: self.precision,
-            cuts: self.memory(caller).await?,
+            cuts,
         };
         let _memory = self.reserve(caller).await?;
         let reader = Reader {
@@ -160,7 +170,7 @@ impl Task {
         let (bytes, pixels) = (samples.bytes.clone(), samples.pixels.clone());
         let input = spawn_blocking(move || encoded_pixels(&bytes, &pixels)).await??;
         let rules = Rules {
-            batch: caller.machine().rows,
+            batch: rows,
             lanes: caller.config().lanes,
             ..Rules::default()
         };
@@ -168,7 +178,10 @@ impl Task {
         let measured = measure(&subject, &samples.pixels, &executor, &rules).await?;
         let reading = self.reading_cost(caller, &executor, &samples, &measured.cuts);
         Ok(Profile {
-            platform: caller.machine().platform(),
+            platform: Platform {
+                rows,
+                ..caller.machine().platform()
+            },
             read_seconds_per_sample: samples.read_seconds,
             reads_at_once: READS_AT_ONCE,
             read_busy_seconds_per_sample: reading.await?,
@@ -221,8 +234,8 @@ impl Task {
             .await
     }
 
-    /// The cuts with the memory it takes to get there.
-    async fn memory(&self, caller: &Caller) -> Result<Vec<(String, Linear)>, Refusal> {
+    /// What the model says of itself.
+    async fn counted(&self, caller: &Caller) -> Result<Counted, Refusal> {
         let Pin { name, sha256 } = &self.request.model;
         let takes = match caller.find_model(name, Some(sha256)).0 {
             FindResult::Version(model) => model.bytes.saturating_mul(2),
@@ -232,6 +245,7 @@ impl Task {
         let _memory = caller.memory(Kind::Grant).reserve(takes, stall).await?;
         let bytes = caller.library().models.bytes_of(&self.view.sha256).await?;
         let cuts = self.request.cuts.clone();
+        let (most, device) = (caller.machine().rows, caller.config().device);
         let count = move || {
             let model = Model::from_bytes(bytes)?;
             let network = model.network()?;
@@ -244,7 +258,13 @@ impl Task {
                 }
             }
             let memory = memory(&model, &cuts)?;
-            Ok(cuts.into_iter().zip(memory).collect())
+            Ok(Counted {
+                rows: match device {
+                    Device::Cpu => efficient_rows(&model, most)?,
+                    Device::Cuda(_) => most,
+                },
+                cuts: cuts.into_iter().zip(memory).collect(),
+            })
         };
         spawn_blocking(count).await?
     }

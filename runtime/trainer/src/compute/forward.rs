@@ -1,14 +1,27 @@
 use crate::TrainerError;
 use frostline_engine::{Device, Interrupt, Session, SessionOptions};
 use frostline_graph::{Model, ONE_FILE, Parts};
+use frostline_profile::efficient_rows;
 use frostline_tensor::{Data, Tensor};
 
-/// The most rows of one run on a CPU: 16 keep two cores busy, and at the widest cuts of the known networks take 50 MB.
+/// The most rows of one run on a CPU: 16 take 50 MB at the widest cuts of the known networks.
 const CPU_ROWS: usize = 16;
 
-/// The most rows of one run on `device`.
+/// The most rows of one run of any network on `device`.
 pub(crate) fn most_rows(device: Device) -> usize {
     device.padded_rows().unwrap_or(CPU_ROWS)
+}
+
+/// The most rows of one run of `model`: on a CPU as many as are worth it, and one for each thread at least.
+///
+/// # Errors
+/// [`TrainerError::Graph`].
+pub(crate) fn rows_for(model: &Model, options: &SessionOptions) -> Result<usize, TrainerError> {
+    let most = most_rows(options.device);
+    Ok(match options.device {
+        Device::Cpu => efficient_rows(model, most)?.max(options.threads).min(most),
+        Device::Cuda(_) => most,
+    })
 }
 
 /// A part of a network, run forward on batches of any size.
@@ -31,12 +44,13 @@ impl Forward {
         interrupt: &Interrupt,
         doing: &'static str,
     ) -> Result<Self, TrainerError> {
-        Self::open_parts(model.to_parts(ONE_FILE)?, batch, options, interrupt, doing)
+        let rows = rows_of_a_run(batch, rows_for(model, options)?);
+        Self::open_parts(model.to_parts(ONE_FILE)?, rows, options, interrupt, doing)
     }
 
     fn open_parts(
         Parts { model, weights }: Parts,
-        batch: usize,
+        rows: usize,
         options: &SessionOptions,
         interrupt: &Interrupt,
         doing: &'static str,
@@ -53,7 +67,7 @@ impl Forward {
             .unwrap_or_default();
         Ok(Self {
             session,
-            rows: rows_of_a_run(batch, most_rows(options.device)),
+            rows,
             input,
             interrupt: interrupt.clone(),
             doing,

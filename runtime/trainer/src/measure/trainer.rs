@@ -2,7 +2,7 @@
 
 use super::ProfileCache;
 use crate::TrainerError;
-use crate::compute::{Dedicated, Suffix, SuffixParts, blocking, most_rows};
+use crate::compute::{Dedicated, Suffix, SuffixParts, blocking, rows_for};
 use crate::evaluation::Targets;
 use crate::pipeline::BatchRows;
 use crate::plan::TrainerProfile;
@@ -80,14 +80,14 @@ pub(crate) async fn trainer_profile(
     cache: Option<&ProfileCache>,
     samples: impl Future<Output = Result<Vec<Bytes>, TrainerError>>,
 ) -> Result<TrainerProfile, TrainerError> {
-    let platform = platform(&task.options)?;
-    let (for_key, at, stored) = (task.clone(), platform.clone(), cache.cloned());
+    let (for_key, stored) = (task.clone(), cache.cloned());
     let look_up = move || {
-        let key = key(&for_key, &at)?;
+        let platform = platform(&for_key.options, &for_key.frozen)?;
+        let key = key(&for_key, &platform)?;
         let stored = stored.and_then(|cache| cache.get(&for_key.frozen_sha256, &key));
-        Ok((key, stored))
+        Ok((platform, key, stored))
     };
-    let (key, stored) = blocking(look_up).await?;
+    let (platform, key, stored) = blocking(look_up).await?;
     if let Some(stored) = stored {
         return Ok(stored);
     }
@@ -101,7 +101,7 @@ pub(crate) async fn trainer_profile(
     Ok(profile)
 }
 
-fn platform(options: &SessionOptions) -> Result<Platform, TrainerError> {
+fn platform(options: &SessionOptions, frozen: &Model) -> Result<Platform, TrainerError> {
     let gpu = match options.device {
         Device::Cpu => None,
         Device::Cuda(index) => Some(index),
@@ -117,7 +117,7 @@ fn platform(options: &SessionOptions) -> Result<Platform, TrainerError> {
         lanes: 1,
         threads_per_lane: options.threads.max(1),
         decode_threads: options.threads.max(1),
-        rows: most_rows(options.device),
+        rows: rows_for(frozen, options)?,
     })
 }
 
@@ -155,7 +155,7 @@ async fn measured(
     let cuts = if task.cuts.is_empty() {
         Vec::new()
     } else {
-        cuts(&task, pixels.normalised).await?
+        cuts(&task, platform.rows, pixels.normalised).await?
     };
     let batch = task.batch;
     let step_seconds = step(task).await?;
@@ -217,7 +217,7 @@ fn decode(objects: &[Bytes], spec: &PixelSpec, view: Option<&View>) -> Result<Pi
 }
 
 /// The frozen layers, through one lane with all the trainer's threads.
-async fn cuts(task: &TrainerTask, pixels: Tensor) -> Result<Vec<CutProfile>, TrainerError> {
+async fn cuts(task: &TrainerTask, rows: usize, pixels: Tensor) -> Result<Vec<CutProfile>, TrainerError> {
     let (model, names) = (task.frozen.clone(), task.cuts.clone());
     let (input, memory) = blocking(move || {
         let input = model
@@ -246,7 +246,7 @@ async fn cuts(task: &TrainerTask, pixels: Tensor) -> Result<Vec<CutProfile>, Tra
     })?;
     let executor: Arc<dyn GraphExecutor> = Arc::new(lanes);
     let rules = Rules {
-        batch: most_rows(task.options.device),
+        batch: rows,
         ..Rules::default()
     };
     let measured = measure(&subject, &pixels, &executor, &rules).await?;

@@ -1,0 +1,92 @@
+//! Rows of a run: how fast frozen layers are on one core, by rows, and what is lost with those that are told from the graph.
+
+use crate::networks::{Grid, NETWORKS, Network, QUICK};
+use crate::report::{Report, geometric_mean, median, quantile};
+use anyhow::{Context, Result};
+use frostline_engine::{Session, SessionOptions};
+use frostline_graph::Model;
+use frostline_profile::efficient_rows;
+use frostline_tensor::Tensor;
+use std::time::Instant;
+
+const MOST: usize = 16;
+const ROWS: [usize; 5] = [1, 2, 4, 8, MOST];
+/// All sizes in turns, each with [`MOST`] rows a turn.
+const ROUNDS: usize = 5;
+const QUICK_ROUNDS: usize = 2;
+
+/// Networks in both precisions, or those that were named.
+pub(super) fn run(report: &mut Report) -> Result<()> {
+    let grid = Grid::read()?;
+    let (named, _) = report.named();
+    let names = match (named, report.quick()) {
+        ([], true) => NETWORKS.iter().take(QUICK).map(|&name| name.to_owned()).collect(),
+        ([], false) => NETWORKS
+            .iter()
+            .flat_map(|name| [(*name).to_owned(), format!("{name}-int8")])
+            .collect(),
+        (named, _) => named.to_vec(),
+    };
+    println!("\nimages a second by rows of a run, one core");
+    println!(
+        "{:<17} {:>7} {:>7} {:>7} {:>7} {:>7}   chosen",
+        "network", "1", "2", "4", "8", "16"
+    );
+    let (mut over_most, mut over_best) = (Vec::new(), Vec::new());
+    for name in names {
+        let [most, best] = network(report, &grid.network(&name)?)?;
+        over_most.push(most);
+        over_best.push(best);
+    }
+    let (gain, least) = (geometric_mean(&over_most), quantile(&over_best, 0.0));
+    report.set("efficient_rows_over_16_geomean", gain);
+    report.set("efficient_rows_over_best_min", least);
+    println!(
+        "\nrows told from the graph over {MOST}: {gain:.2} in the geometric mean; over the best: {least:.2} at least"
+    );
+    Ok(())
+}
+
+/// The rate with the rows that are told from the graph over that with [`MOST`], and over the best.
+fn network(report: &mut Report, network: &Network) -> Result<[f64; 2]> {
+    let model = Model::read(&network.file()?)?;
+    let frozen = model.slice(None, Some(&network.freeze))?;
+    let chosen = efficient_rows(&frozen, MOST)?;
+    let shape = model.network()?.input.shape.batched(MOST);
+    let zeros = vec![0.0; shape.elements()?];
+    let rows = Tensor::f32(shape, zeros)?;
+    let mut session = Session::open(&frozen.to_bytes()?, &SessionOptions::default())?;
+    let input = session
+        .inputs()
+        .first()
+        .context("a network without input")?
+        .name
+        .clone();
+    let mut seconds = ROWS.map(|_| Vec::new());
+    let rounds = if report.quick() { QUICK_ROUNDS } else { ROUNDS };
+    for round in 0..=rounds {
+        for (size, seconds) in ROWS.iter().zip(&mut seconds) {
+            let started = Instant::now();
+            for start in (0..MOST).step_by(*size) {
+                session.run(&[(&input, &rows.slice_rows(start, start + size)?)])?;
+            }
+            // The first warms up.
+            if round > 0 {
+                seconds.push(started.elapsed().as_secs_f64());
+            }
+        }
+    }
+    let rates = seconds.map(|seconds| MOST as f64 / median(&seconds));
+    let name = &network.name;
+    print!("{name:<17}");
+    for (size, rate) in ROWS.iter().zip(rates) {
+        print!(" {rate:>7.2}");
+        report.set(&format!("{name}_rows_{size}_images_per_second"), rate);
+    }
+    println!("   {chosen}");
+    report.set(&format!("{name}_efficient_rows"), chosen);
+    let of = |rows: usize| ROWS.iter().zip(rates).find(|(size, _)| **size == rows);
+    let (_, rate) = of(chosen).context("rows that were not measured")?;
+    let (_, most) = of(MOST).context("rows that were not measured")?;
+    Ok([rate / most, rate / quantile(&rates, 1.0)])
+}
