@@ -181,7 +181,7 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
 ];
 
 /// The benchmarks that take `--networks`, `--links`, `--parts`, `--suffixes`, `--device` and `--seconds`.
-const TAKE_NETWORKS: &[&str] = &["gpu", "grid", "peers"];
+const TAKE_NETWORKS: &[&str] = &["gpu", "grid", "peers", "prefix"];
 const TAKE_LINKS: &[&str] = &["grid", "peers"];
 const TAKE_PARTS: &[(&str, &[&str])] = &[
     ("accuracy", &accuracy::PARTS),

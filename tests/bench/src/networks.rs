@@ -29,13 +29,18 @@ const INT8: &str = "-int8";
 
 /// One of [`NETWORKS`], which may end with [`INT8`].
 pub(crate) fn named(name: &str) -> Result<String, String> {
-    match NETWORKS.contains(&name.strip_suffix(INT8).unwrap_or(name)) {
+    match NETWORKS.contains(&plain(name)) {
         true => Ok(name.to_owned()),
         false => Err(format!(
             "is none of {}, with or without '{INT8}'",
             NETWORKS.join(", ")
         )),
     }
+}
+
+/// A network's name, without what says that its frozen layers are in int8.
+pub(crate) fn plain(name: &str) -> &str {
+    name.strip_suffix(INT8).unwrap_or(name)
 }
 
 /// Everything in `grid.toml`.
@@ -98,8 +103,7 @@ impl Grid {
 
     /// The network called `name`, which may end with [`INT8`].
     pub(crate) fn network(&self, name: &str) -> Result<Network> {
-        let plain = name.strip_suffix(INT8).unwrap_or(name);
-        let network = self.network.iter().find(|network| network.name == plain);
+        let network = self.network.iter().find(|network| network.name == plain(name));
         let network = network.with_context(|| format!("grid.toml has no network {name:?}"))?;
         Ok(Network {
             name: name.to_owned(),

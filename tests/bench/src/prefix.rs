@@ -3,7 +3,7 @@
 mod rows;
 
 use crate::accuracy::mean;
-use crate::networks::{Grid, NETWORKS, QUICK, exported};
+use crate::networks::{Grid, NETWORKS, QUICK, exported, plain};
 use crate::report::Report;
 use crate::run::{frostline, series, shared, text};
 use anyhow::{Context, Result};
@@ -32,21 +32,24 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
+/// The networks that were named, or the paper's. Each is measured in both precisions.
+fn names(report: &Report) -> Vec<String> {
+    match (report.named().0, report.quick()) {
+        ([], true) => NETWORKS.iter().take(QUICK).map(|&name| name.to_owned()).collect(),
+        ([], false) => NETWORKS.map(str::to_owned).to_vec(),
+        (named, _) => named.iter().map(|name| plain(name).to_owned()).collect(),
+    }
+}
+
 /// The paper's networks up to their freeze cuts. Weights are random, which changes no time.
 fn speed(report: &mut Report) -> Result<()> {
     let (grid, photos) = (Grid::read()?, report.photos());
-    let (named, _) = report.named();
-    let names: Vec<String> = match (named, report.quick()) {
-        ([], true) => NETWORKS.iter().take(QUICK).map(|&name| name.to_owned()).collect(),
-        ([], false) => NETWORKS.map(str::to_owned).to_vec(),
-        (named, _) => named.to_vec(),
-    };
     println!(
         "{:<12} {:>10} {:>10} {:>8} {:>8} {:>10}",
         "network", "f32 img/s", "int8 img/s", "faster", "cosine", "in int8"
     );
     let (mut speedups, mut taken, mut cosines) = (Vec::new(), Vec::new(), Vec::new());
-    for name in names {
+    for name in names(report) {
         let (model, freeze) = (exported(&name)?, grid.network(&name)?.freeze.clone());
         let folder = tempfile::tempdir()?;
         let data = photos.part("train");

@@ -1,6 +1,6 @@
 //! Rows of a run: how fast frozen layers are on one core, by rows, and what is lost with those that are told from the graph.
 
-use crate::networks::{Grid, NETWORKS, Network, QUICK};
+use crate::networks::{Grid, Network};
 use crate::report::{Report, geometric_mean, median, quantile};
 use anyhow::{Context, Result};
 use frostline_engine::{Session, SessionOptions};
@@ -15,28 +15,21 @@ const ROWS: [usize; 5] = [1, 2, 4, 8, MOST];
 const ROUNDS: usize = 5;
 const QUICK_ROUNDS: usize = 2;
 
-/// Networks in both precisions, or those that were named.
+/// Every network in both precisions.
 pub(super) fn run(report: &mut Report) -> Result<()> {
     let grid = Grid::read()?;
-    let (named, _) = report.named();
-    let names = match (named, report.quick()) {
-        ([], true) => NETWORKS.iter().take(QUICK).map(|&name| name.to_owned()).collect(),
-        ([], false) => NETWORKS
-            .iter()
-            .flat_map(|name| [(*name).to_owned(), format!("{name}-int8")])
-            .collect(),
-        (named, _) => named.to_vec(),
-    };
     println!("\nimages a second by rows of a run, one core");
     println!(
         "{:<17} {:>7} {:>7} {:>7} {:>7} {:>7}   chosen",
         "network", "1", "2", "4", "8", "16"
     );
     let (mut over_most, mut over_best) = (Vec::new(), Vec::new());
-    for name in names {
-        let [most, best] = network(report, &grid.network(&name)?)?;
-        over_most.push(most);
-        over_best.push(best);
+    for name in super::names(report) {
+        for name in [format!("{name}-int8"), name] {
+            let [most, best] = network(report, &grid.network(&name)?)?;
+            over_most.push(most);
+            over_best.push(best);
+        }
     }
     let (gain, least) = (geometric_mean(&over_most), quantile(&over_best, 0.0));
     report.set("efficient_rows_over_16_geomean", gain);
