@@ -8,8 +8,8 @@ const BYTE: f64 = 3.0;
 const SHARE: f64 = 0.02;
 
 /// Rows of a run that are worth it on a CPU: the smallest power of two with which reading the weights takes at most a fiftieth of the run,
-/// `most` at most. More rows gain nothing, and their tensors leave the caches: ViT-B/16 takes an eighth longer with 8 rows than with 4,
-/// a quarter with 16 (`docs/profiles.md`). Told from the graph, so that equal jobs compute equal bits.
+/// `most` at most. More rows gain nothing, and their tensors leave the caches: ViT-B/16 takes a tenth longer with 8 rows than with 4,
+/// a sixth with 16 (`docs/profiles.md`). Told from the graph, so that equal jobs compute equal bits.
 ///
 /// # Errors
 /// [`GraphError::Shape`] when a node does not fit its inputs.
