@@ -259,7 +259,7 @@ impl Model {
         })
     }
 
-    /// Multiply-adds of one row; zero where shapes are unknown.
+    /// Multiply-adds of one row; of operators without any, such as pools, the elements they touch. Zero where shapes are unknown.
     ///
     /// # Errors
     /// [`GraphError::Shape`] when a node does not fit its inputs.

@@ -3,7 +3,7 @@
 //!
 //! * [`candidates`]: the cuts of a network that are worth considering
 //! * [`memory`]: what an engine holds to get to a cut, told from the graph
-//! * [`efficient_rows`]: the rows of a run on a CPU, told from the graph
+//! * [`efficient_rows`]: how many rows one run on a CPU should have, from the graph
 //! * [`measure`]: seconds and encoded sizes at cuts, through a [`GraphExecutor`](frostline_tensor::GraphExecutor), so on
 //!   any device
 //! * [`codec`]: real rows in one encoding; [`encoded_pixels`]: pixels in every one

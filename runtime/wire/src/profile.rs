@@ -76,7 +76,7 @@ pub struct Platform {
     pub threads_per_lane: usize,
     /// Threads that decode.
     pub decode_threads: usize,
-    /// The most rows of one run; larger batches are divided.
+    /// Rows of the larger runs that were measured; larger batches are divided.
     pub rows: usize,
 }
 

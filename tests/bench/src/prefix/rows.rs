@@ -1,4 +1,4 @@
-//! Rows of a run: how fast frozen layers are on one core, by rows, and what is lost with those that are told from the graph.
+//! Rows of a run: how fast frozen layers are on one core, by rows, and what the chosen number of rows gains or loses.
 
 use crate::networks::{Grid, Network};
 use crate::report::{Report, geometric_mean, median, quantile};
@@ -35,12 +35,12 @@ pub(super) fn run(report: &mut Report) -> Result<()> {
     report.set("efficient_rows_over_16_geomean", gain);
     report.set("efficient_rows_over_best_min", least);
     println!(
-        "\nrows told from the graph over {MOST}: {gain:.2} in the geometric mean; over the best: {least:.2} at least"
+        "\nthe chosen rows over {MOST}: {gain:.2} in the geometric mean; over the best: {least:.2} at least"
     );
     Ok(())
 }
 
-/// The rate with the rows that are told from the graph over that with [`MOST`], and over the best.
+/// The rate with the chosen rows over that with [`MOST`], and over the best.
 fn network(report: &mut Report, network: &Network) -> Result<[f64; 2]> {
     let model = Model::read(&network.file()?)?;
     let frozen = model.slice(None, Some(&network.freeze))?;
