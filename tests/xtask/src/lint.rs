@@ -1,7 +1,7 @@
-//! Formatting, clippy, the rules of the dependency graph, import cycles, names and phrases, broken links, and a stale reference.
+//! Formatting, clippy, the rules of the dependency graph, import cycles, names and phrases, broken links and tables, and a stale reference.
 
 use crate::workspace::{self, cargo, has_cargo_command, output, root, target};
-use crate::{links, needs, reference, structure};
+use crate::{needs, pages, reference, structure};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -102,7 +102,7 @@ pub(crate) fn run() -> Result<()> {
     check_graph()?;
     structure::check()?;
     needs::lint::check()?;
-    links::check()?;
+    pages::check()?;
     reference::check()?;
     workspace::run(cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
     check_dependencies()?;

@@ -9,12 +9,12 @@ mod fuzz;
 mod gpu;
 mod gpu_kit;
 #[cfg(feature = "source")]
-mod links;
-#[cfg(feature = "source")]
 mod lint;
 mod markdown;
 mod needs;
 mod ort;
+#[cfg(feature = "source")]
+mod pages;
 mod python;
 #[cfg(feature = "source")]
 mod reference;
@@ -38,7 +38,7 @@ Usage: cargo xtask <command>
              --gpu      fail if the GPU tests cannot run
              --skipped  run only the tests that the last run skipped; fail if a test stays skipped that .ci/may-skip does not list
              other arguments are passed to the test runner
-  lint       check formatting, clippy, dependency rules, import cycles, names, links, and licences with cargo-deny
+  lint       check formatting, clippy, dependency rules, import cycles, names, links, tables, and licences with cargo-deny
   structure  print lines, functions, import cycles and public names per crate: cargo xtask structure [FOLDER]
   reference  write the reference of commands, settings, metrics and routes (--check: fail if it is stale)
   fuzz       run the fuzz targets, 30 s each: cargo xtask fuzz [--seconds N] [TARGET..]

@@ -1,4 +1,4 @@
-//! Checks the relative links of pages: the file exists, and so does the heading.
+//! Checks pages: the file and the heading of each relative link exist, and no blank line divides a table.
 
 use crate::markdown::{is_fence, is_relative, links, resolve};
 use crate::workspace::{output, root};
@@ -10,7 +10,7 @@ use std::process::Command;
 /// Checks every tracked page.
 ///
 /// # Errors
-/// Lists the broken links with their pages.
+/// Lists the broken links and the rows outside of tables with their pages.
 pub(crate) fn check() -> Result<()> {
     let listed = output(Command::new("git").args(["ls-files", "*.md"]).current_dir(root()))?;
     let mut broken = Vec::new();
@@ -21,9 +21,11 @@ pub(crate) fn check() -> Result<()> {
                 broken.push(format!("{}: {}: {problem}", page.display(), link.target));
             }
         }
+        let rows = rows_outside_tables(&text);
+        broken.extend(rows.map(|line| format!("{}:{line}: a row that belongs to no table", page.display())));
     }
     if !broken.is_empty() {
-        bail!("broken links:\n  {}", broken.join("\n  "));
+        bail!("broken links and tables:\n  {}", broken.join("\n  "));
     }
     Ok(())
 }
@@ -76,6 +78,27 @@ fn anchor(heading: &str) -> String {
         .collect()
 }
 
+/// The numbers of the lines, from 1, that are written as a row of a table, follow a blank line and are not the head of a table:
+/// they are shown as text.
+fn rows_outside_tables(page: &str) -> impl Iterator<Item = usize> {
+    let mut fenced = false;
+    let lines: Vec<&str> = page
+        .lines()
+        .map(|line| {
+            fenced ^= is_fence(line);
+            if fenced { "```" } else { line }
+        })
+        .collect();
+    let is_delimiter =
+        |line: &str| line.contains('-') && line.chars().all(|character| "|-: ".contains(character));
+    let outside = move |at: usize| {
+        let line = |at: usize| lines.get(at).copied().unwrap_or_default();
+        line(at).starts_with('|') && line(at - 1).is_empty() && !is_delimiter(line(at + 1))
+    };
+    let count = page.lines().count();
+    (1..count).filter(move |at| outside(*at)).map(|at| at + 1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,5 +108,11 @@ mod tests {
         let page = "# Tar shards\n```sh\n# a comment\n```\n## `int8`, and f16\n## Run it\n## Run it\n";
         let expected = ["int8-and-f16", "run-it", "run-it-1", "tar-shards"];
         assert!(anchors(page).iter().eq(expected));
+    }
+
+    #[test]
+    fn a_row_after_a_blank_line_belongs_to_no_table() {
+        let page = "\n| a | b |\n|---|:-:|\n| 1 | 2 |\n\n| 3 | 4 |\n```\n\n| 5 |\n```\n";
+        assert!(rows_outside_tables(page).eq([6]));
     }
 }
