@@ -22,7 +22,10 @@ pub(crate) fn check() -> Result<()> {
             }
         }
         let rows = rows_outside_tables(&text);
-        broken.extend(rows.map(|line| format!("{}:{line}: a row that belongs to no table", page.display())));
+        broken.extend(
+            rows.iter()
+                .map(|line| format!("{}:{line}: a row that belongs to no table", page.display())),
+        );
     }
     if !broken.is_empty() {
         bail!("broken links and tables:\n  {}", broken.join("\n  "));
@@ -78,25 +81,25 @@ fn anchor(heading: &str) -> String {
         .collect()
 }
 
-/// The numbers of the lines, from 1, that are written as a row of a table, follow a blank line and are not the head of a table:
-/// they are shown as text.
-fn rows_outside_tables(page: &str) -> impl Iterator<Item = usize> {
+/// The numbers, from 1, of lines that are written as rows but begin no table and continue none: pages show them as text.
+fn rows_outside_tables(page: &str) -> Vec<usize> {
     let mut fenced = false;
-    let lines: Vec<&str> = page
+    let mut lines: Vec<&str> = page
         .lines()
         .map(|line| {
             fenced ^= is_fence(line);
             if fenced { "```" } else { line }
         })
         .collect();
+    lines.push("");
     let is_delimiter =
         |line: &str| line.contains('-') && line.chars().all(|character| "|-: ".contains(character));
-    let outside = move |at: usize| {
-        let line = |at: usize| lines.get(at).copied().unwrap_or_default();
-        line(at).starts_with('|') && line(at - 1).is_empty() && !is_delimiter(line(at + 1))
-    };
-    let count = page.lines().count();
-    (1..count).filter(move |at| outside(*at)).map(|at| at + 1)
+    let is_outside =
+        |lines: &[&str]| matches!(lines, ["", row, after] if row.starts_with('|') && !is_delimiter(after));
+    let numbered = (2..).zip(lines.windows(3));
+    numbered
+        .filter_map(|(number, lines)| is_outside(lines).then_some(number))
+        .collect()
 }
 
 #[cfg(test)]
@@ -113,6 +116,6 @@ mod tests {
     #[test]
     fn a_row_after_a_blank_line_belongs_to_no_table() {
         let page = "\n| a | b |\n|---|:-:|\n| 1 | 2 |\n\n| 3 | 4 |\n```\n\n| 5 |\n```\n";
-        assert!(rows_outside_tables(page).eq([6]));
+        assert_eq!(rows_outside_tables(page), [6]);
     }
 }
