@@ -23,6 +23,7 @@ mod shards;
 mod store;
 #[cfg(test)]
 mod tests;
+mod tls;
 
 pub use error::ObjectError;
 pub use fault::Fault;

@@ -3,6 +3,7 @@
 //! `object_store` refuses a whole listing for one name with an empty segment, `.`, `..` or a control character, and takes `a` for
 //! `a/` and `/a`. So such entries are cut out of a listing's answer before it is parsed, and their names are kept for whoever asked.
 
+use crate::tls::ensure_provider;
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use object_store::client::{
@@ -30,12 +31,13 @@ pub(crate) async fn listed<T>(listing: impl Future<Output = T>) -> (T, Vec<Strin
     CUT.scope(RefCell::default(), collected).await
 }
 
-/// Connects as `object_store` does by itself; of listings it passes on what [`Path`] can say.
+/// The connector of `object_store`, whose listings are reduced to names that [`Path`] can represent.
 #[derive(Debug)]
 pub(crate) struct Connector;
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        ensure_provider();
         let client = ReqwestConnector::default().connect(options)?;
         Ok(HttpClient::new(Filter::new(client)))
     }

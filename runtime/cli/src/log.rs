@@ -3,9 +3,10 @@
 use crate::arguments::{Arguments, Authoring, Command, Guest};
 use crate::output;
 use crate::traces::{ExportLayer, Traces};
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, Layer, fmt};
+use tracing_subscriber::{Layer, fmt};
 
 /// Starts both. Logs go to standard error: warnings by default, JSON lines with `--json`.
 pub(crate) fn start(arguments: &Arguments) -> Option<Traces> {
@@ -17,7 +18,12 @@ pub(crate) fn start(arguments: &Arguments) -> Option<Traces> {
         (1, _) => "warn,frostline=info,frostline_server=info,frostline_trainer=info,frostline_sandbox=info",
         _ => "debug",
     };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    let named: Option<Targets> = std::env::var("RUST_LOG")
+        .ok()
+        .and_then(|levels| levels.parse().ok());
+    let filter = named
+        .or_else(|| level.parse().ok())
+        .unwrap_or_else(|| Targets::new().with_default(LevelFilter::WARN));
     let log = fmt::layer()
         .with_ansi(false)
         .with_writer(output::stderr)

@@ -4,7 +4,7 @@ use crate::config::TlsFiles;
 use frostline_tensor::Cause;
 use parking_lot::RwLock;
 use rustls::ServerConfig;
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
@@ -121,7 +121,7 @@ fn ends(key: &CertifiedKey) -> Option<i64> {
 }
 
 fn provider() -> Arc<CryptoProvider> {
-    Arc::new(aws_lc_rs::default_provider())
+    Arc::new(ring::default_provider())
 }
 
 fn contents(files: &TlsFiles) -> Result<(Vec<u8>, Vec<u8>), TlsError> {

@@ -6,6 +6,7 @@ use super::settings::{CONNECT, REQUEST, Variables, plain_http, retry};
 use crate::ObjectError;
 use crate::kind::{Credentials, Kind};
 use crate::names::Filter;
+use crate::tls::ensure_provider;
 use futures::FutureExt;
 use object_store::client::{ClientOptions, HttpClient, HttpConnector};
 use object_store::http::HttpBuilder;
@@ -78,6 +79,7 @@ impl WebConnector {
 
 impl HttpConnector for WebConnector {
     fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
+        ensure_provider();
         let client = reqwest::Client::builder()
             .connect_timeout(CONNECT)
             .timeout(REQUEST)

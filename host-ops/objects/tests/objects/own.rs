@@ -136,7 +136,7 @@ mod trust {
         let made = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
         let provider = crypto::CryptoProvider::get_default().cloned();
-        let provider = provider.unwrap_or_else(|| crypto::aws_lc_rs::default_provider().into());
+        let provider = provider.unwrap_or_else(|| crypto::ring::default_provider().into());
         let config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .unwrap()
