@@ -11,7 +11,7 @@ use frostline_engine::Device;
 use rig::WAYS;
 
 pub(crate) use bare::Bare;
-pub(crate) use rig::{Rig, Served, Way};
+pub(crate) use rig::{Rig, Way};
 
 /// A network and the cut that its prefix ends at.
 struct Subject {

@@ -1,7 +1,8 @@
 //! Two PyTorch trainers, two hosts: do they come to the same losses, what does the second one of each bring, and what do trainers notice of hosts
-//! that are restarted or die. What more hosts would bring is simulated (see `capacity`).
+//! that are restarted or die. It also simulates the placement of samples on up to 1,000 hosts (see `placement`).
 
-use crate::capacity;
+mod placement;
+
 use crate::package;
 use crate::report::Report;
 use crate::run::{binary, json_lines, text};
@@ -46,5 +47,5 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
         println!("{name:<30} {figure:.6}");
     }
     println!();
-    capacity::run(report)
+    placement::run(report)
 }

@@ -100,11 +100,11 @@ struct Engine {
 }
 
 /// A host with guest and prefix on it, and its client.
-pub(crate) struct Served {
+struct Served {
     host: RunningHost,
-    pub(crate) client: HostClient,
-    pub(crate) guest: Pin,
-    pub(crate) model: Pin,
+    client: HostClient,
+    guest: Pin,
+    model: Pin,
     _state: TempDir,
 }
 
@@ -149,7 +149,7 @@ impl Engine {
 }
 
 impl Served {
-    pub(crate) async fn start(place: LanesPlace, device: Device, data: &str, prefix: Bytes) -> Result<Self> {
+    async fn start(place: LanesPlace, device: Device, data: &str, prefix: Bytes) -> Result<Self> {
         let state = tempfile::tempdir()?;
         let settings = HostSettings {
             engine: EngineSettings {
