@@ -3,6 +3,7 @@
 
 mod accuracy;
 mod dataset;
+mod dialogue;
 mod engine;
 mod few;
 mod fleet;
@@ -19,6 +20,7 @@ mod peers;
 mod photos;
 mod planner;
 mod prefix;
+mod proc_status;
 mod python;
 mod replan;
 mod report;

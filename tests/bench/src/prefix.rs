@@ -5,7 +5,7 @@ mod rows;
 use crate::accuracy::mean;
 use crate::networks::{Grid, NETWORKS, QUICK, exported, plain};
 use crate::report::Report;
-use crate::run::{frostline, series, shared, text};
+use crate::run::{frostline, last_number, shared, text, train};
 use anyhow::{Context, Result};
 use frostline_wire::Profile;
 use serde_json::Value;
@@ -169,35 +169,12 @@ fn accuracy(report: &mut Report) -> Result<()> {
             let mut found = Vec::new();
             for seed in 0..seeds {
                 let folder = tempfile::tempdir()?;
-                let events = frostline(&[
-                    "train",
-                    "--model",
-                    text(&file)?,
-                    "--data",
-                    text(photos.root())?,
-                    "--freeze",
-                    freeze,
-                    "--epochs",
-                    epochs,
-                    "--batch",
-                    "50",
-                    "--seed",
-                    &seed.to_string(),
-                    "--prefix-precision",
-                    precision,
-                    "--keep",
-                    "last",
-                    "--out",
-                    text(&folder.path().join("tuned.onnx"))?,
-                    "--runs",
-                    text(folder.path())?,
-                    "--feature-cache",
-                    "4GiB",
-                    "--feature-folder",
-                    text(&folder.path().join("features"))?,
-                ])?;
-                let last = series(&events, "done", "validation_accuracy").last().copied();
-                found.push(last.context("train printed no accuracy")?);
+                let (seed, kept) = (seed.to_string(), folder.path().join("features"));
+                let mut flags = vec!["--batch", "50", "--epochs", epochs, "--seed", &seed];
+                flags.extend(["--prefix-precision", precision, "--keep", "last"]);
+                flags.extend(["--feature-cache", "4GiB", "--feature-folder", text(&kept)?]);
+                let events = train(&file, photos.root(), freeze, folder.path(), &flags)?;
+                found.push(last_number(&events, "done", "validation_accuracy")?);
             }
             let accuracy = mean(&found);
             println!("{name:<22} {precision:<6} {accuracy:>9.3}   {found:.3?}");

@@ -117,7 +117,7 @@ fn network(
     python: &Path,
 ) -> Result<Vec<Compared>> {
     let network = trainer.network().clone();
-    let candidates = candidates(network.cuts(report.quick()));
+    let candidates = network.candidates(report.quick());
     // Both sides are measured before any job is timed: that is done once for many jobs.
     trainer.whole(&candidates, 1, None)?;
     let mut all = Vec::new();
@@ -155,11 +155,6 @@ fn report_comparison(report: &mut Report, name: &str, mbit: f64, of: &Compared, 
     ] {
         report.set(&format!("{name}_{mbit}mbit_{key}"), value);
     }
-}
-
-fn candidates(cuts: &[String]) -> Vec<Split> {
-    let cuts = cuts.iter().map(|cut| Split::Cut(cut.clone()));
-    [Split::None, Split::Input].into_iter().chain(cuts).collect()
 }
 
 /// All ways over the link as it is.

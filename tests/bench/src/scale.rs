@@ -5,10 +5,9 @@ mod placement;
 
 use crate::package;
 use crate::report::Report;
-use crate::run::{binary, json_lines, text};
+use crate::run::{binary, json_lines, number, text};
 use crate::training::torch;
 use anyhow::{Context, Result};
-use serde_json::Value;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -41,8 +40,7 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
     }
     println!();
     for name in FIGURES {
-        let figure = last.get(name).and_then(Value::as_f64);
-        let figure = figure.with_context(|| format!("scale.py printed no {name}"))?;
+        let figure = number(last, name)?;
         report.set(name, figure);
         println!("{name:<30} {figure:.6}");
     }
