@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// A running program with pipes to its input and from its output. It is killed on drop.
+/// A running program whose input and output are pipes. It is killed on drop.
 pub(crate) struct Dialogue {
     process: Child,
     questions: ChildStdin,
@@ -39,7 +39,7 @@ impl Dialogue {
         self.answer()
     }
 
-    /// The next line of its output.
+    /// Reads the next line of output.
     pub(crate) fn answer<T: DeserializeOwned>(&mut self) -> Result<T> {
         let mut line = String::new();
         if self.answers.read_line(&mut line)? == 0 {
@@ -51,7 +51,7 @@ impl Dialogue {
 
 impl Drop for Dialogue {
     fn drop(&mut self) {
-        // It may have ended already.
+        // Errors mean that it has already ended.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

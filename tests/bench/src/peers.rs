@@ -90,12 +90,14 @@ fn steps(report: &mut Report, rig: &Rig, python: &Path) -> Result<()> {
     report.set("speedup_vs_pytorch_min", quantile(&loader, 0.0));
     report.set("speedup_vs_extract_once_geomean", geometric_mean(&extracted));
     report.set("extract_once_epochs", EPOCHS);
-    println!(
-        "\nspeed-up over PyTorch: geometric mean {:.2}, minimum {:.2}; over extracting once {:.2}",
-        geometric_mean(&loader),
-        quantile(&loader, 0.0),
-        geometric_mean(&extracted)
-    );
+    if !all.is_empty() {
+        println!(
+            "\nspeed-up over PyTorch: geometric mean {:.2}, minimum {:.2}; over extracting once {:.2}",
+            geometric_mean(&loader),
+            quantile(&loader, 0.0),
+            geometric_mean(&extracted)
+        );
+    }
     Ok(())
 }
 
@@ -114,7 +116,7 @@ fn network(
         let times = trainer.time(&legs, plan.flow())?;
         let peer = Peer { trainer, python };
         let compared = Compared {
-            ours: times.first().map_or(f64::NAN, |times| times.seconds),
+            ours: times.first().context("no leg was timed")?.seconds,
             loader: peer.loader(extent.loader_steps)?,
             extracted: peer.extracted(extent.extracted)?,
         };

@@ -2,13 +2,13 @@
 
 use anyhow::{Context, Result};
 
-/// Bytes in a field of a process' status, such as `VmRSS`; `None` once the process has ended.
+/// Value in bytes of a field in a process' status, such as `VmRSS`; `None` if the process has ended.
 pub(crate) fn bytes(process: u32, field: &str) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     bytes_in(&status, field)
 }
 
-/// [`bytes`] of this process.
+/// Like [`bytes`], for this process.
 pub(crate) fn own_bytes(field: &str) -> Result<u64> {
     bytes(std::process::id(), field)
         .with_context(|| format!("/proc/self/status has no {field}; this needs Linux"))

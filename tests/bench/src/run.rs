@@ -39,7 +39,7 @@ pub(crate) fn frostline(arguments: &[&str]) -> Result<Vec<Value>> {
     json_lines(Command::new(binary()?).args(arguments).arg("--json"))
 }
 
-/// The events of a job that trains `model` behind the cut `freeze` on the photos in `data`. Its run and `tuned.onnx` are written to `folder`.
+/// Trains `model` behind the cut `freeze` on the photos in `data` and returns the events. Writes the run and `tuned.onnx` to `folder`.
 pub(crate) fn train(
     model: &Path,
     data: &Path,
@@ -66,7 +66,7 @@ pub(crate) fn json_lines(command: &mut Command) -> Result<Vec<Value>> {
         .collect()
 }
 
-/// The last object that a command prints.
+/// Runs a command and returns the last object it prints.
 pub(crate) fn last_object(command: &mut Command) -> Result<Value> {
     let printed = json_lines(command)?;
     let last = printed.into_iter().next_back();

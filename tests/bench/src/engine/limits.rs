@@ -130,7 +130,7 @@ async fn extents(fleet: &Fleet) -> Vec<Extent> {
         })
         .collect();
     for _ in 0..(SPAN / 3).as_millis() / every.as_millis() {
-        // What `RLIMIT_DATA` counts; a process that has ended is left out.
+        // The field that `RLIMIT_DATA` limits. Processes that have ended are dropped.
         extents.retain_mut(|extent| match proc_status::bytes(extent.process, "VmData") {
             Some(data) => {
                 extent.least = extent.least.min(data);

@@ -189,7 +189,7 @@ impl<'a, 'b> Measurement<'a, 'b> {
         let [least, _] = self.steps;
         let legs = [self.leg(split, least)?];
         let times = self.time(&legs)?;
-        Ok(times.first().map_or(f64::NAN, |times| times.seconds))
+        Ok(times.first().context("no leg was timed")?.seconds)
     }
 
     /// Times of legs, none below what the link needs for a step's bytes: a trainer that computes for nearly as long takes more steps than a
