@@ -7,7 +7,7 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 ///
 /// A fresh head starts with weights of deviation 0.01 and no bias, as torchvision initialises classifiers: its first logits are
 /// close to zero, so every class starts even. On SqueezeNet's features this varied less from seed to seed than `Linear`'s uniform
-/// default at small rates (`tests/bench/peers/linear_probe.py` shows both).
+/// default at small rates.
 pub(crate) struct Normal {
     generator: ChaCha8Rng,
     deviation: f64,

@@ -10,9 +10,8 @@ use crate::{LearningRates, SettingError};
 use frostline_tensor::{Augmentation, ColorJitter, RandAugment, RandomErasing, RandomResizedCrop};
 use serde::{Deserialize, Serialize};
 
-// At rate 0.003 and momentum 0.9 a fresh head on SqueezeNet's features did best over seeds (`tests/bench/peers/linear_probe.py`); 20 epochs of
-// batches of 64 reach its plateau. A cosine with a short warm-up, as constant rates lost eight points of accuracy between two epochs on real
-// photos.
+// At rate 0.003 and momentum 0.9 a fresh head on SqueezeNet's features did best over seeds; 20 epochs of batches of 64 reach its
+// plateau. A cosine with a short warm-up, as constant rates lost eight points of accuracy between two epochs on real photos.
 settings! {
     /// How a network is trained. A recipe's file has the same names.
     #[command(next_help_heading = "Recipe")]

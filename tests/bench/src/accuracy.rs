@@ -3,7 +3,7 @@
 use crate::few;
 use crate::photos::Pretrained;
 use crate::report::Report;
-use crate::run::{frostline, json_lines, series, shared, text};
+use crate::run::{frostline, last_number, last_object, number, shared, text, train};
 use crate::training::torch;
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -53,37 +53,20 @@ fn tuned(report: &mut Report, task: &Task<'_>) -> Result<()> {
     );
     for (model, file, freeze) in jobs.into_iter().chain(original) {
         let folder = tempfile::tempdir()?;
+        let events = train(&file, data, freeze, folder.path(), &["--epochs", epochs])?;
         let out = folder.path().join("tuned.onnx");
-        let events = frostline(&[
-            "train",
-            "--model",
-            text(&file)?,
-            "--data",
-            text(data)?,
-            "--freeze",
-            freeze,
-            "--epochs",
-            epochs,
-            "--out",
-            text(&out)?,
-            "--runs",
-            text(folder.path())?,
-        ])?;
-        let last = |event: &str, key: &str| series(&events, event, key).last().copied().unwrap_or(f64::NAN);
         let evaluated = frostline(&["eval", "--model", text(&out)?, "--data", text(data)?])?;
-        let evaluated = evaluated
-            .last()
-            .and_then(|value| value.get("accuracy")?.as_f64())
-            .context("eval printed no accuracy")?;
+        let evaluated = number(evaluated.last().context("eval printed nothing")?, "accuracy")?;
         let python = python(text(&out)?, text(data)?)?;
-        let (accuracy, seconds) = (last("done", "validation_accuracy"), last("done", "seconds"));
+        let before = last_number(&events, "baseline", "validation_accuracy")?;
+        let accuracy = last_number(&events, "done", "validation_accuracy")?;
+        let seconds = last_number(&events, "done", "seconds")?;
         let samples = number(&python, "samples")?;
         let differs = ((number(&python, "accuracy")? - accuracy) * samples)
             .abs()
             .round();
         println!(
-            "{model:<22} {freeze:<10} {:>8.3} {accuracy:>8.3} {evaluated:>8.3} {differs:>7} photos {seconds:>8.1}",
-            last("baseline", "validation_accuracy")
+            "{model:<22} {freeze:<10} {before:>8.3} {accuracy:>8.3} {evaluated:>8.3} {differs:>7} photos {seconds:>8.1}"
         );
         report.set(&format!("{model}_accuracy"), accuracy);
         report.set(&format!("{model}_eval_accuracy"), evaluated);
@@ -145,50 +128,29 @@ fn against_torch(report: &mut Report, task: &Task<'_>) -> Result<()> {
 }
 
 impl Task<'_> {
-    /// What both take.
-    fn arguments<'a>(&'a self, way: &Way, seed: &'a str) -> Result<Vec<&'a str>> {
-        Ok(vec![
-            "--model",
-            text(&self.pretrained.file)?,
-            "--data",
-            text(self.data)?,
-            "--freeze",
-            way.freeze,
-            "--epochs",
-            self.epochs,
-            "--seed",
-            seed,
-        ])
-    }
-
     /// Validation accuracy after the last epoch.
     fn ours(&self, way: &Way, seed: &str) -> Result<f64> {
         let folder = tempfile::tempdir()?;
-        let out = folder.path().join("tuned.onnx");
-        let mut arguments = vec!["train", "--out", text(&out)?, "--runs", text(folder.path())?];
         // As the peer does.
-        arguments.extend(["--keep", "last"]);
-        arguments.extend(self.arguments(way, seed)?);
+        let mut flags = vec!["--keep", "last", "--epochs", self.epochs, "--seed", seed];
         if way.augmented {
-            arguments.extend(AUGMENTED);
+            flags.extend(AUGMENTED);
         }
-        let events = frostline(&arguments)?;
-        let last = series(&events, "done", "validation_accuracy").last().copied();
-        last.context("train printed no accuracy")
+        let file = &self.pretrained.file;
+        let events = train(file, self.data, way.freeze, folder.path(), &flags)?;
+        last_number(&events, "done", "validation_accuracy")
     }
 
     fn by_torch(&self, python: &Path, way: &Way, seed: &str) -> Result<f64> {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/fine_tune.py");
         let mut command = Command::new(python);
-        command.arg(script).args(self.arguments(way, seed)?);
+        command.arg(script).arg("--model").arg(&self.pretrained.file);
+        command.args(["--freeze", way.freeze, "--epochs", self.epochs, "--seed", seed]);
+        command.arg("--data").arg(self.data);
         if way.augmented {
             command.arg("--augment");
         }
-        let printed = json_lines(&mut command)?;
-        number(
-            printed.last().context("the PyTorch peer printed nothing")?,
-            "accuracy",
-        )
+        number(&last_object(&mut command)?, "accuracy")
     }
 }
 
@@ -199,16 +161,5 @@ pub(crate) fn mean(values: &[f64]) -> f64 {
 /// The same model and photos by Python's onnxruntime and Pillow.
 fn python(model: &str, data: &str) -> Result<Value> {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/zoo/evaluate.py");
-    let printed = json_lines(Command::new("python3").args([script, "--model", model, "--data", data]))?;
-    printed
-        .into_iter()
-        .next_back()
-        .context("the Python check printed nothing")
-}
-
-fn number(value: &Value, key: &str) -> Result<f64> {
-    value
-        .get(key)
-        .and_then(Value::as_f64)
-        .with_context(|| format!("the Python check printed no {key}"))
+    last_object(Command::new("python3").args([script, "--model", model, "--data", data]))
 }

@@ -3,7 +3,9 @@
 
 mod listing;
 
+use crate::proc_status::own_bytes;
 use crate::report::Report;
+use crate::run::last_object;
 use anyhow::{Context, Result, bail};
 use frostline_client::HostClient;
 use frostline_e2e::repository;
@@ -11,7 +13,7 @@ use frostline_graph::Model;
 use frostline_trainer::{Event, Job, Measuring, TrainerError, train};
 use listing::Names;
 use serde::{Deserialize, Serialize};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -76,15 +78,9 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
 
 /// The same program as a trainer, so that nothing else counts into its memory.
 fn measure_in_child(url: &str) -> Result<Measurement> {
-    let output = Command::new(std::env::current_exe()?)
-        .args(["dataset", "--listing", url])
-        .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
-        .output()?;
-    if !output.status.success() {
-        bail!("the trainer failed ({}); see its output above", output.status);
-    }
-    serde_json::from_slice(&output.stdout).context("unexpected output of the trainer")
+    let mut trainer = Command::new(std::env::current_exe()?);
+    let measured = last_object(trainer.args(["dataset", "--listing", url]))?;
+    serde_json::from_value(measured).context("unexpected output of the trainer")
 }
 
 /// What a job tells until it is stopped.
@@ -136,18 +132,9 @@ fn measure(url: &str) -> Result<Measurement> {
     Ok(Measurement {
         data_seconds,
         plan_seconds: seen.planned.context("no plan event")?,
-        peak_mb: peak_mb()?,
+        peak_mb: own_bytes("VmHWM")? as f64 / 1e6,
         train,
         validation,
         classes,
     })
-}
-
-/// The most memory this process ever had, as Linux counts it.
-fn peak_mb() -> Result<f64> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kilobytes = line.and_then(|line| line.split_whitespace().next());
-    let kilobytes: f64 = kilobytes.context("/proc/self/status names no VmHWM")?.parse()?;
-    Ok(kilobytes * 1024.0 / 1e6)
 }

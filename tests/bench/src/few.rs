@@ -3,7 +3,7 @@
 use crate::accuracy::mean;
 use crate::photos::Pretrained;
 use crate::report::Report;
-use crate::run::{frostline, series, text};
+use crate::run::{last_number, text, train};
 use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -48,7 +48,7 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
             choose(photos.root(), &root, count, seed)?;
             for ((way, flags), (accuracies, seconds)) in WAYS.iter().zip(&mut found) {
                 let epochs = EPOCHS * COUNTS.into_iter().max().unwrap_or(count) / count;
-                let events = train(
+                let events = train_few(
                     &pretrained,
                     &folder.path().join(way),
                     &root,
@@ -56,8 +56,7 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
                     flags,
                 )?;
                 for (key, values) in [("validation_accuracy", accuracies), ("seconds", seconds)] {
-                    let last = series(&events, "done", key).last().copied();
-                    values.push(last.with_context(|| format!("train printed no {key}"))?);
+                    values.push(last_number(&events, "done", key)?);
                 }
             }
         }
@@ -78,7 +77,7 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
 }
 
 /// What a job printed that keeps its rows in `folder`, so that none finds another's. The numbers are epochs and seed.
-fn train(
+fn train_few(
     pretrained: &Pretrained,
     folder: &Path,
     root: &Path,
@@ -86,29 +85,12 @@ fn train(
     flags: &[&str],
 ) -> Result<Vec<serde_json::Value>> {
     fs::create_dir_all(folder)?;
-    let (out, kept) = (folder.join("tuned.onnx"), folder.join("features"));
+    let kept = folder.join("features");
     let [epochs, seed] = numbers.map(|number| number.to_string());
-    let mut arguments = vec!["train", "--model", text(&pretrained.file)?, "--data", text(root)?];
-    arguments.extend([
-        "--freeze",
-        pretrained.freeze,
-        "--batch",
-        BATCH,
-        "--epochs",
-        &epochs,
-    ]);
-    arguments.extend([
-        "--seed",
-        &seed,
-        "--out",
-        text(&out)?,
-        "--feature-cache",
-        "4GiB",
-        "--feature-folder",
-        text(&kept)?,
-    ]);
-    arguments.extend(flags);
-    frostline(&arguments)
+    let mut all = vec!["--batch", BATCH, "--epochs", &epochs, "--seed", &seed];
+    all.extend(["--feature-cache", "4GiB", "--feature-folder", text(&kept)?]);
+    all.extend(flags);
+    train(&pretrained.file, root, pretrained.freeze, folder, &all)
 }
 
 /// Copies `count` training photos of each class, others by each seed as far as there are such, and all validation photos.

@@ -1,5 +1,6 @@
 //! From nothing to a trained epoch in Python: a fresh environment, the wheel installed by pip, one epoch on the bundled photos.
 
+use crate::package;
 use crate::report::Report;
 use anyhow::{Context, Result, ensure};
 use std::path::Path;
@@ -16,8 +17,7 @@ print(f"validation accuracy {done['validation_accuracy']:.3f}")
 
 /// Prints each step with its seconds; notes `fresh_venv_seconds`, `fresh_install_seconds`, `fresh_epoch_seconds` and their sum, `fresh_seconds`.
 pub(crate) fn run(report: &mut Report) -> Result<()> {
-    let wheel = std::env::var_os("FROSTLINE_WHEEL")
-        .context("FROSTLINE_WHEEL is not set: run this through `cargo xtask bench`")?;
+    let wheel = package::wheel()?;
     let folder = tempfile::tempdir()?;
     let (environment, python) = (folder.path().join("env"), folder.path().join("env/bin/python"));
     let demo = frostline_e2e::repository().join("models/zoo/demo");

@@ -65,11 +65,13 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
             &format!("speedup_vs_dataloader_first_epoch{suffix}_min"),
             quantile(&first, 0.0),
         );
-        println!(
-            "{precision}: speed-up over a DataLoader, geometric means: {:.2} in the first epoch, {:.2} over {EPOCHS} epochs",
-            geometric_mean(&first),
-            geometric_mean(&job)
-        );
+        if !all.is_empty() {
+            println!(
+                "{precision}: speed-up over a DataLoader, geometric means: {:.2} in the first epoch, {:.2} over {EPOCHS} epochs",
+                geometric_mean(&first),
+                geometric_mean(&job)
+            );
+        }
     }
     Ok(())
 }

@@ -2,10 +2,8 @@
 //! beside `commit`, `date` and `quick`.
 
 mod accuracy;
-mod augment;
-mod capacity;
-mod codecs;
 mod dataset;
+mod dialogue;
 mod engine;
 mod few;
 mod fleet;
@@ -16,16 +14,14 @@ mod isolation;
 mod legs;
 mod loops;
 mod networks;
-mod operate;
 mod overhead;
-mod overlap;
 mod package;
 mod peers;
 mod photos;
 mod planner;
 mod prefix;
+mod proc_status;
 mod python;
-mod reader;
 mod replan;
 mod report;
 mod resume;
@@ -34,12 +30,10 @@ mod rig;
 mod run;
 mod scale;
 mod start;
-mod study;
 mod tenants;
 mod tiers;
 mod trainer;
 mod training;
-mod transfer;
 mod whole;
 mod zoo;
 
@@ -57,21 +51,6 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
         "accuracy",
         "accuracy of fine-tuning a pretrained network on real photos, against PyTorch",
         accuracy::run,
-    ),
-    (
-        "augment",
-        "cost of augmenting training images on the host and on the trainer",
-        augment::run,
-    ),
-    (
-        "capacity",
-        "1 to 1,000 simulated hosts: balance of samples, effect of a lost host, time to place a sample",
-        capacity::run,
-    ),
-    (
-        "codecs",
-        "encodings: bytes, speed and error at cuts of eight networks, and their effect on accuracy",
-        codecs::run,
     ),
     (
         "dataset",
@@ -99,19 +78,9 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
         isolation::run,
     ),
     (
-        "operate",
-        "operating a host: seconds until a fault of a store is seen, usage after kills, bytes of log",
-        operate::run,
-    ),
-    (
         "overhead",
         "cost of the sandbox, of HTTP and Arrow, and of lanes in child processes",
         overhead::run,
-    ),
-    (
-        "overlap",
-        "two tiers: utilisation of each stage in steady state, and whether losses depend on the split",
-        overlap::run,
     ),
     (
         "peers",
@@ -129,11 +98,6 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
         python::run,
     ),
     (
-        "reader",
-        "the host's reader against parallel boto3 reads, of objects and of shards",
-        reader::run,
-    ),
-    (
         "replan",
         "two tiers: a job whose link or host slows down midway, against the best fixed split",
         replan::run,
@@ -145,18 +109,13 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
     ),
     (
         "scale",
-        "two PyTorch trainers and two hosts: equal losses, speed-up, cost of host restarts and failures",
+        "two PyTorch trainers and two hosts: equal losses, speed-up, cost of host restarts; placement on up to 1,000 hosts",
         scale::run,
     ),
     (
         "start",
         "seconds from `frostline train` to its first step, on 100, 1,000 and 10,000 local photos",
         start::run,
-    ),
-    (
-        "study",
-        "bytes and compute at every candidate cut of seven networks, and the accuracy of profiles",
-        study::run,
     ),
     (
         "tenants",
@@ -167,11 +126,6 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
         "training",
         "training steps of the suffixes of eight networks against PyTorch",
         training::run,
-    ),
-    (
-        "transfer",
-        "each split: bytes, time on a fast and a slow link, and equal losses",
-        transfer::run,
     ),
     (
         "zoo",
@@ -186,7 +140,6 @@ const TAKE_LINKS: &[&str] = &["grid", "peers"];
 const TAKE_PARTS: &[(&str, &[&str])] = &[
     ("accuracy", &accuracy::PARTS),
     ("gpu", &gpu::PARTS),
-    ("operate", &operate::PARTS),
     ("peers", &peers::PARTS),
     ("prefix", &prefix::PARTS),
     ("tenants", &tenants::PARTS),
@@ -219,7 +172,7 @@ pub(crate) struct Arguments {
     /// Link rates for grid and peers in Mbit/s, instead of the default ones
     #[arg(long, value_name = "RATES", value_delimiter = ',', value_parser = rate)]
     pub(crate) links: Vec<f64>,
-    /// Parts of accuracy, gpu, operate, peers, prefix, tenants, training or zoo to run; the results go to a separate file
+    /// Parts of accuracy, gpu, peers, prefix, tenants, training or zoo to run; the results go to a separate file
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) parts: Vec<String>,
     /// Where gpu measures: cuda:0 for the first GPU

@@ -7,6 +7,7 @@ use crate::run::source;
 use crate::trainer::cannot_train;
 use crate::training::torch;
 use anyhow::{Context, Result, bail};
+use frostline_wire::Split;
 use serde::Deserialize;
 use std::io::stderr;
 use std::path::PathBuf;
@@ -134,8 +135,11 @@ impl Network {
         if quick { self.batch.quick } else { self.batch.full }
     }
 
-    pub(crate) fn cuts(&self, quick: bool) -> &[String] {
-        if quick { &self.quick_cuts } else { &self.cuts }
+    /// The splits to choose from: `none`, `input` and the cuts.
+    pub(crate) fn candidates(&self, quick: bool) -> Vec<Split> {
+        let cuts = if quick { &self.quick_cuts } else { &self.cuts };
+        let cuts = cuts.iter().map(|cut| Split::Cut(cut.clone()));
+        [Split::None, Split::Input].into_iter().chain(cuts).collect()
     }
 }
 
@@ -240,8 +244,7 @@ mod tests {
         known.sort_unstable();
         assert_eq!(names, known);
         for network in &grid.network {
-            for quick in [false, true] {
-                let cuts = network.cuts(quick);
+            for cuts in [&network.cuts, &network.quick_cuts] {
                 assert!(cuts.len() <= 8, "{}", network.name);
                 assert_eq!(cuts.last(), Some(&network.freeze), "{}", network.name);
             }

@@ -7,11 +7,10 @@ mod rig;
 
 use crate::report::{Report, median};
 use anyhow::Result;
-use frostline_engine::Device;
 use rig::WAYS;
 
 pub(crate) use bare::Bare;
-pub(crate) use rig::{Rig, Served, Way};
+pub(crate) use rig::{Rig, Way};
 
 /// A network and the cut that its prefix ends at.
 struct Subject {
@@ -45,7 +44,7 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
 
 async fn measure(report: &mut Report, subject: &Subject) -> Result<()> {
     let rounds = if report.quick() { 9 } else { 21 };
-    let rig = Rig::start(subject.network, subject.cut, Device::Cpu, &report.photos()).await?;
+    let rig = Rig::start(subject.network, subject.cut, &report.photos()).await?;
     println!("\n{}, {rounds} rounds", rig.describe());
     rig.round(0).await?;
     let mut rates = WAYS.map(|_| Vec::new());

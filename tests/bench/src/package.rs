@@ -2,6 +2,7 @@
 
 use crate::run::binary;
 use anyhow::{Context, Result, bail};
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Command;
 use tempfile::TempDir;
@@ -11,13 +12,18 @@ pub(crate) struct Package {
     folder: TempDir,
 }
 
-/// Unpacks the wheel that `cargo xtask bench` built for release.
+/// The wheel that `cargo xtask bench` built for release.
+pub(crate) fn wheel() -> Result<OsString> {
+    std::env::var_os("FROSTLINE_WHEEL")
+        .context("FROSTLINE_WHEEL is not set: run this through `cargo xtask bench`")
+}
+
+/// Unpacks the wheel.
 ///
 /// # Errors
 /// When there is none, or it is broken.
 pub(crate) fn unpacked() -> Result<Package> {
-    let wheel = std::env::var_os("FROSTLINE_WHEEL")
-        .context("FROSTLINE_WHEEL is not set: run this through `cargo xtask bench`")?;
+    let wheel = wheel()?;
     let folder = tempfile::tempdir()?;
     let status = Command::new("python3")
         .args(["-m", "zipfile", "-e"])

@@ -8,7 +8,7 @@ use crate::planner::Plan;
 use crate::report::{Report, geometric_mean, quantile};
 use crate::reuse;
 use crate::rig::Rig;
-use crate::run::{json_lines, text};
+use crate::run::{last_object, number, text};
 use crate::trainer::Trainer;
 use crate::training::torch;
 use anyhow::{Context, Result};
@@ -90,12 +90,14 @@ fn steps(report: &mut Report, rig: &Rig, python: &Path) -> Result<()> {
     report.set("speedup_vs_pytorch_min", quantile(&loader, 0.0));
     report.set("speedup_vs_extract_once_geomean", geometric_mean(&extracted));
     report.set("extract_once_epochs", EPOCHS);
-    println!(
-        "\nspeed-up over PyTorch: geometric mean {:.2}, minimum {:.2}; over extracting once {:.2}",
-        geometric_mean(&loader),
-        quantile(&loader, 0.0),
-        geometric_mean(&extracted)
-    );
+    if !all.is_empty() {
+        println!(
+            "\nspeed-up over PyTorch: geometric mean {:.2}, minimum {:.2}; over extracting once {:.2}",
+            geometric_mean(&loader),
+            quantile(&loader, 0.0),
+            geometric_mean(&extracted)
+        );
+    }
     Ok(())
 }
 
@@ -109,12 +111,12 @@ fn network(
     let mut all = Vec::new();
     for mbit in extent.links {
         trainer.tiers().link().hold(Some(*mbit))?;
-        let plan = Plan::ask(trainer, "auto", network.cuts(report.quick()))?;
+        let plan = Plan::ask(trainer, &network.candidates(report.quick()))?;
         let legs = [leg(&plan.split, plan.encoding, extent.steps, plan.flow())];
         let times = trainer.time(&legs, plan.flow())?;
         let peer = Peer { trainer, python };
         let compared = Compared {
-            ours: times.first().map_or(f64::NAN, |times| times.seconds),
+            ours: times.first().context("no leg was timed")?.seconds,
             loader: peer.loader(extent.loader_steps)?,
             extracted: peer.extracted(extent.extracted)?,
         };
@@ -199,28 +201,18 @@ impl Peer<'_> {
             .env("XDG_CACHE_HOME", self.trainer.cache())
             .env_remove("FROSTLINE_FEATURE_CACHE")
             .env("FROSTLINE_FEATURE_FOLDER", features.path());
-        let printed = json_lines(package.known_to(&mut command)?)?;
-        let last = printed.last().context("pushdown.py printed nothing")?;
-        let seconds = |name| {
-            let seconds = last.get(name).and_then(Value::as_f64);
-            seconds.with_context(|| format!("pushdown.py printed no {name}"))
-        };
+        let last = last_object(package.known_to(&mut command)?)?;
         let split = last.get("split").and_then(Value::as_str).unwrap_or_default();
         Ok(PushedDown {
-            first: seconds("iteration_seconds_median")?,
-            later: seconds("later_iteration_seconds_median")?,
+            first: number(&last, "iteration_seconds_median")?,
+            later: number(&last, "later_iteration_seconds_median")?,
             split: split.to_owned(),
         })
     }
 
     /// `key` in the last line that `script` prints.
     fn last(&self, script: &str, arguments: &[&str], key: &str) -> Result<f64> {
-        let printed = json_lines(&mut self.script(script, arguments)?)?;
-        let value = printed
-            .last()
-            .and_then(|line| line.get(key))
-            .and_then(Value::as_f64);
-        value.with_context(|| format!("{script} printed no {key}"))
+        number(&last_object(&mut self.script(script, arguments)?)?, key)
     }
 
     /// One of the scripts, told of the task.

@@ -34,13 +34,10 @@ pub(crate) struct Pretrained {
     pub(crate) freeze: &'static str,
     /// Where its last block begins.
     pub(crate) last_block: &'static str,
-    /// Two cuts on the way to the freeze cut.
-    pub(crate) inner: [&'static str; 2],
 }
 
 impl Pretrained {
-    /// SqueezeNet 1.1 of `FROSTLINE_SHARED`, with ImageNet's weights (cuts after the fifth and the last fire module); else the demo's
-    /// small backbone.
+    /// SqueezeNet 1.1 with ImageNet's weights from `FROSTLINE_SHARED`, or the demo's small backbone without it.
     pub(crate) fn find() -> Self {
         match shared("data/squeezenet1_1_pooled.onnx") {
             Some(file) => Self {
@@ -48,14 +45,12 @@ impl Pretrained {
                 file,
                 freeze: "features",
                 last_block: "46",
-                inner: ["34", "52"],
             },
             None => Self {
                 name: "backbone",
                 file: demo("backbone.onnx"),
                 freeze: "features",
                 last_block: "stage2.0",
-                inner: ["stage2.0", "stage3.0"],
             },
         }
     }

@@ -1,6 +1,6 @@
 //! Asking `frostline plan` over the two tiers, as a user would.
 
-use crate::run::{binary, json_lines, text};
+use crate::run::{binary, last_object, text};
 use crate::trainer::Trainer;
 use anyhow::{Context, Result};
 use frostline_trainer::{Flow, Policy, Simulation};
@@ -43,15 +43,11 @@ pub(crate) struct Candidate {
 const EPOCHS: &str = "50";
 
 impl Plan {
-    /// The plan by `policy` among `cuts`, `none` and `input`, over the link as it is now.
-    pub(crate) fn ask(trainer: &Trainer, policy: &str, cuts: &[String]) -> Result<Self> {
+    /// The plan among `candidates` over the link as it is now.
+    pub(crate) fn ask(trainer: &Trainer, candidates: &[Split]) -> Result<Self> {
         let batch = trainer.batch().to_string();
         let url = trainer.host().url();
-        let candidates = ["none", "input"]
-            .into_iter()
-            .chain(cuts.iter().map(String::as_str))
-            .collect::<Vec<_>>()
-            .join(",");
+        let candidates: Vec<String> = candidates.iter().map(Split::to_string).collect();
         let started = Instant::now();
         let mut command = Command::new(binary()?);
         command
@@ -60,13 +56,9 @@ impl Plan {
             .args(["--data", trainer.tiers().data(), "--host", &url])
             .args(["--token-file", text(trainer.host().token_file())?])
             .args(["--batch", &batch, "--epochs", EPOCHS])
-            .args(["--policy", policy, "--candidates", &candidates])
+            .args(["--policy", "auto", "--candidates", &candidates.join(",")])
             .env("XDG_CACHE_HOME", trainer.cache());
-        let printed = json_lines(&mut command)?;
-        let last = printed
-            .into_iter()
-            .next_back()
-            .context("frostline plan printed nothing")?;
+        let last = last_object(&mut command)?;
         let printed = last.to_string();
         let plan: Self = serde_json::from_value(last).context("unexpected output of frostline plan")?;
         Ok(Self {

@@ -4,8 +4,8 @@ mod rows;
 
 use crate::accuracy::mean;
 use crate::networks::{Grid, NETWORKS, QUICK, exported, plain};
-use crate::report::Report;
-use crate::run::{frostline, series, shared, text};
+use crate::report::{Report, geometric_mean, quantile};
+use crate::run::{frostline, last_number, shared, text, train};
 use anyhow::{Context, Result};
 use frostline_wire::Profile;
 use serde_json::Value;
@@ -80,19 +80,16 @@ fn speed(report: &mut Report) -> Result<()> {
             taken.push(speedup);
         }
     }
-    let geomean = mean(&speedups.iter().map(|speedup| speedup.ln()).collect::<Vec<_>>()).exp();
+    let geomean = geometric_mean(&speedups);
+    let least = quantile(&taken, 0.0);
     report.set("int8_speedup_geomean", geomean);
-    report.set("int8_speedup_min", least(&taken));
-    report.set("int8_cosine_min", least(&cosines));
-    println!(
-        "\nfaster {geomean:.2} times in the geometric mean, {:.2} at least where auto takes it",
-        least(&taken)
-    );
+    report.set("int8_speedup_min", least);
+    report.set("int8_cosine_min", quantile(&cosines, 0.0));
+    println!("\nfaster {geomean:.2} times in the geometric mean");
+    if !taken.is_empty() {
+        println!("where auto takes it, faster at least {least:.2} times");
+    }
     Ok(())
-}
-
-fn least(values: &[f64]) -> f64 {
-    values.iter().copied().fold(f64::INFINITY, f64::min)
 }
 
 /// A network in int8.
@@ -169,35 +166,12 @@ fn accuracy(report: &mut Report) -> Result<()> {
             let mut found = Vec::new();
             for seed in 0..seeds {
                 let folder = tempfile::tempdir()?;
-                let events = frostline(&[
-                    "train",
-                    "--model",
-                    text(&file)?,
-                    "--data",
-                    text(photos.root())?,
-                    "--freeze",
-                    freeze,
-                    "--epochs",
-                    epochs,
-                    "--batch",
-                    "50",
-                    "--seed",
-                    &seed.to_string(),
-                    "--prefix-precision",
-                    precision,
-                    "--keep",
-                    "last",
-                    "--out",
-                    text(&folder.path().join("tuned.onnx"))?,
-                    "--runs",
-                    text(folder.path())?,
-                    "--feature-cache",
-                    "4GiB",
-                    "--feature-folder",
-                    text(&folder.path().join("features"))?,
-                ])?;
-                let last = series(&events, "done", "validation_accuracy").last().copied();
-                found.push(last.context("train printed no accuracy")?);
+                let (seed, kept) = (seed.to_string(), folder.path().join("features"));
+                let mut flags = vec!["--batch", "50", "--epochs", epochs, "--seed", &seed];
+                flags.extend(["--prefix-precision", precision, "--keep", "last"]);
+                flags.extend(["--feature-cache", "4GiB", "--feature-folder", text(&kept)?]);
+                let events = train(&file, photos.root(), freeze, folder.path(), &flags)?;
+                found.push(last_number(&events, "done", "validation_accuracy")?);
             }
             let accuracy = mean(&found);
             println!("{name:<22} {precision:<6} {accuracy:>9.3}   {found:.3?}");
@@ -208,8 +182,10 @@ fn accuracy(report: &mut Report) -> Result<()> {
             losses.push(100.0 * (exact - small));
         }
     }
-    let worst = losses.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let worst = quantile(&losses, 1.0);
     report.set("accuracy_loss_points_max", worst);
-    println!("\naccuracy lost: {worst:.2} points at most");
+    if !losses.is_empty() {
+        println!("\naccuracy lost: {worst:.2} points at most");
+    }
     Ok(())
 }

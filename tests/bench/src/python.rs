@@ -2,10 +2,11 @@
 //! (large rows) and at the freeze cut (small ones). How heavy the wheel is, how long it takes from nothing to
 //! a trained epoch (see `fresh`), and what it brings a loop of PyTorch (see `loops`).
 
+use crate::dialogue::Dialogue;
 use crate::photos::Pretrained;
 use crate::report::{Report, median};
-use crate::run::{binary, text};
-use crate::{fresh, loops};
+use crate::run::{binary, number, text};
+use crate::{fresh, loops, package};
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use frostline_client::{
@@ -16,9 +17,8 @@ use frostline_images::DecodePool;
 use frostline_trainer::Guest;
 use frostline_wire::{Encoding, Layout, ObjectInfo, Pin, Split, Terms};
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -79,15 +79,11 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
     report.set("ratio_vs_rust_client", least);
     report.set("import_seconds", wheel.import_seconds);
     report.set("installed_mb", wheel.installed_bytes / 1e6);
-    let packed = std::env::var_os("FROSTLINE_WHEEL")
-        .map(std::fs::metadata)
-        .transpose()?;
-    let megabytes = packed.map(|file| file.len() as f64 / 1e6);
+    let megabytes = std::fs::metadata(package::wheel()?)?.len() as f64 / 1e6;
     report.set("wheel_mb", megabytes);
     println!(
-        "\nimported in {:.3} s; the wheel has {:.1} MB, installed {:.1} MB",
+        "\nimported in {:.3} s; the wheel has {megabytes:.1} MB, installed {:.1} MB",
         wheel.import_seconds,
-        megabytes.unwrap_or(f64::NAN),
         wheel.installed_bytes / 1e6
     );
     drop((wheel, host));
@@ -158,9 +154,7 @@ impl Ours {
 
 /// A Python with the wheel, which takes rows when it is told to.
 struct Wheel {
-    child: Child,
-    says: ChildStdin,
-    output: BufReader<ChildStdout>,
+    dialogue: Dialogue,
     import_seconds: f64,
     installed_bytes: f64,
 }
@@ -170,54 +164,25 @@ impl Wheel {
         let python = std::env::var_os("FROSTLINE_WHEEL_PYTHON")
             .context("FROSTLINE_WHEEL_PYTHON is not set: run this through `cargo xtask bench python`")?;
         let script = frostline_e2e::repository().join("tests/bench/peers/wheel_rows.py");
-        let mut child = Command::new(python)
+        let mut command = Command::new(python);
+        command
             .arg(script)
             .args([host.url().as_str(), text(host.token_file())?, data, text(model)?])
-            .arg(BATCH.to_string())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let says = child.stdin.take().context("Python has no input")?;
-        let output = BufReader::new(child.stdout.take().context("Python has no output")?);
-        let mut wheel = Self {
-            child,
-            says,
-            output,
-            import_seconds: f64::NAN,
-            installed_bytes: f64::NAN,
-        };
-        let itself = wheel.hear()?;
-        wheel.import_seconds = number(&itself, "import_seconds")?;
-        wheel.installed_bytes = number(&itself, "installed_bytes")?;
-        Ok(wheel)
-    }
-
-    fn hear(&mut self) -> Result<Value> {
-        let mut line = String::new();
-        self.output.read_line(&mut line)?;
-        serde_json::from_str(&line).context("Python ended; see its output above")
+            .arg(BATCH.to_string());
+        let mut dialogue = Dialogue::start(&mut command)?;
+        let itself: Value = dialogue.answer()?;
+        Ok(Self {
+            dialogue,
+            import_seconds: number(&itself, "import_seconds")?,
+            installed_bytes: number(&itself, "installed_bytes")?,
+        })
     }
 
     /// Rows a second of one pass.
     fn rate(&mut self, cut: &str, samples: usize) -> Result<f64> {
-        writeln!(self.says, "{}", json!({ "cut": cut }))?;
-        let done = self.hear()?;
+        let done: Value = self.dialogue.ask(json!({ "cut": cut }))?;
         let rows = number(&done, "rows")?;
         ensure!(rows == samples as f64, "received {rows} of {samples} rows");
         Ok(rows / number(&done, "seconds")?)
     }
-}
-
-impl Drop for Wheel {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn number(output: &Value, key: &str) -> Result<f64> {
-    output
-        .get(key)
-        .and_then(Value::as_f64)
-        .with_context(|| format!("Python printed no {key}"))
 }

@@ -75,13 +75,8 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
 
 fn measure(report: &mut Report, trainer: &mut Trainer<'_>, extent: &Extent) -> Result<()> {
     let Extent { epochs, batch, steps } = *extent;
-    let cuts = trainer.network().cuts(report.quick()).to_vec();
-    let candidates: Vec<Split> = ["none", "input"]
-        .into_iter()
-        .chain(cuts.iter().map(String::as_str))
-        .map(Split::from)
-        .collect();
-    let (ways, flow) = ways(trainer, &candidates, &cuts)?;
+    let candidates = trainer.network().candidates(report.quick());
+    let (ways, flow) = ways(trainer, &candidates)?;
     let mut subject = Subject {
         ways,
         flow,
@@ -119,10 +114,10 @@ impl std::fmt::Display for Way {
 }
 
 /// The candidates in the encodings that suit the link before and after, and how batches are asked for.
-fn ways(trainer: &Trainer<'_>, candidates: &[Split], cuts: &[String]) -> Result<(Vec<Way>, Flow)> {
+fn ways(trainer: &Trainer<'_>, candidates: &[Split]) -> Result<(Vec<Way>, Flow)> {
     let plan = |mbit| {
         trainer.tiers().link().hold(Some(mbit))?;
-        Plan::ask(trainer, "auto", cuts)
+        Plan::ask(trainer, candidates)
     };
     let (after, before) = (plan(LINK_DROPS_TO)?, plan(LINK)?);
     let mut ways: Vec<Way> = Vec::new();

@@ -106,7 +106,9 @@ fn summarise(report: &mut Report, all: &[Compared]) {
     println!();
     for (name, figure) in figures {
         report.set(name, figure);
-        println!("{name:<30} {figure:.3}");
+        if !all.is_empty() {
+            println!("{name:<30} {figure:.3}");
+        }
     }
 }
 
@@ -117,7 +119,7 @@ fn network(
     python: &Path,
 ) -> Result<Vec<Compared>> {
     let network = trainer.network().clone();
-    let candidates = candidates(network.cuts(report.quick()));
+    let candidates = network.candidates(report.quick());
     // Both sides are measured before any job is timed: that is done once for many jobs.
     trainer.whole(&candidates, 1, None)?;
     let mut all = Vec::new();
@@ -157,11 +159,6 @@ fn report_comparison(report: &mut Report, name: &str, mbit: f64, of: &Compared, 
     }
 }
 
-fn candidates(cuts: &[String]) -> Vec<Split> {
-    let cuts = cuts.iter().map(|cut| Split::Cut(cut.clone()));
-    [Split::None, Split::Input].into_iter().chain(cuts).collect()
-}
-
 /// All ways over the link as it is.
 fn compare(trainer: &mut Trainer<'_>, candidates: &[Split], python: &Path) -> Result<(Compared, Split)> {
     let kept = tempfile::tempdir()?;
@@ -175,10 +172,15 @@ fn compare(trainer: &mut Trainer<'_>, candidates: &[Split], python: &Path) -> Re
     let tax = tax(trainer, &place)?;
     let streamed = leg(&Split::None, Encoding::F32, STEPS as u64, FLOW);
     let streamed = trainer.time(&[streamed], FLOW)?;
-    let streamed = streamed.first().map_or(f64::NAN, |times| times.seconds);
+    let streamed = streamed.first().context("no leg was timed")?.seconds;
     let peer = Peer { trainer, python };
     let (loader, extract_once) = (peer.loader(STEPS)?, peer.whole_from_memory(EPOCHS)?);
     let (later, steps) = (first.later(), first.first().steps as f64);
+    let row = store
+        .row
+        .as_ref()
+        .context("the cached features do not describe their rows")?;
+    let row_bytes = row.bytes()? as f64;
     let rows = store.rows as f64;
     // A whole job without a store is its first two epochs and as many like the second as there are.
     let others = f64::from(EPOCHS) - 2.0;
@@ -192,7 +194,7 @@ fn compare(trainer: &mut Trainer<'_>, candidates: &[Split], python: &Path) -> Re
         unkept: unkept.seconds + others * unkept.later().seconds,
         tax,
         over_steps: later.training() / later.computed,
-        overhead: store.bytes as f64 / rows - row_bytes(store),
+        overhead: store.bytes as f64 / rows - row_bytes,
     };
     Ok((compared, place.0))
 }
@@ -207,10 +209,4 @@ fn tax(trainer: &Trainer<'_>, place: &(Split, Encoding)) -> Result<f64> {
     };
     let without = epoch(None)?;
     Ok(epoch(Some(Cache::new(kept.path(), u64::MAX)))? / without)
-}
-
-/// Bytes of the values of one row.
-fn row_bytes(store: &frostline_features::Listed) -> f64 {
-    let bytes = store.row.as_ref().and_then(|row| row.bytes().ok());
-    bytes.map_or(f64::NAN, |bytes| bytes as f64)
 }

@@ -1,6 +1,7 @@
 //! Running the `frostline` binary and reading what it reports.
 
 use anyhow::{Context, Result, bail};
+use frostline_e2e::finish;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -38,6 +39,21 @@ pub(crate) fn frostline(arguments: &[&str]) -> Result<Vec<Value>> {
     json_lines(Command::new(binary()?).args(arguments).arg("--json"))
 }
 
+/// Trains `model` behind the cut `freeze` on the photos in `data` and returns the events. Writes the run and `tuned.onnx` to `folder`.
+pub(crate) fn train(
+    model: &Path,
+    data: &Path,
+    freeze: &str,
+    folder: &Path,
+    flags: &[&str],
+) -> Result<Vec<Value>> {
+    let mut command = Command::new(binary()?);
+    command.args(["train", "--json", "--freeze", freeze]).args(flags);
+    command.arg("--model").arg(model).arg("--data").arg(data);
+    command.arg("--out").arg(folder.join("tuned.onnx"));
+    json_lines(command.arg("--runs").arg(folder))
+}
+
 /// Runs a command that prints one JSON object a line.
 pub(crate) fn json_lines(command: &mut Command) -> Result<Vec<Value>> {
     let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
@@ -50,14 +66,35 @@ pub(crate) fn json_lines(command: &mut Command) -> Result<Vec<Value>> {
         .collect()
 }
 
-/// The values under `key` in the events named `event`.
-pub(crate) fn series(events: &[Value], event: &str, key: &str) -> Vec<f64> {
-    let of_kind = |value: &&Value| value.get("event").and_then(Value::as_str) == Some(event);
-    events
-        .iter()
-        .filter(of_kind)
-        .filter_map(|value| value.get(key)?.as_f64())
-        .collect()
+/// Runs a command and returns the last object it prints.
+pub(crate) fn last_object(command: &mut Command) -> Result<Value> {
+    let printed = json_lines(command)?;
+    let last = printed.into_iter().next_back();
+    last.with_context(|| format!("{command:?} printed nothing"))
+}
+
+/// The objects that `frostline admin <arguments>` prints at this socket.
+pub(crate) fn admin(socket: &Path, arguments: &[&str]) -> Result<Vec<Value>> {
+    let mut command = Command::new(binary()?);
+    command.args(["admin", "--json", "--socket"]).arg(socket);
+    let run = finish(command.args(arguments))?;
+    if run.code != Some(0) {
+        bail!("frostline admin {}: {}", arguments.join(" "), run.stderr);
+    }
+    Ok(run.objects()?)
+}
+
+/// The number under `key` in an object.
+pub(crate) fn number(object: &Value, key: &str) -> Result<f64> {
+    let found = object.get(key).and_then(Value::as_f64);
+    found.with_context(|| format!("no number {key:?} in {object}"))
+}
+
+/// The number under `key` in the last event named `event`.
+pub(crate) fn last_number(events: &[Value], event: &str, key: &str) -> Result<f64> {
+    let named = |value: &&Value| value.get("event").and_then(Value::as_str) == Some(event);
+    let last = events.iter().rfind(named);
+    number(last.with_context(|| format!("no event {event:?}"))?, key)
 }
 
 /// A path as an argument.

@@ -1,13 +1,13 @@
 //! Two PyTorch trainers, two hosts: do they come to the same losses, what does the second one of each bring, and what do trainers notice of hosts
-//! that are restarted or die. What more hosts would bring is simulated (see `capacity`).
+//! that are restarted or die. It also simulates the placement of samples on up to 1,000 hosts (see `placement`).
 
-use crate::capacity;
+mod placement;
+
 use crate::package;
 use crate::report::Report;
-use crate::run::{binary, json_lines, text};
+use crate::run::{binary, json_lines, number, text};
 use crate::training::torch;
 use anyhow::{Context, Result};
-use serde_json::Value;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -40,11 +40,10 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
     }
     println!();
     for name in FIGURES {
-        let figure = last.get(name).and_then(Value::as_f64);
-        let figure = figure.with_context(|| format!("scale.py printed no {name}"))?;
+        let figure = number(last, name)?;
         report.set(name, figure);
         println!("{name:<30} {figure:.6}");
     }
     println!();
-    capacity::run(report)
+    placement::run(report)
 }

@@ -62,15 +62,6 @@ pub(crate) fn cannot_train(error: &anyhow::Error) -> bool {
     )
 }
 
-/// A step as the trainer tells it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Step {
-    pub(crate) loss: f32,
-    /// Seconds it waited for its batch, and seconds it computed.
-    pub(crate) waited: f64,
-    pub(crate) computed: f64,
-}
-
 /// What sending the frozen layers took.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Upload {
@@ -214,49 +205,6 @@ impl<'a> Trainer<'a> {
         )?;
         self.rehearsal = Some(rehearsal);
         Ok(ticks)
-    }
-
-    /// The first `steps` steps of a fresh job at a fixed split; `after` is called after each with the number of steps done.
-    pub(crate) fn steps(
-        &self,
-        (split, encoding): (&Split, Encoding),
-        steps: u64,
-        learning_rate: f32,
-        flow: Flow,
-        mut after: impl FnMut(usize) -> Result<()>,
-    ) -> Result<Vec<Step>> {
-        let legs = vec![Leg {
-            split: split.clone(),
-            encoding,
-            steps,
-        }];
-        let mut job = self.job();
-        job.spec.recipe.lr = Some(LearningRates::One(learning_rate.into()));
-        let mut taken = Vec::new();
-        self.run(
-            |client, events, stop| async move {
-                let mut rehearsal = Rehearsal::open(job, client, &events).await?;
-                rehearsal.run(&legs, flow, &events, &stop).await
-            },
-            |event, _| {
-                if let Event::Step {
-                    loss,
-                    waited_seconds,
-                    computed_seconds,
-                    ..
-                } = event
-                {
-                    taken.push(Step {
-                        loss: *loss,
-                        waited: *waited_seconds,
-                        computed: *computed_seconds,
-                    });
-                    after(taken.len())?;
-                }
-                Ok(())
-            },
-        )?;
-        Ok(taken)
     }
 
     /// A whole job of some epochs by `policy`, which may choose among `candidates`; `after` is called after each step with the number

@@ -3,6 +3,7 @@
 use super::kills::BUDGET;
 use crate::fleet::load::Job;
 use crate::fleet::{Fleet, Metrics, Setting};
+use crate::proc_status;
 use crate::report::{Report, shown};
 use anyhow::{Context, Result, bail};
 use std::process::Command;
@@ -129,7 +130,8 @@ async fn extents(fleet: &Fleet) -> Vec<Extent> {
         })
         .collect();
     for _ in 0..(SPAN / 3).as_millis() / every.as_millis() {
-        extents.retain_mut(|extent| match data(extent.process) {
+        // The field that `RLIMIT_DATA` limits. Processes that have ended are dropped.
+        extents.retain_mut(|extent| match proc_status::bytes(extent.process, "VmData") {
             Some(data) => {
                 extent.least = extent.least.min(data);
                 extent.most = extent.most.max(data);
@@ -140,12 +142,4 @@ async fn extents(fleet: &Fleet) -> Vec<Extent> {
         sleep(every).await;
     }
     extents
-}
-
-/// Address space of a process that `RLIMIT_DATA` counts; `None` once it has ended.
-fn data(process: u32) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("VmData:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib * 1024)
 }

@@ -5,7 +5,6 @@ use crate::networks::Grid;
 use crate::overhead::{Bare, Rig, Way};
 use crate::report::{Report, geometric_mean, median};
 use anyhow::Result;
-use frostline_engine::Device;
 
 /// Of small, middling and large activations; a quick run has the first.
 const NETWORKS: [&str; 3] = ["resnet18", "resnet50", "densenet121"];
@@ -29,7 +28,7 @@ pub(super) async fn run(report: &mut Report) -> Result<()> {
     let count = if report.quick() { 1 } else { NETWORKS.len() };
     let mut ratios = [Vec::new(), Vec::new()];
     for name in NETWORKS.iter().take(count) {
-        let [full, child] = measure(report, name, Device::Cpu, ROUNDS).await?;
+        let [full, child] = measure(report, name).await?;
         report.set(&format!("{name}_ratio_vs_bare_loop"), full);
         for (ratios, ratio) in ratios.iter_mut().zip([full, child]) {
             ratios.push(ratio);
@@ -45,15 +44,15 @@ pub(super) async fn run(report: &mut Report) -> Result<()> {
 }
 
 /// The full path over the bare loop, and lanes in child processes over those here: medians of what is measured in turns.
-pub(super) async fn measure(report: &Report, name: &str, device: Device, rounds: usize) -> Result<[f64; 2]> {
+async fn measure(report: &Report, name: &str) -> Result<[f64; 2]> {
     let freeze = Grid::read()?.network(name)?.freeze.clone();
-    let mut rig = Rig::start(name, &freeze, device, &report.photos()).await?;
+    let mut rig = Rig::start(name, &freeze, &report.photos()).await?;
     rig.use_photos(PHOTOS);
     let mut bare = rig.bare()?;
     println!("{}", rig.describe());
-    let best = best(&mut bare, &BATCHES)?;
+    let best = best(&mut bare)?;
     let (mut full, mut child) = (Vec::new(), Vec::new());
-    for round in 0..WARM + rounds {
+    for round in 0..WARM + ROUNDS {
         let [alone, serve, lanes, here] = turns(&rig, &mut bare, best, round % 2 == 1).await?;
         println!(
             "    bare loop at {best}: {alone:.1} images/s; host {serve:.1}; lanes in child processes {lanes:.1}, in process {here:.1}"
@@ -84,12 +83,12 @@ async fn turns(rig: &Rig, bare: &mut Bare, best: usize, backwards: bool) -> Resu
 }
 
 /// The batch with the best rate, of two turns the second.
-fn best(bare: &mut Bare, batches: &[usize]) -> Result<usize> {
+fn best(bare: &mut Bare) -> Result<usize> {
     let mut best = (0.0, 1);
-    for batch in batches.iter().chain(batches) {
-        let rate = tokio::task::block_in_place(|| bare.rate(*batch))?;
+    for batch in [BATCHES, BATCHES].concat() {
+        let rate = tokio::task::block_in_place(|| bare.rate(batch))?;
         if rate > best.0 {
-            best = (rate, *batch);
+            best = (rate, batch);
         }
     }
     Ok(best.1)

@@ -1,5 +1,6 @@
 //! Memory of a host and its lanes by the kernel's count: in a separate memory cgroup if one can be created.
 
+use crate::proc_status::bytes;
 use anyhow::Result;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -140,7 +141,7 @@ fn field(file: &Path, name: &str) -> Option<u64> {
 }
 
 /// A process and its descendants.
-pub(crate) fn family(process: u32) -> Vec<u32> {
+fn family(process: u32) -> Vec<u32> {
     let mut family = vec![process];
     let mut next = 0;
     while let Some(parent) = family.get(next).copied() {
@@ -151,7 +152,7 @@ pub(crate) fn family(process: u32) -> Vec<u32> {
 }
 
 /// The children of a process.
-pub(crate) fn children(process: u32) -> Vec<u32> {
+pub(super) fn children(process: u32) -> Vec<u32> {
     let threads = std::fs::read_dir(format!("/proc/{process}/task"));
     let lists = threads.into_iter().flatten().flatten().filter_map(|thread| {
         let text = std::fs::read_to_string(thread.path().join("children")).ok()?;
@@ -166,26 +167,10 @@ pub(crate) fn children(process: u32) -> Vec<u32> {
 
 /// Memory of a process without mapped files, in bytes.
 fn unshared(process: u32) -> u64 {
-    let status = PathBuf::from(format!("/proc/{process}/status"));
     ["RssAnon", "RssShmem"]
         .iter()
-        .filter_map(|name| kib(&status, name))
+        .filter_map(|field| bytes(process, field))
         .sum()
-}
-
-/// Proportional set size of a process, in bytes.
-pub(crate) fn proportional(process: u32) -> Option<u64> {
-    kib(&PathBuf::from(format!("/proc/{process}/smaps_rollup")), "Pss")
-}
-
-/// The bytes in a line such as `Pss:  12 kB`.
-fn kib(file: &Path, name: &str) -> Option<u64> {
-    let text = std::fs::read_to_string(file).ok()?;
-    let kib: u64 = text.lines().find_map(|line| {
-        let value = line.strip_prefix(name)?.strip_prefix(':')?;
-        value.trim().strip_suffix("kB")?.trim().parse().ok()
-    })?;
-    Some(kib * 1024)
 }
 
 /// A thread that samples memory.
@@ -210,13 +195,8 @@ mod tests {
     fn fields_are_told_from_those_they_begin() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("memory.stat");
-        std::fs::write(
-            &file,
-            "total_rss_huge 5\ntotal_rss 7\nPss_Anon:  1 kB\nPss:   3 kB\n",
-        )
-        .unwrap();
+        std::fs::write(&file, "total_rss_huge 5\ntotal_rss 7\n").unwrap();
         assert_eq!(field(&file, "total_rss"), Some(7));
         assert_eq!(field(&file, "oom_kill"), None);
-        assert_eq!(kib(&file, "Pss"), Some(3072));
     }
 }

@@ -6,25 +6,24 @@ pub(crate) mod looks;
 mod memory;
 mod metrics;
 
-pub(crate) use memory::{MemoryGroup, Watch, children, proportional};
+pub(crate) use memory::{MemoryGroup, Watch};
 pub(crate) use metrics::Metrics;
 
 use crate::networks::{Grid, exported};
 use crate::photos::Photos;
 use crate::report::folder;
-use crate::run::{binary, text};
+use crate::run::{admin, binary, text};
 use anyhow::{Context, Result, bail};
 use frostline_client::{Fetcher, HostClient, Hosts, Token};
-use frostline_e2e::{HostProcess, finish};
+use frostline_e2e::HostProcess;
 use frostline_graph::Model;
 use frostline_images::DecodePool;
 use frostline_trainer::Guest;
 use frostline_wire::{Layout, ObjectInfo, Pin};
+use memory::children;
 use serde_json::Value;
-use std::fmt::Write as _;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
-use std::process::Command;
 use std::sync::Arc;
 use tempfile::TempDir;
 
@@ -36,16 +35,11 @@ pub(crate) struct Setting {
     pub(crate) budget: u64,
     /// 0 for one per core.
     pub(crate) lanes: usize,
-    pub(crate) device: &'static str,
 }
 
 impl Setting {
     pub(crate) fn with_budget(budget: u64) -> Self {
-        Self {
-            budget,
-            lanes: 0,
-            device: "cpu",
-        }
+        Self { budget, lanes: 0 }
     }
 }
 
@@ -83,15 +77,10 @@ impl Fleet {
         let folder = tempfile::tempdir()?;
         let metrics = free_address()?;
         let file = folder.path().join("host.toml");
-        let mut config = format!(
-            "memory_budget = {}\nmetrics_listen = \"{metrics}\"\n",
-            setting.budget
+        let Setting { budget, lanes } = setting;
+        let config = format!(
+            "memory_budget = {budget}\nmetrics_listen = \"{metrics}\"\n[engine]\nlanes = {lanes}\ndevice = \"cpu\"\n"
         );
-        write!(
-            config,
-            "[engine]\nlanes = {}\ndevice = \"{}\"\n",
-            setting.lanes, setting.device
-        )?;
         std::fs::write(&file, config)?;
         let root = std::path::absolute(photos.part("train"))?;
         let root = text(&root)?.to_owned();
@@ -120,19 +109,8 @@ impl Fleet {
     /// The first object that `frostline admin <arguments>` prints.
     pub(crate) fn admin(&self, arguments: &[&str]) -> Result<Value> {
         let socket = self.folder.path().join("state/admin.sock");
-        let mut command = Command::new(binary()?);
-        command
-            .args(["admin", "--json", "--socket"])
-            .arg(socket)
-            .args(arguments);
-        let run = finish(&mut command)?;
-        if run.code != Some(0) {
-            bail!("frostline admin {}: {}", arguments.join(" "), run.stderr);
-        }
-        run.objects()?
-            .into_iter()
-            .next()
-            .context("frostline admin printed nothing")
+        let printed = admin(&socket, arguments)?.into_iter().next();
+        printed.context("frostline admin printed nothing")
     }
 
     /// Offers the network `name` of grid.toml, up to its freeze cut, to all tenants.

@@ -1,14 +1,13 @@
 //! An epoch of a whole job, from photos to a step, by a host and a trainer on this machine, and by PyTorch.
 
 use super::Extent;
-use super::torch::ask;
+use super::torch::images_per_second;
 use crate::networks::{Grid, exported};
 use crate::report::Report;
-use crate::run::{binary, frostline, series, text};
-use anyhow::{Context, Result};
+use crate::run::{binary, last_number, text, train};
+use anyhow::Result;
 use frostline_e2e::HostProcess;
 use frostline_engine::Device;
-use serde_json::Value;
 use std::path::Path;
 
 /// Images of a step.
@@ -66,47 +65,26 @@ pub(super) fn run(report: &mut Report, extent: &Extent) -> Result<()> {
 fn epoch(network: &str, host: &HostProcess, data: &Path, device: &str, precision: &str) -> Result<f64> {
     let folder = tempfile::tempdir()?;
     let freeze = Grid::read()?.network(network)?.freeze.clone();
-    let events = frostline(&[
-        "train",
-        "--host",
-        &host.url(),
-        "--token-file",
-        text(host.token_file())?,
-        "--model",
-        text(&exported(network)?)?,
-        "--data",
-        text(data)?,
-        "--freeze",
-        &freeze,
-        "--split",
-        &freeze,
-        "--batch",
-        BATCH,
-        "--epochs",
-        EPOCHS,
+    let (file, url) = (exported(network)?, host.url());
+    let mut flags = vec!["--host", &url, "--token-file", text(host.token_file())?];
+    flags.extend(["--split", &freeze, "--batch", BATCH, "--epochs", EPOCHS]);
+    flags.extend([
         "--precision",
         precision,
-        // Random weights make features so large that usual rates diverge.
-        "--lr",
-        "1e-9",
         "--device",
         device,
-        "--validation",
-        VALIDATION,
         "--feature-cache",
         "off",
-        "--out",
-        text(&folder.path().join("tuned.onnx"))?,
-        "--runs",
-        text(folder.path())?,
-    ])?;
-    let seconds = series(&events, "epoch", "seconds").last().copied();
-    seconds.context("train printed no epoch")
+    ]);
+    // Random weights make features so large that usual rates diverge.
+    flags.extend(["--lr", "1e-9", "--validation", VALIDATION]);
+    let events = train(&file, data, &freeze, folder.path(), &flags)?;
+    last_number(&events, "epoch", "seconds")
 }
 
 fn torch(extent: &Extent, network: &str, data: &Path, precision: &str) -> Result<f64> {
     let precision = if precision == "full" { "f32" } else { precision };
-    let found = ask(
+    images_per_second(
         extent,
         &[
             "job",
@@ -121,9 +99,7 @@ fn torch(extent: &Extent, network: &str, data: &Path, precision: &str) -> Result
             "--data",
             text(data)?,
         ],
-    )?;
-    let rate = found.get("images_per_second").and_then(Value::as_f64);
-    rate.context("gpu.py printed no images_per_second")
+    )
 }
 
 /// Links the photos of `from` to `to` until there are at least `count`; how many.

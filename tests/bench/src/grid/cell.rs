@@ -105,12 +105,12 @@ impl<'a, 'b> Measurement<'a, 'b> {
         trainer: &'a mut Trainer<'b>,
         mbit: f64,
         extent: &Extent,
-        cuts: &[String],
+        candidates: &[Split],
         budget: Duration,
     ) -> Result<Self> {
         let ends = Instant::now() + budget;
         trainer.tiers().link().hold(Some(mbit))?;
-        let plan = Plan::ask(trainer, "auto", cuts)?;
+        let plan = Plan::ask(trainer, candidates)?;
         Ok(Self {
             trainer,
             mbit,
@@ -125,11 +125,9 @@ impl<'a, 'b> Measurement<'a, 'b> {
     }
 
     /// Everything about the cell.
-    pub(super) fn finish(mut self, cuts: &[String]) -> Result<Cell> {
+    pub(super) fn finish(mut self, mut candidates: Vec<Split>) -> Result<Cell> {
         let policies = self.policies()?;
         let best = self.single(&self.plan.split.clone())?;
-        let mut candidates = vec![Split::None, Split::Input];
-        candidates.extend(cuts.iter().map(|cut| Split::from(cut.as_str())));
         for split in policies.values().map(|split| Split::from(split.as_str())) {
             if !candidates.contains(&split) {
                 candidates.push(split);
@@ -191,7 +189,7 @@ impl<'a, 'b> Measurement<'a, 'b> {
         let [least, _] = self.steps;
         let legs = [self.leg(split, least)?];
         let times = self.time(&legs)?;
-        Ok(times.first().map_or(f64::NAN, |times| times.seconds))
+        Ok(times.first().context("no leg was timed")?.seconds)
     }
 
     /// Times of legs, none below what the link needs for a step's bytes: a trainer that computes for nearly as long takes more steps than a

@@ -4,6 +4,7 @@ mod cell;
 mod summary;
 
 use crate::networks::{Extent, Grid, Network, noted, short};
+use crate::planner::Plan;
 use crate::report::{Report, commit, folder};
 use crate::tiers::Tiers;
 use crate::trainer::Trainer;
@@ -110,9 +111,9 @@ impl Work<'_> {
         let host = self.tiers.host(folder.path())?;
         let mut trainer = Trainer::open(self.tiers, &host, &first.network, first.batch)?;
         let upload = trainer.upload()?;
-        let cuts = first.network.cuts(self.quick);
+        let candidates = first.network.candidates(self.quick);
         let profiled = Instant::now();
-        crate::planner::Plan::ask(&trainer, "auto", cuts)?;
+        Plan::ask(&trainer, &candidates)?;
         let name = &first.network.name;
         println!(
             "{name}: {:.0} MB of frozen layers sent in {:.1} s, profiled in {:.1} s",
@@ -131,8 +132,8 @@ impl Work<'_> {
             let begun = Instant::now();
             let starts = START.mul_f64(self.networks_left as f64);
             let budget = left.saturating_sub(starts).div_f64(self.cells_left.max(1) as f64);
-            let measurement = Measurement::begin(&mut trainer, cell.mbit, self.extent, cuts, budget)?;
-            let mut measured = measurement.finish(cuts)?;
+            let measurement = Measurement::begin(&mut trainer, cell.mbit, self.extent, &candidates, budget)?;
+            let mut measured = measurement.finish(candidates.clone())?;
             measured.key.clone_from(&cell.key);
             measured.commit = commit();
             print_cell(&measured, begun.elapsed());

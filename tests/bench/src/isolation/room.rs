@@ -1,5 +1,6 @@
 //! How fast guests start, and how many tenants with one guest each fit into two gibibytes: idle, and in the middle of an extraction.
 
+use crate::proc_status::own_bytes;
 use crate::report::{Report, median, quantile};
 use anyhow::{Context, Result};
 use frostline_isolation::distinct;
@@ -177,9 +178,5 @@ impl SampleLoader for Blank {
 
 /// Bytes this process holds.
 fn resident() -> Result<f64> {
-    let status = std::fs::read_to_string("/proc/self/status")
-        .context("cannot read /proc/self/status; this needs Linux")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<f64>().ok());
-    Ok(kib.context("no VmRSS in /proc/self/status")? * 1024.0)
+    Ok(own_bytes("VmRSS")? as f64)
 }

@@ -2,10 +2,10 @@
 //! can the state always be read?
 
 use crate::report::Report;
-use crate::run::{binary, text};
+use crate::run::{admin, binary, text};
 use crate::tiers::{PhotoStore, access};
 use anyhow::{Context, Result, bail};
-use frostline_e2e::{HostProcess, finish};
+use frostline_e2e::HostProcess;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -49,17 +49,7 @@ impl TestHosts {
 
     /// The objects of the answer: one, or one a line for lists.
     fn admin(&self, name: &str, arguments: &[&str]) -> Result<Vec<Value>> {
-        let socket = self.folder.join(name).join("local/admin.sock");
-        let run = finish(
-            Command::new(binary()?)
-                .args(["admin", "--json", "--socket"])
-                .arg(socket)
-                .args(arguments),
-        )?;
-        if run.code != Some(0) {
-            bail!("frostline admin: {}", run.stderr);
-        }
-        Ok(run.objects()?)
+        admin(&self.folder.join(name).join("local/admin.sock"), arguments)
     }
 }
 

@@ -74,7 +74,6 @@ impl Way {
 
 pub(crate) struct Rig {
     network: String,
-    device: Device,
     prefix: Bytes,
     samples: Vec<SampleRef>,
     spec: PixelSpec,
@@ -100,11 +99,11 @@ struct Engine {
 }
 
 /// A host with guest and prefix on it, and its client.
-pub(crate) struct Served {
+struct Served {
     host: RunningHost,
-    pub(crate) client: HostClient,
-    pub(crate) guest: Pin,
-    pub(crate) model: Pin,
+    client: HostClient,
+    guest: Pin,
+    model: Pin,
     _state: TempDir,
 }
 
@@ -137,10 +136,10 @@ fn in_child() -> Result<LanesPlace> {
 }
 
 impl Engine {
-    fn start(place: LanesPlace, device: Device, prefix: &Model) -> Result<Self> {
+    fn start(place: LanesPlace, prefix: &Model) -> Result<Self> {
         let config = LanesConfig {
             place,
-            ..LanesConfig::for_device(device)
+            ..LanesConfig::default()
         };
         let lanes = Lanes::start(config, Arc::new(OneModel(prefix.clone())))?;
         let executor = Arc::new(lanes.for_tenant("bench"));
@@ -149,11 +148,11 @@ impl Engine {
 }
 
 impl Served {
-    pub(crate) async fn start(place: LanesPlace, device: Device, data: &str, prefix: Bytes) -> Result<Self> {
+    async fn start(place: LanesPlace, data: &str, prefix: Bytes) -> Result<Self> {
         let state = tempfile::tempdir()?;
         let settings = HostSettings {
             engine: EngineSettings {
-                device: device.to_string(),
+                device: Device::Cpu.to_string(),
                 ..EngineSettings::default()
             },
             listen: "127.0.0.1:0".to_owned(),
@@ -183,7 +182,7 @@ impl Served {
 }
 
 impl Rig {
-    pub(crate) async fn start(network: &str, cut: &str, device: Device, photos: &Folder) -> Result<Self> {
+    pub(crate) async fn start(network: &str, cut: &str, photos: &Folder) -> Result<Self> {
         let data = std::path::absolute(photos.part("train"))?;
         let root = text(&data)?.to_owned();
         let model = Model::read(exported(network)?)?;
@@ -194,8 +193,8 @@ impl Rig {
         let &[_, height, width] = dims.as_slice() else {
             bail!("the network's input is not an image: {dims:?}")
         };
-        let path = Served::start(LanesPlace::InProcess, device, &root, bytes.clone()).await?;
-        let serve = Served::start(in_child()?, device, &root, bytes.clone()).await?;
+        let path = Served::start(LanesPlace::InProcess, &root, bytes.clone()).await?;
+        let serve = Served::start(in_child()?, &root, bytes.clone()).await?;
         let listed = path.client.objects(&root, Layout::Auto).await?;
         let samples = listed.into_iter().map(|object| object.sample);
         let store = Arc::new(Store::open(&root)?);
@@ -218,7 +217,6 @@ impl Rig {
         let spec = PixelSpec::imagenet(u32::try_from(height)?, u32::try_from(width)?);
         Ok(Self {
             network: network.to_owned(),
-            device,
             prefix: bytes,
             samples: samples.collect(),
             spec,
@@ -230,8 +228,8 @@ impl Rig {
                 pixels: Some(Normalisation::from_spec(&spec)),
                 precision: Precision::Full,
             },
-            here: Engine::start(LanesPlace::InProcess, device, &prefix)?,
-            child: Engine::start(in_child()?, device, &prefix)?,
+            here: Engine::start(LanesPlace::InProcess, &prefix)?,
+            child: Engine::start(in_child()?, &prefix)?,
             loader: Arc::new(BatchLoader::new(photos, pool, LoaderOptions::default())),
             store,
             call: Call::new(view, &description, cut, "")?,
@@ -254,7 +252,6 @@ impl Rig {
     pub(crate) fn bare(&self) -> Result<Bare> {
         let config = self.here.lanes.config();
         let options = SessionOptions {
-            device: self.device,
             threads: config.threads_per_lane,
             ..SessionOptions::default()
         };

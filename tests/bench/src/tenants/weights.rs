@@ -2,7 +2,8 @@
 
 use super::{BUDGET, span};
 use crate::fleet::load::Job;
-use crate::fleet::{Fleet, MIB, Setting, proportional};
+use crate::fleet::{Fleet, MIB, Setting};
+use crate::proc_status::proportional;
 use crate::report::Report;
 use anyhow::{Context, Result, ensure};
 use std::time::Duration;

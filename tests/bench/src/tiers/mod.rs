@@ -3,13 +3,11 @@
 
 mod brake;
 mod link;
-mod meter;
 mod namespace;
 mod store;
 
 pub(crate) use brake::Brake;
 pub(crate) use link::Link;
-pub(crate) use meter::{Meter, Used};
 pub(crate) use store::{PhotoStore, Photos, access};
 
 use crate::photos::Photos as FolderOfPhotos;

@@ -1,12 +1,12 @@
 use super::namespace::Namespace;
+use crate::dialogue::Dialogue;
 use crate::photos::Photos as FolderOfPhotos;
 use crate::report::folder;
 use crate::run::text;
 use anyhow::{Context, Result};
 use serde::Deserialize;
-use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 /// At most: enough that 16 batches of 16 make an epoch. Few to validate with, for that only costs time here.
 const TRAIN: &str = "256";
@@ -28,7 +28,7 @@ pub(crate) struct Photos {
 
 /// moto's S3 server with resized photos; it ends when this is dropped.
 pub(crate) struct PhotoStore {
-    server: Child,
+    server: Dialogue,
     photos: Photos,
 }
 
@@ -45,15 +45,12 @@ impl PhotoStore {
 
     fn launch(mut python: Command, photos: &FolderOfPhotos) -> Result<Self> {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/photo_store.py");
-        let mut server = python
+        python
             .args([script, "--train", TRAIN, "--validation", VALIDATION])
             .args(["--photos", text(photos.root())?])
-            .args(["--cache", text(&folder()?.join("photos"))?])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("cannot start the S3 server")?;
-        let photos = announced(&mut server).inspect_err(|_| end(&mut server))?;
+            .args(["--cache", text(&folder()?.join("photos"))?]);
+        let mut server = Dialogue::start(&mut python)?;
+        let photos: Photos = server.answer().context("the S3 server did not start")?;
         Ok(Self { server, photos })
     }
 
@@ -76,12 +73,6 @@ impl PhotoStore {
     }
 }
 
-impl Drop for PhotoStore {
-    fn drop(&mut self) {
-        end(&mut self.server);
-    }
-}
-
 /// Credentials and endpoint, as S3 clients read them.
 pub(crate) fn access(url: &str) -> Vec<(&'static str, String)> {
     [
@@ -94,16 +85,4 @@ pub(crate) fn access(url: &str) -> Vec<(&'static str, String)> {
     ]
     .map(|(name, value)| (name, value.to_owned()))
     .to_vec()
-}
-
-fn announced(server: &mut Child) -> Result<Photos> {
-    let output = server.stdout.take().context("the S3 server has no output")?;
-    let mut line = String::new();
-    BufReader::new(output).read_line(&mut line)?;
-    serde_json::from_str(&line).context("the S3 server did not start; see its output above")
-}
-
-fn end(server: &mut Child) {
-    let _ = server.kill();
-    let _ = server.wait();
 }

@@ -3,13 +3,15 @@
 //! suffix was loaded: weights, their gradients and momentum, the batch, activations, and what allocators hold. Code and libraries do not.
 
 use super::ours::Ours;
-use anyhow::{Context, Result, bail};
+use crate::proc_status::own_bytes;
+use crate::run::last_object;
+use anyhow::{Context, Result};
 use frostline_engine::{Session, SessionOptions};
 use frostline_graph::Model;
 use frostline_graph::build::{self, Axis};
 use frostline_graph::onnx::{GraphProto, data_type};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 /// The second step lays its memory out by the first; later ones only fragment it.
 const STEPS: usize = 5;
@@ -17,17 +19,10 @@ const STEPS: usize = 5;
 /// MB that a step of the suffix in `file` takes, in a process of its own.
 pub(super) fn in_child(file: &Path, dims: &[usize]) -> Result<f64> {
     let dims: Vec<String> = dims.iter().map(usize::to_string).collect();
-    let output = Command::new(std::env::current_exe()?)
-        .args(["training", "--dims", &dims.join(",")])
-        .arg("--step")
-        .arg(file)
-        .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
-        .output()?;
-    if !output.status.success() {
-        bail!("the step failed ({}); see its output above", output.status);
-    }
-    serde_json::from_slice(&output.stdout).context("unexpected output of the step")
+    let mut step = Command::new(std::env::current_exe()?);
+    step.args(["training", "--dims", &dims.join(","), "--step"]);
+    let megabytes = last_object(step.arg(file))?;
+    serde_json::from_value(megabytes).context("unexpected output of the step")
 }
 
 /// [`in_child`], in this process.
@@ -47,13 +42,7 @@ pub(super) fn measure(file: &Path, dims: &[usize]) -> Result<f64> {
 
 /// A field of this process' status, in MB.
 fn field(name: &str) -> Result<f64> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix(name));
-    let kilobytes = line.and_then(|line| line.trim_start_matches(':').split_whitespace().next());
-    let kilobytes: f64 = kilobytes
-        .with_context(|| format!("/proc/self/status names no {name}"))?
-        .parse()?;
-    Ok(kilobytes * 1024.0 / 1e6)
+    Ok(own_bytes(name)? as f64 / 1e6)
 }
 
 /// A network of one Relu.

@@ -169,15 +169,15 @@ impl Cell {
 
     fn report(&self, report: &mut Report, suffix: &str, batch: usize) {
         let key = |figure: &str| format!("{suffix}_b{batch}_{figure}");
-        let [our_mb, their_mb] = self.memory.unwrap_or([f64::NAN; 2]);
-        if self.memory.is_some() {
-            report.set(&key("mb"), our_mb);
-            report.set(&key("pytorch_mb"), their_mb);
+        print!("{suffix:<22} {batch:>5}");
+        match self.memory {
+            Some([our_mb, their_mb]) => {
+                report.set(&key("mb"), our_mb);
+                report.set(&key("pytorch_mb"), their_mb);
+                print!(" {our_mb:>13.0} {their_mb:>11.0} {:>6.2}", our_mb / their_mb);
+            }
+            None => print!(" {:>13} {:>11} {:>6}", "", "", ""),
         }
-        print!(
-            "{suffix:<22} {batch:>5} {our_mb:>13.0} {their_mb:>11.0} {:>6.2}",
-            our_mb / their_mb
-        );
         if let Some(times) = &self.times {
             let [our_ms, their_ms] = times.medians;
             report.set(&key("ms"), our_ms);

@@ -1,18 +1,15 @@
 //! PyTorch's step, in a process that lives as long as its suffix is measured.
 
 use super::THREADS;
+use crate::dialogue::Dialogue;
 use crate::run::{source, text};
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
-use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Command, Stdio};
 
 pub(super) struct Peer {
-    process: Child,
-    questions: ChildStdin,
-    answers: BufReader<ChildStdout>,
+    dialogue: Dialogue,
     ready: Ready,
 }
 
@@ -26,23 +23,14 @@ impl Peer {
     /// PyTorch with the suffix called `suffix`, which it writes to `file` first.
     pub(super) fn start(python: &Path, suffix: &str, batch: usize, file: &Path) -> Result<Self> {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/training_step.py");
-        let mut process = Command::new(python)
+        let mut command = Command::new(python);
+        command
             .arg(text(&script)?)
             .args(["--suffix", suffix, "--batch", &batch.to_string()])
-            .args(["--threads", &THREADS.to_string(), "--onnx", text(file)?])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("cannot start PyTorch's interpreter")?;
-        let questions = process.stdin.take().context("the peer has no input")?;
-        let mut answers = BufReader::new(process.stdout.take().context("the peer has no output")?);
-        let ready = next(&mut answers)?;
-        Ok(Self {
-            process,
-            questions,
-            answers,
-            ready,
-        })
+            .args(["--threads", &THREADS.to_string(), "--onnx", text(file)?]);
+        let mut dialogue = Dialogue::start(&mut command)?;
+        let ready = dialogue.answer()?;
+        Ok(Self { dialogue, ready })
     }
 
     /// The dimensions of a batch.
@@ -71,25 +59,8 @@ impl Peer {
     }
 
     fn ask(&mut self, what: &str, steps: usize) -> Result<Vec<f64>> {
-        writeln!(self.questions, "{what} {steps}")?;
-        next(&mut self.answers)
+        self.dialogue.ask(format_args!("{what} {steps}"))
     }
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-fn next<T: DeserializeOwned>(answers: &mut impl BufRead) -> Result<T> {
-    let mut line = String::new();
-    if answers.read_line(&mut line)? == 0 {
-        bail!("the PyTorch peer ended; see its output above");
-    }
-    serde_json::from_str(&line).with_context(|| format!("unexpected answer: {line}"))
 }
 
 /// The interpreter of an environment with PyTorch, made on the first call, or the one that `FROSTLINE_TORCH_PYTHON` names.

@@ -14,7 +14,7 @@ const SAMPLES: usize = 1_281_167;
 /// Images of a global batch, which is over when the last host has answered.
 const BATCH: usize = 1024;
 
-pub(crate) fn run(report: &mut Report) -> Result<()> {
+pub(super) fn run(report: &mut Report) -> Result<()> {
     let samples = if report.quick() { SAMPLES / 10 } else { SAMPLES };
     let keys: Vec<String> = (0..samples)
         .map(|number| format!("train/n{:08}/{number:08}.JPEG", 1_440_764 + number % 1000))
