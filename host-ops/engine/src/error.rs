@@ -3,7 +3,7 @@ use frostline_batching::OutOfBudget;
 use frostline_tensor::{Cause, DType, OpError, OpErrorCode};
 use std::path::PathBuf;
 
-const LIBRARY_HINT: &str = "run `cargo xtask ort` or `pip install onnxruntime`, or set ORT_DYLIB_PATH to the libonnxruntime of ONNX Runtime 1.23 or newer";
+const LIBRARY_HINT: &str = "run `frostline onnxruntime install`, or set ORT_DYLIB_PATH to the libonnxruntime of ONNX Runtime 1.23 or later";
 
 /// Why the engine could not do what it was asked. Texts of ONNX Runtime are passed on as they are.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

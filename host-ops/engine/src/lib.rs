@@ -35,7 +35,7 @@ pub use lanes::{
     Begun, ChildLanes, ConfinedLane, Isolation, LaneStats, Lanes, LanesConfig, LanesPlace, OnBegin,
     PreparedStages, StageSource, TenantLanes, enter_lane,
 };
-pub use library::{NO_TELEMETRY, library_version};
+pub use library::{NO_TELEMETRY, library_version, user_library_folder};
 pub use processor::exact_int8;
 pub use resident::{ResidentSlot, ResidentState};
 pub use session::{Session, SessionOptions};

@@ -117,10 +117,22 @@ fn log(level: LogLevel, category: &str, _id: &str, location: &str, message: &str
     tracing::debug!(target: "onnxruntime", ?level, category, location, "{message}");
 }
 
-/// Where to look, taken from the process once so that the decision is a function of it.
+/// The folder of a user's own library: `$XDG_DATA_HOME/frostline/onnxruntime` or `~/.local/share/frostline/onnxruntime`. None if the
+/// environment names neither.
+pub fn user_library_folder() -> Option<PathBuf> {
+    let absolute = |name| {
+        let folder = PathBuf::from(std::env::var_os(name)?);
+        folder.is_absolute().then_some(folder)
+    };
+    let data = absolute("XDG_DATA_HOME").or_else(|| Some(absolute("HOME")?.join(".local/share")));
+    Some(data?.join("frostline/onnxruntime"))
+}
+
+/// The inputs of the search, read once from the process.
 struct Search {
     named: Option<OsString>,
     executable: Option<PathBuf>,
+    user: Option<PathBuf>,
     loader_path: Option<OsString>,
 }
 
@@ -129,6 +141,7 @@ impl Search {
         Self {
             named: std::env::var_os(PATH_VARIABLE).filter(|value| !value.is_empty()),
             executable: std::env::current_exe().ok(),
+            user: user_library_folder(),
             loader_path: std::env::var_os("LD_LIBRARY_PATH"),
         }
     }
@@ -144,8 +157,8 @@ impl Search {
             .collect()
     }
 
-    /// Folders to look in: where `cargo xtask ort` puts it, where pip does for the environment the executable is installed in, beside
-    /// the executable, then the system's.
+    /// Folders to search, in order: `onnxruntime` above the executable (archives, packages, the build folder), the Python environment that
+    /// contains the executable, `lib` next to it, the user's folder, the loader's, the system's.
     fn folders(&self) -> Vec<PathBuf> {
         let installed = self.executable.iter().flat_map(|file| packages(file));
         let above = self.executable.iter();
@@ -161,6 +174,7 @@ impl Search {
             .filter(|folder| is_own(folder))
             .chain(installed)
             .chain(beside)
+            .chain(self.user.iter().filter(|folder| is_own(folder)).cloned())
             .chain(loader.filter(|folder| folder.is_absolute()))
             .chain(SYSTEM_FOLDERS.map(PathBuf::from))
             .collect()
@@ -169,7 +183,11 @@ impl Search {
     fn describe(&self) -> String {
         let above = "`onnxruntime/` of this user's or root's in the three folders above the program";
         format!(
-            "{above}, the Python package onnxruntime beside it, `lib/` beside it, LD_LIBRARY_PATH, {}",
+            "{above}, the Python package onnxruntime next to it, `lib/` next to it, {}, LD_LIBRARY_PATH, {}",
+            self.user.as_ref().map_or_else(
+                || "the user's data folder".to_owned(),
+                |folder| folder.display().to_string()
+            ),
             SYSTEM_FOLDERS.join(", ")
         )
     }
@@ -254,6 +272,7 @@ mod tests {
         Search {
             named,
             executable: Some(executable.to_path_buf()),
+            user: None,
             loader_path: None,
         }
     }
@@ -387,7 +406,7 @@ mod tests {
                 said.contains(&format!("cannot use ONNX Runtime library {}", path.display())),
                 "{said}"
             );
-            assert!(said.contains("cargo xtask ort"), "{said}");
+            assert!(said.contains("frostline onnxruntime install"), "{said}");
         }
     }
 

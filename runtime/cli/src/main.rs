@@ -24,6 +24,7 @@ mod host;
 mod log;
 mod man;
 mod model;
+mod onnxruntime;
 mod outage;
 mod plan;
 mod plot;
@@ -122,6 +123,7 @@ async fn run(arguments: Arguments, stop: &CancellationToken) -> anyhow::Result<(
         Command::Model(command) => model::run(command, json, stop).await,
         Command::Cache(command) => cache::run(&command, json),
         Command::Doctor(flags) => doctor::run(flags, json).await,
+        Command::OnnxRuntime(command) => onnxruntime::run(command, json),
         Command::Admin(flags) => admin::run(flags, json).await,
         Command::CompileGuest(_) | Command::Lanes => Ok(()),
         Command::Completions { shell } => {

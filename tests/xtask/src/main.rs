@@ -27,7 +27,7 @@ mod wheel;
 mod workspace;
 
 use anyhow::{Result, bail};
-use std::process::Command;
+use std::process::{Command, ExitCode};
 
 const HELP: &str = "\
 Usage: cargo xtask <command>
@@ -54,7 +54,17 @@ Usage: cargo xtask <command>
   book       build the documentation site in target/book (rendered if mdBook is installed)
   bench      run a benchmark: cargo xtask bench NAME [--quick]; without NAME, list the benchmarks";
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let command = arguments.next().unwrap_or_default();
     let rest: Vec<String> = arguments.collect();

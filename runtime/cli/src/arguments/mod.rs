@@ -8,6 +8,7 @@ mod features;
 mod guest;
 mod host;
 mod job;
+mod onnxruntime;
 mod quantise;
 mod report;
 mod run;
@@ -23,6 +24,7 @@ pub(crate) use features::CacheCommand;
 pub(crate) use guest::{Authoring, BuildGuest, CheckGuest, Language, NewGuest, RunGuest};
 pub(crate) use host::{Guest, HostFlags, Model, RemoteHost, RemoteHosts, Serve};
 pub(crate) use job::{Eval, JobFlags, Plan, Predict, Profile, Train};
+pub(crate) use onnxruntime::OnnxRuntime;
 pub(crate) use quantise::Quantise;
 pub(crate) use report::Report;
 pub(crate) use run::Runs;
@@ -84,6 +86,8 @@ pub(crate) enum Command {
     Cache(CacheCommand),
     Admin(Admin),
     Doctor(Doctor),
+    #[command(subcommand, name = "onnxruntime")]
+    OnnxRuntime(OnnxRuntime),
     #[command(name = COMPILE_GUEST, hide = true)]
     CompileGuest(CompileGuest),
     /// Run one lane for `frostline serve`, which starts this itself

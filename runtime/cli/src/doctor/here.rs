@@ -27,7 +27,7 @@ pub(super) async fn engine(device: Option<Device>) -> Vec<Finding> {
         Err(error) => Finding::fails(
             "library",
             error,
-            "install ONNX Runtime (pip install onnxruntime), and name its library in ORT_DYLIB_PATH",
+            "run frostline onnxruntime install, or set ORT_DYLIB_PATH to an installed library",
         ),
     };
     let gpu = match device {

