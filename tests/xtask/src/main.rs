@@ -33,10 +33,10 @@ const HELP: &str = "\
 Usage: cargo xtask <command>
 
   demo       run the demo: fine-tune the bundled network on the bundled photos with and without pushdown
-  test       run the tests
-             --quick    exclude end-to-end tests and large networks
+  test       run the tests, except long ones
+             --all      include long tests: hostile tenants, exhaustive properties, large networks, several hosts
+             --skipped  run only the tests that the last run left out; fail if a test stays skipped that .ci/may-skip does not list
              --gpu      fail if the GPU tests cannot run
-             --skipped  run only the tests that the last run skipped; fail if a test stays skipped that .ci/may-skip does not list
              other arguments are passed to the test runner
   lint       check formatting, clippy, dependency rules, import cycles, names, links, tables, and licences with cargo-deny
   structure  print lines, functions, import cycles and public names per crate: cargo xtask structure [FOLDER]

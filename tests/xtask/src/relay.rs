@@ -34,27 +34,7 @@ impl Runner {
     }
 
     /// Runs `command`, relays its output, and prints `notice` before the (last) summary. Returns how many tests ran.
-    /// Retries a few failed tests once; nextest does that itself (`.config/nextest.toml`).
     pub(crate) fn run(self, command: &mut Command, notice: Option<&str>) -> Result<usize> {
-        let run = self.run_once(command, notice)?;
-        if run.passed {
-            return Ok(run.count);
-        }
-        if self == Self::Cargo && (1..=MAX_RETRIED).contains(&run.failed.len()) {
-            let names = run.failed.join(" ");
-            eprintln!("retrying failed tests: {names}");
-            if self
-                .run_once(&mut restricted_to(command, &run.failed), None)?
-                .passed
-            {
-                eprintln!("flaky, passed on retry: {names}");
-                return Ok(run.count);
-            }
-        }
-        bail!("`{}` failed", show(command));
-    }
-
-    fn run_once(self, command: &mut Command, notice: Option<&str>) -> Result<TestRun> {
         let shown = show(command);
         match self {
             Self::Nextest => command.stderr(Stdio::piped()),
@@ -66,26 +46,28 @@ impl Runner {
         let mut child = command
             .spawn()
             .with_context(|| format!("cannot start `{shown}`"))?;
-        let mut run = match (child.stderr.take(), child.stdout.take()) {
-            (Some(words), _) => self.relay(words, &mut stderr(), notice)?,
-            (_, Some(words)) => self.relay(words, &mut stdout(), notice)?,
-            (None, None) => TestRun::default(),
+        let count = match (child.stderr.take(), child.stdout.take()) {
+            (Some(lines), _) => self.relay(lines, &mut stderr(), notice)?,
+            (_, Some(lines)) => self.relay(lines, &mut stdout(), notice)?,
+            (None, None) => 0,
         };
-        run.passed = child.wait()?.success();
-        Ok(run)
+        if !child.wait()?.success() {
+            bail!("`{shown}` failed");
+        }
+        Ok(count)
     }
 
-    /// Relays lines as they arrive; lines from a summary on are held back until the next one or the end.
-    fn relay(self, from: impl Read, to: &mut impl Write, notice: Option<&str>) -> Result<TestRun> {
-        let (mut run, mut pending) = (TestRun::default(), String::new());
+    /// Relays lines as they arrive; lines from a summary on are held back until the next one or the end. Returns how many tests ran.
+    fn relay(self, from: impl Read, to: &mut impl Write, notice: Option<&str>) -> Result<usize> {
+        let mut total = 0;
+        let mut pending = String::new();
         let mut lines = BufReader::new(from);
         let mut line = Vec::new();
         while lines.read_until(b'\n', &mut line)? > 0 {
             let text = String::from_utf8_lossy(&line).into_owned();
             line.clear();
             let count = self.count(&text);
-            run.count += count.unwrap_or(0);
-            run.failed.extend(failed_test(&text).map(str::to_owned));
+            total += count.unwrap_or(0);
             if count.is_some() || text.starts_with("running ") {
                 to.write_all(std::mem::take(&mut pending).as_bytes())?;
             }
@@ -99,52 +81,8 @@ impl Runner {
             writeln!(to, "{notice}")?;
         }
         to.write_all(pending.as_bytes())?;
-        Ok(run)
+        Ok(total)
     }
-}
-
-/// With more failed tests than this, none is retried: they are not flaky.
-const MAX_RETRIED: usize = 5;
-
-/// The result of one run of the test runner.
-#[derive(Debug, Default)]
-struct TestRun {
-    /// Tests that ran.
-    count: usize,
-    /// The failed tests, reported by cargo's own runner only.
-    failed: Vec<String>,
-    passed: bool,
-}
-
-/// The failed test whose output follows this line of cargo's own runner.
-fn failed_test(line: &str) -> Option<&str> {
-    line.trim_end()
-        .strip_prefix("---- ")?
-        .strip_suffix(" stdout ----")
-}
-
-/// `command` restricted to these tests.
-fn restricted_to(command: &Command, tests: &[String]) -> Command {
-    let mut again = Command::new(command.get_program());
-    again.args([
-        "test",
-        "--workspace",
-        "--no-fail-fast",
-        "--tests",
-        "--",
-        "--exact",
-    ]);
-    again.args(tests);
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => again.env(name, value),
-            None => again.env_remove(name),
-        };
-    }
-    if let Some(folder) = command.get_current_dir() {
-        again.current_dir(folder);
-    }
-    again
 }
 
 /// The text without ANSI escape sequences.
@@ -163,10 +101,10 @@ mod tests {
 
     fn relayed(runner: Runner, words: &str) -> (usize, String) {
         let mut shown = Vec::new();
-        let run = runner
+        let count = runner
             .relay(words.as_bytes(), &mut shown, Some("NOTICE"))
             .unwrap();
-        (run.count, String::from_utf8(shown).unwrap())
+        (count, String::from_utf8(shown).unwrap())
     }
 
     #[test]
@@ -178,16 +116,6 @@ mod tests {
             shown,
             "PASS a\nNOTICE\n     Summary [   0.005s] 12 tests run: 11 passed, 3 skipped\nFAIL b\n"
         );
-    }
-
-    #[test]
-    fn tests_that_failed_are_named() {
-        let words =
-            "test a::b ... FAILED\n\nfailures:\n\n---- a::b stdout ----\nit broke\n\nfailures:\n    a::b\n";
-        let run = Runner::Cargo
-            .relay(words.as_bytes(), &mut Vec::new(), None)
-            .unwrap();
-        assert_eq!(run.failed, ["a::b"]);
     }
 
     #[test]

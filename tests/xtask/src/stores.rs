@@ -1,6 +1,6 @@
 //! Third-party object stores: starts them, runs the tests against them, and prints the results.
 
-use crate::test::{self, Environment, Selection};
+use crate::test::{self, Environment};
 use crate::workspace::{root, target};
 use crate::{ort, python};
 use anyhow::{Context, Result, bail};
@@ -75,12 +75,12 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         std::io::stdin().read_line(&mut String::new())?;
         return Ok(());
     }
-    let selection = Selection::Stores(servers.iter().map(|server| server.name).collect());
+    let names: Vec<&str> = servers.iter().map(|server| server.name).collect();
     let environment = Environment {
         library: ort::ensure()?,
         path,
     };
-    let (runner, mut command) = test::runner(&selection, &[], &environment);
+    let (runner, mut command) = test::store_tests(&names, &environment);
     let ran = runner.run(command.env(STORES, &folder), None);
     println!("{}", table(&servers, &folder.join("tried")));
     ran.map(|count| eprintln!("stores: {count} tests on {} servers passed", servers.len()))

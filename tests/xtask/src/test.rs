@@ -1,4 +1,7 @@
 //! The tests, with everything they need.
+//!
+//! A default run covers every crate and every end-to-end path once, in a few minutes. What takes long (hostile tenants, exhaustive
+//! properties, large networks, jobs on several hosts) is in modules named `long` and in the targets of [`LONG_TARGETS`].
 
 use crate::needs::{self, skipped};
 use crate::relay::Runner;
@@ -9,21 +12,39 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Command;
 
+/// The module of tests that a default run leaves out.
+pub(crate) const LONG: &str = "long";
+
+/// The programs whose unit tests belong to a default run.
+const PROGRAMS: [&str; 4] = ["frostline", "enlarge-photos", "frostline-played", "xtask"];
+
+/// The integration tests of a default run.
+const TARGETS: [&str; 9] = [
+    "command", "e2e", "fuzz", "host", "images", "objects", "report", "sandbox", "wheel",
+];
+
+/// The targets that a default run does not even compile: a package and a flag of cargo for each.
+const LONG_TARGETS: [(&str, [&str; 2]); 3] = [
+    ("frostline-isolation", ["--test", "isolation"]),
+    ("frostline-fuzz", ["--test", "memory"]),
+    ("frostline-bench", ["--bin", "frostline-bench"]),
+];
+
 /// Flags of `cargo xtask test`; other arguments go to the test runner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Flag {
-    /// Skip end-to-end tests and large networks.
-    Quick,
+    /// Include long tests.
+    All,
     /// Fail if the GPU tests cannot run.
     Gpu,
-    /// Run only the tests that the last full run skipped; fail if a test stays skipped that `.ci/may-skip` does not list.
+    /// Run only the tests that the last run left out; fail if a test stays skipped that `.ci/may-skip` does not list.
     Skipped,
 }
 
 impl Flag {
     fn parse(word: &str) -> Option<Self> {
         match word {
-            "--quick" => Some(Self::Quick),
+            "--all" => Some(Self::All),
             "--gpu" => Some(Self::Gpu),
             "--skipped" => Some(Self::Skipped),
             _ => None,
@@ -31,7 +52,7 @@ impl Flag {
     }
 }
 
-/// Sets up ONNX Runtime and the Python packages, runs every test whose needs are met, and reports the skipped tests and how to enable them.
+/// Sets up ONNX Runtime and the Python packages, runs the tests whose needs are met, and reports what was left out and how to run it.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let flags: Vec<Flag> = arguments.iter().filter_map(|word| Flag::parse(word)).collect();
     let words: Vec<&String> = arguments
@@ -46,29 +67,47 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     if flags.contains(&Flag::Gpu) && on_gpu.is_err() {
         bail!("{}", gpu::line(&on_gpu));
     }
-    let quick = flags.contains(&Flag::Quick);
-    let Needs { mut unmet, pythons } = needs(quick, &words)?;
+    let Needs { mut unmet, pythons } = needs(&words)?;
     unmet.extend(on_gpu.is_err().then_some(needs::GPU));
-    let within = flags.contains(&Flag::Skipped).then(skipped::read).transpose()?;
-    let selection = Selection::Usual {
-        without: unmet.clone(),
-        within,
-        quick,
-    };
-    let (runner, mut command) = runner(&selection, &words, &environment);
-    command.envs(pythons);
-    if !words.is_empty() {
-        return runner.run(&mut command, Some(&gpu::line(&on_gpu))).map(drop);
-    }
-    let skipped = skipped::list(&unmet, &environment)?;
-    let notice = format!("{}\n{}", skipped::report(&skipped), gpu::line(&on_gpu));
-    let ran = runner.run(&mut command, Some(&notice));
-    if flags.contains(&Flag::Skipped) {
-        skipped::check(&skipped)?;
+    let extent = if flags.contains(&Flag::Skipped) {
+        Extent::LeftOut(skipped::read()?)
+    } else if flags.contains(&Flag::All) || !words.is_empty() {
+        Extent::All
     } else {
-        skipped::write(&unmet)?;
+        Extent::Default
+    };
+    if !words.is_empty() {
+        let notice = gpu::line(&on_gpu);
+        let (runner, commands) = commands(&extent, &unmet, &words, &environment);
+        return run_all(runner, commands, &pythons, &notice);
     }
-    ran.map(drop)
+    let skipped = skipped::list(&unmet, &extent, &environment)?;
+    let notice = format!("{}\n{}", skipped::report(&skipped, &extent), gpu::line(&on_gpu));
+    let (runner, commands) = commands(&extent, &unmet, &words, &environment);
+    let ran = run_all(runner, commands, &pythons, &notice);
+    match extent {
+        Extent::LeftOut(_) => skipped::check(&skipped)?,
+        Extent::Default => skipped::write(&[&unmet[..], &[LONG]].concat())?,
+        Extent::All => skipped::write(&unmet)?,
+    }
+    ran
+}
+
+/// Runs the commands one after the other. The notice precedes the summary of the last one.
+fn run_all(
+    runner: Runner,
+    commands: Vec<Command>,
+    pythons: &[(&'static str, PathBuf)],
+    notice: &str,
+) -> Result<()> {
+    let last = commands.len().saturating_sub(1);
+    let mut failures = Vec::new();
+    for (place, mut command) in commands.into_iter().enumerate() {
+        command.envs(pythons.iter().map(|(name, python)| (name, python)));
+        let notice = (place == last).then_some(notice);
+        failures.extend(runner.run(&mut command, notice).err());
+    }
+    failures.into_iter().next().map_or(Ok(()), Err)
 }
 
 /// The environment of the tests.
@@ -87,18 +126,13 @@ struct Needs {
     pythons: Vec<(&'static str, PathBuf)>,
 }
 
-fn needs(quick: bool, words: &[&String]) -> Result<Needs> {
-    let wheel = wheel(quick, words)?;
+fn needs(words: &[&String]) -> Result<Needs> {
+    let wheel = wheel(words)?;
     let trainers = match &wheel {
         Ok(_) => wheel::with_trainers()?,
         Err(why) => Err(why.clone()),
     };
     let mut unmet = needs::unmet();
-    unmet.extend(
-        quick
-            .then_some("needs_shared")
-            .filter(|module| !unmet.contains(module)),
-    );
     let mut pythons = Vec::new();
     for (module, variable, python) in [
         (needs::WHEEL, "FROSTLINE_WHEEL_PYTHON", wheel),
@@ -123,51 +157,112 @@ fn on_gpu(words: &[&String], environment: &Environment) -> Result<gpu::GpuTests>
                 library,
                 path: environment.path.clone(),
             };
-            let (runner, mut command) = runner(&Selection::Gpu, words, &environment);
+            let (runner, mut command) = gpu_tests(words, &environment);
             Ok(runner.run(&mut command, None)?)
         }
         Err(reason) => Err(reason),
     })
 }
 
-/// The Python interpreter with the wheel, or why there is none. The wheel is built for a full run, or if its tests are selected.
-fn wheel(quick: bool, words: &[&String]) -> Result<Result<PathBuf, String>> {
+/// The Python interpreter with the wheel, or why there is none. The wheel is built if no test is named, or those of the wheel.
+fn wheel(words: &[&String]) -> Result<Result<PathBuf, String>> {
     let is_selected = words.iter().any(|word| word.contains("wheel"));
-    if quick || !(is_selected || words.is_empty()) {
-        let when = "the wheel is built only for a full run, or if `wheel` is selected";
+    if !(is_selected || words.is_empty()) {
+        let when = "the wheel is built if no test is named, or if `wheel` is";
         return Ok(Err(when.to_owned()));
     }
     Ok(wheel::installed(false)?.map(|installed| installed.python))
 }
 
-/// The end-to-end packages that `--quick` excludes.
-const END_TO_END: [&str; 2] = ["frostline-e2e", "frostline-isolation"];
-
 /// Which tests run.
-pub(crate) enum Selection {
-    /// All tests that are not ignored, except those in modules `without`; `within` restricts the modules; `quick` excludes [`END_TO_END`].
-    Usual {
-        without: Vec<&'static str>,
-        within: Option<Vec<String>>,
-        quick: bool,
-    },
-    /// The GPU tests, which carry `#[ignore]`.
-    Gpu,
-    /// The tests of real stores, on these servers.
-    Stores(Vec<&'static str>),
+pub(crate) enum Extent {
+    /// All but long ones.
+    Default,
+    /// All.
+    All,
+    /// Those in these modules and in [`LONG_TARGETS`].
+    LeftOut(Vec<String>),
 }
 
-/// Nextest if it is installed, else cargo's own runner; `words` are passed to it.
-pub(crate) fn runner(
-    selection: &Selection,
+impl Extent {
+    /// The flags that select the targets of cargo to compile and run. Targets are named rather than packages, so that every command selects
+    /// the same features and no dependency is compiled twice.
+    pub(crate) fn targets(&self) -> Vec<&'static str> {
+        let programs = PROGRAMS.iter().flat_map(|name| ["--bin", *name]);
+        let tests = TARGETS.iter().flat_map(|name| ["--test", *name]);
+        let default = ["--lib"].into_iter().chain(programs).chain(tests);
+        match self {
+            Self::Default => default.collect(),
+            Self::All | Self::LeftOut(_) => default.chain(long_targets()).collect(),
+        }
+    }
+}
+
+/// The flags that select [`LONG_TARGETS`].
+pub(crate) fn long_targets() -> impl Iterator<Item = &'static str> {
+    LONG_TARGETS.iter().flat_map(|(_, flags)| *flags)
+}
+
+/// The commands that run `extent` without the tests in the modules `unmet`; `words` are passed to the runner, which is nextest if it is
+/// installed, else cargo's own.
+pub(crate) fn commands(
+    extent: &Extent,
+    unmet: &[&'static str],
     words: &[&String],
     environment: &Environment,
-) -> (Runner, Command) {
-    let (runner, mut command) = if has_cargo_command("nextest") {
-        (Runner::Nextest, nextest(selection, words))
+) -> (Runner, Vec<Command>) {
+    let (runner, mut commands) = if has_cargo_command("nextest") {
+        (Runner::Nextest, vec![nextest(extent, unmet, words)])
     } else {
-        (Runner::Cargo, cargo_test(selection, words))
+        (Runner::Cargo, cargo_test(extent, unmet, words))
     };
+    commands
+        .iter_mut()
+        .for_each(|command| set_environment(command, environment));
+    (runner, commands)
+}
+
+/// The command that runs the GPU tests, which carry `#[ignore]`.
+fn gpu_tests(words: &[&String], environment: &Environment) -> (Runner, Command) {
+    let (runner, mut command) = if has_cargo_command("nextest") {
+        let mut command = nextest_run();
+        command
+            .args(["--run-ignored", "only", "--no-tests", "pass", "-E"])
+            .arg(in_modules(needs::GPU))
+            .args(words);
+        (Runner::Nextest, command)
+    } else {
+        let mut command = cargo_run();
+        command
+            .args(words)
+            .args(["--", "--ignored", &format!("{}::", needs::GPU)]);
+        (Runner::Cargo, command)
+    };
+    set_environment(&mut command, environment);
+    (runner, command)
+}
+
+/// The command that runs the tests of real stores on these servers.
+pub(crate) fn store_tests(servers: &[&'static str], environment: &Environment) -> (Runner, Command) {
+    let targets = ["--test", "e2e"];
+    let (runner, mut command) = if has_cargo_command("nextest") {
+        let mut command = nextest_run();
+        let modules = format!("{}::({})", needs::STORES, servers.join("|"));
+        command.args(targets).arg("-E").arg(in_modules(&modules));
+        (Runner::Nextest, command)
+    } else {
+        let mut command = cargo_run();
+        let modules = servers
+            .iter()
+            .map(|server| format!("{}::{server}::", needs::STORES));
+        command.args(targets).arg("--").args(modules);
+        (Runner::Cargo, command)
+    };
+    set_environment(&mut command, environment);
+    (runner, command)
+}
+
+fn set_environment(command: &mut Command, environment: &Environment) {
     command.env("ORT_DYLIB_PATH", &environment.library);
     command.env("PATH", &environment.path);
     // Features cached by earlier runs must not affect this one; tests of the feature cache set their own folder.
@@ -175,35 +270,54 @@ pub(crate) fn runner(
     if needs::built_guests().is_dir() {
         command.env("FROSTLINE_GUESTS_DIR", needs::built_guests());
     }
-    (runner, command)
 }
 
-fn nextest(selection: &Selection, words: &[&String]) -> Command {
+/// How many tests run at once: more than there are cores, since some only wait (for a timeout, or for another process).
+fn threads() -> String {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    (cores + 2).to_string()
+}
+
+fn nextest_run() -> Command {
     let mut command = cargo();
-    // Some tests only wait (for a host to time out, for a certificate to reload), so more tests than cores run at once.
-    let threads = std::thread::available_parallelism().map_or(1, usize::from) + 2;
     command
         .args(["nextest", "run", "--workspace"])
-        .env("NEXTEST_TEST_THREADS", threads.to_string());
-    let inside = |modules: &str| format!("test(/(^|::)({modules})::/)");
+        .env("NEXTEST_TEST_THREADS", threads());
+    command
+}
+
+fn cargo_run() -> Command {
+    let mut command = cargo();
+    command
+        .args(["test", "--workspace", "--no-fail-fast"])
+        .env("RUST_TEST_THREADS", threads());
+    command
+}
+
+/// Nextest's filter for tests in one of `modules`, separated by `|`.
+fn in_modules(modules: &str) -> String {
+    format!("test(/(^|::)({modules})::/)")
+}
+
+fn nextest(extent: &Extent, unmet: &[&'static str], words: &[&String]) -> Command {
+    let mut command = nextest_run();
+    command.args(extent.targets());
     let mut filters = Vec::new();
-    match selection {
-        Selection::Usual {
-            without,
-            within,
-            quick,
-        } => {
-            filters.extend((!without.is_empty()).then(|| format!("not {}", inside(&without.join("|")))));
-            filters.extend(within.as_ref().map(|modules| inside(&modules.join("|"))));
-            let end_to_end = END_TO_END.iter().filter(|_| *quick);
-            filters.extend(end_to_end.map(|package| format!("not package({package})")));
-        }
-        Selection::Gpu => {
-            command.args(["--run-ignored", "only", "--no-tests", "pass"]);
-            filters.push(inside(needs::GPU));
-        }
-        Selection::Stores(servers) => {
-            filters.push(inside(&format!("{}::({})", needs::STORES, servers.join("|"))));
+    if !unmet.is_empty() {
+        filters.push(format!("not {}", in_modules(&unmet.join("|"))));
+    }
+    match extent {
+        Extent::Default => filters.push(format!("not {}", in_modules(LONG))),
+        Extent::All => {}
+        Extent::LeftOut(modules) => {
+            let targets = LONG_TARGETS
+                .iter()
+                .map(|(package, [_, name])| format!("(package({package}) & binary({name}))"));
+            let left_out: Vec<String> = [in_modules(&modules.join("|"))]
+                .into_iter()
+                .chain(targets)
+                .collect();
+            filters.push(format!("({})", left_out.join(" | ")));
         }
     }
     if !filters.is_empty() {
@@ -213,33 +327,38 @@ fn nextest(selection: &Selection, words: &[&String]) -> Command {
     command
 }
 
-fn cargo_test(selection: &Selection, words: &[&String]) -> Command {
-    let mut command = cargo();
-    command.args(["test", "--workspace", "--no-fail-fast"]);
-    match selection {
-        Selection::Usual {
-            without,
-            within,
-            quick,
-        } => {
-            let end_to_end = END_TO_END.iter().filter(|_| *quick);
-            command.args(end_to_end.flat_map(|package| ["--exclude", package]));
-            let skips = without
-                .iter()
-                .flat_map(|module| ["--skip".to_owned(), format!("{module}::")]);
-            let modules = within.iter().flatten().map(|module| format!("{module}::"));
-            command.arg("--").args(skips).args(modules).args(words);
+fn cargo_test(extent: &Extent, unmet: &[&'static str], words: &[&String]) -> Vec<Command> {
+    let skips = |modules: &[&str]| -> Vec<String> {
+        modules
+            .iter()
+            .flat_map(|module| ["--skip".to_owned(), format!("{module}::")])
+            .collect()
+    };
+    match extent {
+        Extent::Default => {
+            let mut command = cargo_run();
+            command
+                .args(extent.targets())
+                .arg("--")
+                .args(skips(&[unmet, &[LONG]].concat()));
+            vec![command]
         }
-        Selection::Gpu => {
-            let module = format!("{}::", needs::GPU);
-            command.args(words).args(["--", "--ignored"]).arg(module);
+        Extent::All => {
+            let mut command = cargo_run();
+            command.args(extent.targets());
+            command.arg("--").args(skips(unmet)).args(words);
+            vec![command]
         }
-        Selection::Stores(servers) => {
-            let modules = servers
-                .iter()
-                .map(|server| format!("{}::{server}::", needs::STORES));
-            command.arg("--").args(modules);
+        Extent::LeftOut(modules) => {
+            let mut targets = cargo_run();
+            targets.args(long_targets()).arg("--").args(skips(unmet));
+            let mut others = cargo_run();
+            others
+                .args(Extent::Default.targets())
+                .arg("--")
+                .args(skips(unmet))
+                .args(modules.iter().map(|module| format!("{module}::")));
+            vec![targets, others]
         }
     }
-    command
 }

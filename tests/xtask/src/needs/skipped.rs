@@ -1,62 +1,58 @@
-//! Skipped tests: listed, reported, and recorded for `cargo xtask test --skipped`.
+//! Tests that a run leaves out: listed, reported, and recorded for `cargo xtask test --skipped`.
 
 use super::{Need, find};
-use crate::test::Environment;
+use crate::test::{Environment, Extent, LONG, long_targets};
 use crate::workspace::{cargo, output, root, target};
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::PathBuf;
 
-/// The tests skipped for one need.
+/// The tests that a run leaves out.
 pub(crate) struct Skipped {
-    need: &'static Need,
-    tests: Vec<String>,
+    /// For each unmet need its tests. A test with several is listed once.
+    unmet: Vec<(&'static Need, Vec<String>)>,
+    /// Number of tests in modules named `long`, if the run leaves them out.
+    long: usize,
 }
 
-/// The tests in the modules `unmet`, each listed under its outermost module.
-pub(crate) fn list(unmet: &[&'static str], environment: &Environment) -> Result<Vec<Skipped>> {
+/// Lists the tests in the modules `unmet`, and counts the long ones.
+pub(crate) fn list(unmet: &[&'static str], extent: &Extent, environment: &Environment) -> Result<Skipped> {
     let mut listing = cargo();
-    listing.args([
-        "test",
-        "--workspace",
-        "--tests",
-        "--quiet",
-        "--",
-        "--list",
-        "--format",
-        "terse",
-    ]);
     listing
+        .args(["test", "--workspace", "--quiet"])
+        .args(extent.targets())
+        .args(["--", "--list", "--format", "terse"])
         .env("ORT_DYLIB_PATH", &environment.library)
         .env("PATH", &environment.path);
     let listed = output(&mut listing)?;
-    let mut skipped: Vec<Skipped> = unmet
-        .iter()
-        .filter_map(|module| find(module))
-        .map(|need| Skipped {
-            need,
-            tests: Vec::new(),
-        })
-        .collect();
+    let mut skipped = Skipped {
+        unmet: unmet
+            .iter()
+            .filter_map(|module| find(module))
+            .map(|need| (need, Vec::new()))
+            .collect(),
+        long: 0,
+    };
+    let leaves_out_long = matches!(extent, Extent::Default);
     for test in listed.lines().filter_map(|line| line.strip_suffix(": test")) {
-        let lies_in = |part: &str| skipped.iter().position(|skipped| skipped.need.module == part);
-        if let Some(place) = test.split("::").find_map(lies_in) {
-            skipped
-                .get_mut(place)
-                .context("unknown need")?
-                .tests
-                .push(test.to_owned());
+        let unmet = test
+            .split("::")
+            .find_map(|part| skipped.unmet.iter().position(|(need, _)| need.module == part));
+        if let Some((_, tests)) = unmet.and_then(|place| skipped.unmet.get_mut(place)) {
+            tests.push(test.to_owned());
+        } else if leaves_out_long && test.split("::").any(|part| part == LONG) {
+            skipped.long += 1;
         }
     }
-    skipped.retain(|skipped| !skipped.tests.is_empty());
+    skipped.unmet.retain(|(_, tests)| !tests.is_empty());
     Ok(skipped)
 }
 
 /// The report that is printed before the runner's summary.
-pub(crate) fn report(skipped: &[Skipped]) -> String {
-    let count: usize = skipped.iter().map(|skipped| skipped.tests.len()).sum();
+pub(crate) fn report(skipped: &Skipped, extent: &Extent) -> String {
+    let count: usize = skipped.unmet.iter().map(|(_, tests)| tests.len()).sum();
     let mut text = format!("skipped: {count} tests with needs that this machine does not meet");
-    for Skipped { need, tests } in skipped {
+    for (need, tests) in &skipped.unmet {
         text += &format!(
             "\n  {} ({}), enabled by: {}",
             need.module,
@@ -67,15 +63,23 @@ pub(crate) fn report(skipped: &[Skipped]) -> String {
             text += &format!("\n    {test}");
         }
     }
+    if matches!(extent, Extent::Default) {
+        let targets: Vec<&str> = long_targets().filter(|word| !word.starts_with("--")).collect();
+        text += &format!(
+            "\nleft out: {} long tests and the programs of tests {}; run them with: cargo xtask test --skipped (or everything: --all)",
+            skipped.long,
+            targets.join(", ")
+        );
+    }
     text
 }
 
-/// Records the unmet needs.
-pub(crate) fn write(unmet: &[&'static str]) -> Result<()> {
-    fs::write(file(), unmet.join("\n")).context("cannot record the skipped tests")
+/// Records the modules that a run left out.
+pub(crate) fn write(modules: &[&str]) -> Result<()> {
+    fs::write(file(), modules.join("\n")).context("cannot record the skipped tests")
 }
 
-/// The modules that the last run of all tests skipped.
+/// The modules that the last run left out.
 pub(crate) fn read() -> Result<Vec<String>> {
     let text =
         fs::read_to_string(file()).context("no record of skipped tests; run `cargo xtask test` first")?;
@@ -83,12 +87,13 @@ pub(crate) fn read() -> Result<Vec<String>> {
 }
 
 /// Refuses skipped tests whose module `.ci/may-skip` does not list.
-pub(crate) fn check(skipped: &[Skipped]) -> Result<()> {
+pub(crate) fn check(skipped: &Skipped) -> Result<()> {
     let allowed = fs::read_to_string(root().join(".ci/may-skip")).context("cannot read .ci/may-skip")?;
     let names = |module: &str| allowed.lines().any(|line| line.trim() == module);
     let refused: Vec<&str> = skipped
+        .unmet
         .iter()
-        .map(|skipped| skipped.need.module)
+        .map(|(need, _)| need.module)
         .filter(|module| !names(module))
         .collect();
     if refused.is_empty() {
