@@ -5,6 +5,7 @@ mod book;
 mod compat;
 mod demo;
 mod deploy;
+mod dist;
 mod fuzz;
 mod gpu;
 mod gpu_kit;
@@ -15,6 +16,7 @@ mod needs;
 mod ort;
 #[cfg(feature = "source")]
 mod pages;
+mod parallel;
 mod python;
 #[cfg(feature = "source")]
 mod reference;
@@ -43,7 +45,9 @@ Usage: cargo xtask <command>
   reference  write the reference of commands, settings, metrics and routes (--check: fail if it is stale)
   fuzz       run the fuzz targets, 30 s each: cargo xtask fuzz [--seconds N] [TARGET..]
   guests     build the guests from source (--check: fail if the committed component is stale)
-  deploy     check the Helm chart, the Debian package and the image, or build them (build-deb, build-image)
+  dist       write the artifacts of a release to dist/: cargo xtask dist [tarball|wheel|deb|image|chart|sbom..]
+             (--profile dev: unoptimised)
+  deploy     check these artifacts on clean systems, and the chart and the alerts without a cluster: cargo xtask deploy [CHECK..]
   wheel      build the Python wheel and print its path (--release: optimised)
   ort        download the ONNX Runtime library to target/ and print its path (--gpu: the build for NVIDIA GPUs)
   gpu-kit    pack tests and benchmarks for a machine with a GPU and nothing else: cargo xtask gpu-kit [--photos DIR] [--arch N]
@@ -75,6 +79,7 @@ fn run() -> Result<()> {
         "lint" | "reference" | "structure" => source(&command, &rest),
         "guests" => workspace::run(Command::new(workspace::program("guest-builder")?).args(&rest)),
         "deploy" => deploy::run(&rest),
+        "dist" => dist::run(&rest),
         "wheel" => wheel::run_command(&rest),
         "ort" => ort::run(&rest),
         "gpu-kit" => gpu_kit::run(&rest),

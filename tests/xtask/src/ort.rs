@@ -1,4 +1,4 @@
-//! The ONNX Runtime library: an installed one, else the one from PyPI's wheel, pinned by version and SHA-256.
+//! Finds the ONNX Runtime library, or extracts it from a PyPI wheel that is pinned by version and SHA-256.
 
 use crate::python;
 use crate::workspace::{self, target};
@@ -7,24 +7,24 @@ use sha2::{Digest, Sha256};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const VERSION: &str = "1.31.1";
+pub(crate) const VERSION: &str = "1.31.1";
 
-/// The file beside a library that supports NVIDIA GPUs.
+/// A file in the folder of each library that supports NVIDIA GPUs.
 pub(crate) const CUDA_PROVIDER: &str = "libonnxruntime_providers_cuda.so";
 
 /// The oldest release whose C interface we use (`api-23`).
 const OLDEST_MINOR: u32 = 23;
 
 /// A wheel and the files to extract from it, each with its new name.
-struct Wheel {
-    package: &'static str,
+pub(crate) struct Wheel {
+    pub(crate) package: &'static str,
     platform: &'static str,
-    sha256: &'static str,
+    pub(crate) sha256: &'static str,
     files: &'static [(&'static str, &'static str)],
 }
 
 /// The wheel for this platform. Wheels for all Python versions carry the same library, so one is pinned.
-fn wheel() -> Result<Wheel> {
+pub(crate) fn pinned_wheel() -> Result<Wheel> {
     const LINUX: &[(&str, &str)] = &[("libonnxruntime.so.1.31.1", "libonnxruntime.so")];
     const MACOS: &[(&str, &str)] = &[("libonnxruntime.1.31.1.dylib", "libonnxruntime.dylib")];
     let (platform, sha256, files) = match (std::env::consts::OS, std::env::consts::ARCH) {
@@ -55,7 +55,7 @@ fn wheel() -> Result<Wheel> {
     })
 }
 
-/// The wheel whose library runs networks on an NVIDIA GPU. It brings neither CUDA 13 nor cuDNN 9.
+/// The wheel for NVIDIA GPUs. It does not contain CUDA 13 and cuDNN 9.
 fn gpu_wheel() -> Result<Wheel> {
     let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
     if (os, arch) != ("linux", "x86_64") {
@@ -101,8 +101,17 @@ pub(crate) fn ensure() -> Result<PathBuf> {
     }
     match system_library() {
         Some(library) => Ok(library),
-        None => download_library(&wheel()?, &library).map(|()| library),
+        None => pinned(),
     }
+}
+
+/// Downloads the pinned library to `target/onnxruntime/` if it is missing and returns its path.
+pub(crate) fn pinned() -> Result<PathBuf> {
+    let library = library_path("onnxruntime");
+    if !is_downloaded(&library) {
+        download_library(&pinned_wheel()?, &library)?;
+    }
+    Ok(library)
 }
 
 /// Finds a library that supports GPUs, or downloads it to `target/onnxruntime-gpu/`, and returns its path.

@@ -5,9 +5,13 @@ use anyhow::{Context, Result};
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 /// Records the requirements that an environment was created for.
 const MARKER: &str = "installed-requirements.txt";
+
+/// Held while an environment is checked or installed.
+static INSTALLING: Mutex<()> = Mutex::new(());
 
 /// Ensures a virtual environment `target/<name>` with the packages of `requirements` (a file of the repository). Returns a `PATH` on
 /// which its interpreter is `python3`.
@@ -16,6 +20,7 @@ pub(crate) fn ensure(requirements: &str, name: &str) -> Result<OsString> {
     let wanted = std::fs::read_to_string(&requirements)
         .with_context(|| format!("cannot read {}", requirements.display()))?;
     let environment = target().join(name);
+    let _one_at_a_time = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
     if !std::fs::read_to_string(environment.join(MARKER)).is_ok_and(|installed| installed == wanted) {
         eprintln!("installing Python packages into {}", environment.display());
         install(&environment, &requirements)?;
@@ -28,7 +33,7 @@ pub(crate) fn ensure(requirements: &str, name: &str) -> Result<OsString> {
     Ok(std::env::join_paths(folders)?)
 }
 
-/// The environment has no pip, as Debian's Python cannot install one; the pip outside installs into it.
+/// Installs with the pip outside the environment, because Debian's Python cannot install pip into one.
 fn install(environment: &Path, requirements: &Path) -> Result<()> {
     let venv = ["-m", "venv", "--clear", "--without-pip"];
     run(Command::new("python3").args(venv).arg(environment))

@@ -1,7 +1,8 @@
-//! The Python wheel: the extension, the package around it, and the command.
+//! The Python wheel, which contains the package, its native extension and the command.
 
+use crate::dist::{self, Build, EPOCH};
 use crate::python;
-use crate::workspace::{self, cargo, root, run, target};
+use crate::workspace::{root, run, target};
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ const REQUIREMENTS: &str = "runtime/python/tests/requirements.txt";
 /// The virtual environment in the build folder.
 const ENVIRONMENT: &str = "wheel";
 
-/// `cargo xtask wheel [--release]`: builds the wheel and prints where it is.
+/// `cargo xtask wheel [--release]`: builds the wheel and prints its path.
 pub(crate) fn run_command(arguments: &[String]) -> Result<()> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let release = match words.as_slice() {
@@ -21,26 +22,38 @@ pub(crate) fn run_command(arguments: &[String]) -> Result<()> {
         ["--release"] => true,
         _ => bail!("unknown arguments; usage: cargo xtask wheel [--release]"),
     };
-    println!("{}", build(release)?.display());
+    println!("{}", build(&dist::program(release)?, release)?.display());
     Ok(())
+}
+
+/// Returns the reason the wheel cannot be built here.
+pub(crate) fn missing() -> Option<String> {
+    let error = python::ensure(REQUIREMENTS, ENVIRONMENT).err()?;
+    Some(format!("cannot install the requirements of the wheel: {error:#}"))
+}
+
+/// Writes the wheel for `cargo xtask dist` and returns its path.
+pub(crate) fn pack(from: &Build, to: &Path) -> Result<PathBuf> {
+    let wheel = build(from.frostline()?, from.release)?;
+    let file = to.join(wheel.file_name().context("a wheel without a name")?);
+    fs::copy(&wheel, &file)?;
+    Ok(file)
 }
 
 /// An installed wheel.
 pub(crate) struct Installed {
     /// The wheel.
     pub(crate) file: PathBuf,
-    /// The interpreter of its environment.
+    /// Interpreter of the environment that it is installed in.
     pub(crate) python: PathBuf,
 }
 
-/// Builds and installs the wheel, or returns why its environment cannot be created.
+/// Builds and installs the wheel, or returns the reason the environment cannot be created.
 pub(crate) fn installed(release: bool) -> Result<Result<Installed, String>> {
-    if let Err(error) = python::ensure(REQUIREMENTS, ENVIRONMENT) {
-        return Ok(Err(format!(
-            "cannot install the requirements of the wheel: {error:#}"
-        )));
+    if let Some(why) = missing() {
+        return Ok(Err(why));
     }
-    let file = build(release)?;
+    let file = build(&dist::program(release)?, release)?;
     let python = target().join(ENVIRONMENT).join("bin/python3");
     run(python::pip(&["--python"])
         .arg(&python)
@@ -49,7 +62,7 @@ pub(crate) fn installed(release: bool) -> Result<Result<Installed, String>> {
     Ok(Ok(Installed { file, python }))
 }
 
-/// Installs the wheel built last in the environment with PyTorch and returns its interpreter, or why there is none.
+/// Installs the latest wheel in the environment with PyTorch. Returns the interpreter, or the reason the environment cannot be used.
 pub(crate) fn with_trainers() -> Result<Result<PathBuf, String>> {
     let interpreter = target().join("torch/bin/python");
     let needs = ["-c", "import onnx, onnxscript, torch, torchvision"];
@@ -72,37 +85,28 @@ pub(crate) fn with_trainers() -> Result<Result<PathBuf, String>> {
     Ok(Ok(interpreter))
 }
 
-fn build(release: bool) -> Result<PathBuf> {
+fn build(program: &Path, release: bool) -> Result<PathBuf> {
     let path = python::ensure(REQUIREMENTS, ENVIRONMENT)?;
     let package = root().join("runtime/python");
     let scripts = package.join("wheel.data/scripts");
     fs::create_dir_all(&scripts).with_context(|| format!("cannot create {}", scripts.display()))?;
-    let program = program(release)?;
-    copy_stripped(&program, &scripts.join("frostline"))?;
+    copy_stripped(program, &scripts.join("frostline"))?;
     let wheels = target().join("wheels");
     let _ = fs::remove_dir_all(&wheels);
     let mut maturin = Command::new(target().join(ENVIRONMENT).join("bin/maturin"));
     maturin.args(["build", "--quiet", "--locked", "--strip", "--manifest-path"]);
     maturin.arg(package.join("Cargo.toml")).arg("--out").arg(&wheels);
     maturin.env("PATH", path).env("CARGO_TARGET_DIR", target());
+    maturin.env(EPOCH, dist::epoch()?);
     if release {
         maturin.arg("--release");
     } else {
-        // For this machine only, so any linked libraries will do.
+        // This wheel stays on this machine, so its libraries need no check.
         maturin.args(["--compatibility", "linux"]);
     }
     run(&mut maturin)?;
     let mut built = fs::read_dir(&wheels)?.flatten().map(|entry| entry.path());
     built.next().context("maturin built no wheel")
-}
-
-/// The command. Unoptimised, it is the one the tests use.
-fn program(release: bool) -> Result<PathBuf> {
-    if !release {
-        return workspace::program("frostline");
-    }
-    run(cargo().args(["build", "--release", "--package", "frostline"]))?;
-    Ok(target().join("release/frostline"))
 }
 
 /// Copies a program, stripped of its symbols (two thirds of its size) if `strip` is available.

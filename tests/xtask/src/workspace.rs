@@ -1,4 +1,4 @@
-//! Where things are, and running other programs.
+//! Paths of the workspace, and running other programs.
 
 use anyhow::{Context, Result, bail};
 use std::ffi::OsStr;
@@ -19,27 +19,27 @@ pub(crate) fn target() -> PathBuf {
     }
 }
 
-/// The cargo that runs us.
+/// The cargo that started this program.
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root());
     command
 }
 
-/// Whether `cargo <name>` is installed.
+/// True if `cargo <name>` is installed.
 pub(crate) fn has_cargo_command(name: &str) -> bool {
     let version = cargo().args([name, "--version"]).output();
     version.is_ok_and(|output| output.status.success())
 }
 
-/// Builds one of our programs as the tests need it and returns its path. Without `--workspace` cargo would select other features and
+/// Builds a program with the features that the tests use and returns its path. Without `--workspace`, cargo would select other features and
 /// compile the dependencies again.
 pub(crate) fn program(name: &str) -> Result<PathBuf> {
     run(cargo().args(["build", "--workspace", "--bin", name]))?;
     Ok(target().join("debug").join(name))
 }
 
-/// Runs a command to its end; its output is inherited.
+/// Runs a command to completion with inherited output.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let shown = show(command);
     let status = command
@@ -51,7 +51,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command to its end and returns what it printed.
+/// Runs a command to completion and returns its standard output.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let shown = show(command);
     let output = command
@@ -67,7 +67,30 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     String::from_utf8(output.stdout).with_context(|| format!("`{shown}` printed text that is not UTF-8"))
 }
 
-/// A command as one would type it.
+/// The target that the compiler builds for by default, such as `x86_64-unknown-linux-gnu`.
+pub(crate) fn host_target() -> Result<String> {
+    let version = output(Command::new("rustc").arg("-vV").current_dir(root()))?;
+    let target = version.lines().find_map(|line| line.strip_prefix("host: "));
+    Ok(target.context("rustc -vV printed no host")?.to_owned())
+}
+
+/// Describes the first program that is not installed, with its Debian package. An entry is a program and a package.
+pub(crate) fn missing(programs: &[(&str, &str)]) -> Option<String> {
+    let (program, package) = programs.iter().find(|(program, _)| !has_program(program))?;
+    Some(format!("{program} is not installed (apt-get install {package})"))
+}
+
+pub(crate) fn has_program(name: &str) -> bool {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&folders).any(|folder| folder.join(name).is_file())
+}
+
+/// True if this process runs as root, which chroot and mount need.
+pub(crate) fn is_root() -> bool {
+    output(Command::new("id").arg("-u")).is_ok_and(|id| id.trim() == "0")
+}
+
+/// Formats a command like a shell command line.
 pub(crate) fn show(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ")

@@ -1,5 +1,5 @@
-//! Checks the chart: lints it, renders it with each values file in its folder `ci`, validates the manifests with Kubernetes' schemas, and
-//! expects it to refuse invalid values.
+//! Checks the chart's archive: lints it, renders it with each values file in the chart's folder `ci`, validates the manifests with Kubernetes'
+//! schemas, and expects it to refuse invalid values.
 
 use super::tools::{chart, helm, render};
 use super::{CheckResult, Setup, python_path};
@@ -45,17 +45,18 @@ pub(super) fn check(setup: &Setup) -> Result<CheckResult> {
         (Ok(helm), Ok(path)) => (helm, path),
         (Err(why), _) | (_, Err(why)) => return Ok(CheckResult::Skipped(why)),
     };
+    let archive = setup.artifact("chart")?;
     let rendered = setup.folder.join("rendered");
     fs::create_dir_all(&rendered)?;
     let mut files = Vec::new();
     for values in values()? {
         run(Command::new(&helm)
             .args(["lint", "--strict", "--quiet"])
-            .arg(chart())
+            .arg(archive)
             .arg("--values")
             .arg(&values))?;
         let file = rendered.join(values.file_name().context("a values file without a name")?);
-        fs::write(&file, render(&helm, &[&values])?)?;
+        fs::write(&file, render(archive, &helm, &[&values])?)?;
         files.push(file);
     }
     let validated = output(
@@ -66,7 +67,7 @@ pub(super) fn check(setup: &Setup) -> Result<CheckResult> {
             .args(&files)
             .env("PATH", path),
     )?;
-    check_refusals(&helm)?;
+    check_refusals(archive, &helm)?;
     Ok(CheckResult::Passed(format!(
         "linted, rendered with {} values files and validated for Kubernetes {VERSIONS}: {}; {} invalid settings refused",
         files.len(),
@@ -84,13 +85,13 @@ pub(super) fn values() -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn check_refusals(helm: &Path) -> Result<()> {
+fn check_refusals(archive: &Path, helm: &Path) -> Result<()> {
     let values = chart().join("ci/least-values.yaml");
     for (what, settings, reason) in REFUSED {
         let mut command = Command::new(helm);
         command
             .args(["template", "demo"])
-            .arg(chart())
+            .arg(archive)
             .arg("--values")
             .arg(&values);
         for setting in settings {

@@ -2,9 +2,9 @@
 //! query of dashboard, rules and autoscaling must return a value.
 
 use super::store::Store;
-use super::tools::{chart, documents, field, helm, manifest, missing, render};
+use super::tools::{chart, documents, field, helm, manifest, render};
 use super::{CheckResult, Setup, python_path, queries};
-use crate::workspace::{output, root};
+use crate::workspace::{missing, output, root};
 use anyhow::{Context, Result, bail};
 use frostline_e2e::HostProcess;
 use serde_json::{Value, json};
@@ -111,6 +111,7 @@ impl Live<'_> {
         let file = self.folder.join(format!("values-{number}.json"));
         fs::write(&file, values.to_string())?;
         let rendered = documents(&render(
+            self.setup.artifact("chart")?,
             &self.helm,
             &[&chart().join("ci/usual-values.yaml"), &file],
         )?)?;
@@ -132,7 +133,7 @@ impl Live<'_> {
         Ok(Host {
             process: HostProcess::spawn(command, etc.join("token/token")).with_context(|| {
                 format!(
-                    "the host did not start with {}; see the log beside it",
+                    "the host did not start with {}; see the log in the same folder",
                     file.display()
                 )
             })?,
@@ -294,7 +295,7 @@ impl Drop for Running {
     }
 }
 
-/// An address of loopback with a free_address port.
+/// An address of loopback with a free port.
 pub(super) fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?)
 }

