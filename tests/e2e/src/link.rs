@@ -20,12 +20,20 @@ pub struct Link {
 }
 
 impl Link {
-    /// Relays to `target` at `bits_per_second` in each direction; `None` for as fast as it goes.
+    /// Relays from a free loopback port to `target` at `bits_per_second` in each direction; None does not limit the rate.
     ///
     /// # Errors
-    /// When no loopback port can be opened.
+    /// Returns an error if no port can be opened.
     pub fn open(target: SocketAddr, bits_per_second: Option<u64>) -> io::Result<Self> {
         Self::cut(target, bits_per_second, &[])
+    }
+
+    /// [`open`](Self::open), but on the port `listen` of the loopback address.
+    ///
+    /// # Errors
+    /// Returns an error if the port cannot be opened.
+    pub fn listen(listen: u16, target: SocketAddr, bits_per_second: Option<u64>) -> io::Result<Self> {
+        Self::relay(listen, target, bits_per_second, &[])
     }
 
     /// [`open`](Self::open), but the connections break one after the other: the first when `cuts[0]` bytes went towards `target` over
@@ -34,7 +42,11 @@ impl Link {
     /// # Errors
     /// As for [`open`](Self::open).
     pub fn cut(target: SocketAddr, bits_per_second: Option<u64>, cuts: &[u64]) -> io::Result<Self> {
-        let listener = TcpListener::bind(("127.0.0.1", 0))?;
+        Self::relay(0, target, bits_per_second, cuts)
+    }
+
+    fn relay(port: u16, target: SocketAddr, bits_per_second: Option<u64>, cuts: &[u64]) -> io::Result<Self> {
+        let listener = TcpListener::bind(("127.0.0.1", port))?;
         let address = listener.local_addr()?;
         let stopping = Arc::new(AtomicBool::new(false));
         let downstream = Arc::new(Pace::new(bits_per_second, &[]));

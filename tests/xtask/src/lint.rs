@@ -1,14 +1,11 @@
 //! Formatting, clippy, the rules of the dependency graph, import cycles, names and phrases, broken links and tables, and a stale reference.
 
-use crate::workspace::{self, cargo, has_cargo_command, output, root, target};
-use crate::{needs, pages, reference, structure};
+use crate::workspace::{self, cargo, has_cargo_command, output, root};
+use crate::{needs, pages, python, reference, structure};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-
-/// The release of cargo-deny that CI uses; the newest that the oldest compiler we support builds.
-const CARGO_DENY: &str = "0.20.2";
 
 /// A large dependency and the one crate that may use it directly. `deny.toml` says the same to cargo-deny.
 const DIRECT_USERS: [(&str, &str); 4] = [
@@ -132,32 +129,12 @@ fn check_dependencies() -> Result<()> {
     workspace::run(&mut deny(&["--offline", "check", "advisories"]))
 }
 
-/// A `PATH` that contains cargo-deny; if it is not installed, it is built in `target/`, unoptimised because it runs for a second.
+/// A `PATH` that contains cargo-deny. If it is not installed, a prebuilt one is installed into the build folder.
 fn cargo_deny() -> Result<OsString> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
     if has_cargo_command("deny") {
-        return Ok(path);
+        return Ok(std::env::var_os("PATH").unwrap_or_default());
     }
-    let tools = target().join("tools");
-    let folders = [tools.join("bin")]
-        .into_iter()
-        .chain(std::env::split_paths(&path));
-    let path = std::env::join_paths(folders)?;
-    if tools.join("bin/cargo-deny").is_file() {
-        return Ok(path);
-    }
-    eprintln!("lint: building cargo-deny {CARGO_DENY} into {}", tools.display());
-    let install = [
-        "install",
-        "--quiet",
-        "--locked",
-        "--debug",
-        "cargo-deny",
-        "--version",
-        CARGO_DENY,
-    ];
-    workspace::run(cargo().args(install).arg("--root").arg(&tools))?;
-    Ok(path)
+    python::ensure("tests/requirements-lint.txt", "python-lint")
 }
 
 type Graph = BTreeMap<String, BTreeSet<String>>;

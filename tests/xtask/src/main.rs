@@ -2,13 +2,13 @@
 
 mod bench;
 mod book;
-mod compat;
 mod demo;
 mod deploy;
 mod dist;
 mod fuzz;
 mod gpu;
 mod gpu_kit;
+mod link;
 #[cfg(feature = "source")]
 mod lint;
 mod markdown;
@@ -49,12 +49,12 @@ Usage: cargo xtask <command>
              (--profile dev: unoptimised)
   deploy     check these artifacts on clean systems, and the chart and the alerts without a cluster: cargo xtask deploy [CHECK..]
   wheel      build the Python wheel and print its path (--release: optimised)
+  link       relay a loopback port to a host at a fixed rate: cargo xtask link PORT TO MBIT
   ort        download the ONNX Runtime library to target/ and print its path (--gpu: the build for NVIDIA GPUs)
   gpu-kit    pack tests and benchmarks for a machine with a GPU and nothing else: cargo xtask gpu-kit [--photos DIR] [--arch N]
              (--cpu: pack them for the CPU and try them here)
   stores     test against third-party object stores: cargo xtask stores [--install] [azurite|fake_gcs|swift|moto..]
              (--serve: only start them and print their connection files)
-  compat     test today's command against that of the last release: cargo xtask compat [COMMIT]
   book       build the documentation site in target/book (rendered if mdBook is installed)
   bench      run a benchmark: cargo xtask bench NAME [--quick]; without NAME, list the benchmarks";
 
@@ -81,9 +81,9 @@ fn run() -> Result<()> {
         "deploy" => deploy::run(&rest),
         "dist" => dist::run(&rest),
         "wheel" => wheel::run_command(&rest),
+        "link" => link::run(&rest),
         "ort" => ort::run(&rest),
         "gpu-kit" => gpu_kit::run(&rest),
-        "compat" => compat::run(&rest),
         "book" => book::run(&rest),
         "bench" => bench::run(&rest),
         "stores" => stores::run(&rest),

@@ -3,8 +3,9 @@
 use crate::workspace::{root, run, target};
 use anyhow::{Context, Result};
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 /// Records the requirements that an environment was created for.
@@ -72,4 +73,20 @@ pub(crate) fn unpack(wheel: &Path, folder: &Path) -> Result<()> {
         .args(["-m", "zipfile", "-e"])
         .arg(wheel)
         .arg(folder))
+}
+
+/// The SHA-256 of `bytes` in hexadecimal digits. By Python, which is needed anyway, so that this program builds without a crate for it.
+pub(crate) fn sha256(bytes: &[u8]) -> Result<String> {
+    const SCRIPT: &str = "import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())";
+    let mut child = Command::new("python3")
+        .args(["-c", SCRIPT])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot start python3")?;
+    let mut stdin = child.stdin.take().context("python3 has no input")?;
+    stdin.write_all(bytes)?;
+    drop(stdin);
+    let output = child.wait_with_output()?;
+    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }

@@ -1,14 +1,15 @@
 //! README and the tutorials, run as they are written: their commands, and the form of the output that they show.
 
 use crate::harness::{Scratch, binary, demo};
-use frostline_e2e::{Finished, HostProcess, finish, repository};
+use frostline_e2e::{Finished, HostProcess, Link, finish, repository};
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where README's host listens.
-const ADDRESS: &str = "127.0.0.1:8443";
+/// The addresses of README's host and of its slow link.
+const HOST: &str = "127.0.0.1:8443";
+const LINK: &str = "http://127.0.0.1:8444";
 
 /// The clone in which the tutorials' output was printed.
 const CLONE: &str = "/home/ana/frostline";
@@ -119,39 +120,51 @@ fn clone_root() -> Scratch {
     scratch
 }
 
-fn demo_folder() -> Scratch {
-    with_links(demo(""), &["backbone.onnx", "photos"])
+/// Copies a folder and the folders in it.
+fn copy_folder(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_folder(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).unwrap();
+        }
+    }
 }
 
 #[test]
 fn the_quick_start_of_readme_runs() {
-    let mut steps = steps("README.md", Some("## Quick start"));
-    let (build, commands) = steps[0].commands.split_once('\n').unwrap();
-    // The tests have built it; its outputs are not for the repository.
-    assert!(
-        build.starts_with("cargo build ") && build.ends_with("cd models/zoo/demo"),
-        "{build}"
-    );
-    steps[0].commands = commands.to_owned();
-    run(&demo_folder(), &steps, &[]);
-}
+    let scratch = clone_root();
+    // As the demo leaves it, but with small photos.
+    copy_folder(&demo("photos"), &scratch.path("target/photos"));
+    let [mut plan, serve, link, train] = <[Step; 4]>::try_from(steps("README.md", Some("## Quick start")))
+        .unwrap_or_else(|steps| panic!("README has {} steps", steps.len()));
+    let (path, commands) = plan.commands.split_once('\n').unwrap();
+    assert!(path.starts_with("export PATH=\"$PWD/target/debug:"), "{path}");
+    plan.commands = commands.to_owned();
+    run(&scratch, &[plan], &[]);
 
-#[test]
-fn the_host_of_readme_serves_a_second_shell() {
-    let scratch = demo_folder();
-    let mut steps = steps("README.md", Some("## Run a host"));
-    let second = steps.split_off(1);
-    let (serve, _) = steps[0].commands.split_once('#').unwrap();
-    assert!(serve.contains(ADDRESS), "{serve}");
-    let serve = format!("exec {} --json", serve.trim().replace(ADDRESS, "127.0.0.1:0"));
-    let host = HostProcess::spawn(shell(&scratch, &serve), scratch.path("token")).unwrap();
-    let here = |step: &Step| Step {
-        commands: step.commands.replace(ADDRESS, &host.address().to_string()),
-        output: step.output.clone(),
+    assert!(serve.commands.contains(HOST), "{}", serve.commands);
+    let serve = format!(
+        "exec {} --json",
+        serve.commands.trim().replace(HOST, "127.0.0.1:0")
+    );
+    let host = HostProcess::spawn(shell(&scratch, &serve), scratch.path("target/token")).unwrap();
+    let rate = link
+        .commands
+        .trim()
+        .strip_prefix(&format!("cargo xtask link 8444 {HOST} "))
+        .unwrap_or_else(|| panic!("{}", link.commands));
+    let megabits: u64 = rate.parse().unwrap();
+    let link = Link::open(host.address(), Some(megabits * 1_000_000)).unwrap();
+
+    assert!(train.commands.contains(LINK), "{}", train.commands);
+    let train = Step {
+        commands: train.commands.replace(LINK, &link.url()),
+        output: train.output,
     };
-    let second: Vec<Step> = second.iter().map(here).collect();
-    run(&scratch, &second, &[]);
-    assert!(scratch.path("remote.onnx").is_file());
+    run(&scratch, &[train], &[]);
 }
 
 #[test]

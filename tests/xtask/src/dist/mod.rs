@@ -12,11 +12,11 @@ mod tree;
 pub(crate) use image::suite;
 
 use crate::parallel::{Lazy, on_threads};
+use crate::python::sha256;
 use crate::workspace::{self, cargo, output, root, run as run_command, target};
 use crate::{ort, wheel};
 use anyhow::{Context, Result, bail};
 use command::CommandFiles;
-use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -202,7 +202,7 @@ pub(crate) fn write_sums(folder: &Path) -> Result<()> {
     names.sort();
     let mut sums = String::new();
     for name in names {
-        let sum = hex::encode(Sha256::digest(fs::read(folder.join(&name))?));
+        let sum = sha256(&fs::read(folder.join(&name))?)?;
         writeln!(sums, "{sum}  {}", name.display())?;
     }
     Ok(fs::write(folder.join(NAME), sums)?)

@@ -2,10 +2,10 @@
 
 use super::{Build, VERSION, epoch};
 use crate::ort;
+use crate::python::sha256;
 use crate::workspace::{cargo, host_target, output, root};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::ops::Range;
@@ -36,15 +36,15 @@ pub(super) fn pack(_: &Build, to: &Path) -> Result<PathBuf> {
     let mut packages = crates(&output(&mut tree)?)?;
     add_checksums(&mut packages, &fs::read_to_string(root().join("Cargo.lock"))?);
     let library = ort::pinned_wheel()?;
-    let library_url = format!("pkg:pypi/{}@{}", library.package, ort::VERSION);
+    let library_url = format!("pkg:pypi/{}@{}", library.package, library.version);
     let command = packages.get_mut(&crate_url("frostline", VERSION));
     let command = command.context("cargo tree did not list frostline")?;
     command.dependencies.insert(library_url.clone());
     let library = Package {
-        name: library.package.to_owned(),
-        version: ort::VERSION.to_owned(),
+        name: library.package,
+        version: library.version,
         licence: "MIT".to_owned(),
-        sha256: Some(library.sha256.to_owned()),
+        sha256: Some(library.sha256),
         dependencies: BTreeSet::new(),
     };
     packages.insert(library_url, library);
@@ -54,7 +54,15 @@ pub(super) fn pack(_: &Build, to: &Path) -> Result<PathBuf> {
             .arg("+%Y-%m-%dT%H:%M:%SZ"),
     )?;
     let file = to.join(format!("frostline-{VERSION}-{target}.cdx.json"));
-    let text = serde_json::to_string_pretty(&document(&packages, created.trim()))?;
+    let mut document = document(&packages, created.trim());
+    let serial_number = uuid(&sha256(document.to_string().as_bytes())?);
+    if let Some(fields) = document.as_object_mut() {
+        fields.insert(
+            "serialNumber".to_owned(),
+            format!("urn:uuid:{serial_number}").into(),
+        );
+    }
+    let text = serde_json::to_string_pretty(&document)?;
     fs::write(&file, text + "\n")?;
     Ok(file)
 }
@@ -122,7 +130,7 @@ fn document(packages: &Packages, created: &str) -> Value {
             "dependsOn": package.dependencies,
         })
     });
-    let mut document = json!({
+    json!({
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
         "version": 1,
@@ -132,15 +140,7 @@ fn document(packages: &Packages, created: &str) -> Value {
         },
         "components": libraries.collect::<Vec<_>>(),
         "dependencies": dependencies.collect::<Vec<_>>(),
-    });
-    let serial_number = uuid(&document.to_string());
-    if let Some(fields) = document.as_object_mut() {
-        fields.insert(
-            "serialNumber".to_owned(),
-            format!("urn:uuid:{serial_number}").into(),
-        );
-    }
-    document
+    })
 }
 
 fn component(kind: &str, url: &str, package: &Package) -> Value {
@@ -159,9 +159,8 @@ fn component(kind: &str, url: &str, package: &Package) -> Value {
     })
 }
 
-/// Derives a version 8 UUID from the SHA-256 of a text.
-fn uuid(text: &str) -> String {
-    let digest = hex::encode(Sha256::digest(text));
+/// Derives a version 8 UUID from a SHA-256.
+fn uuid(digest: &str) -> String {
     let part = |digits: Range<usize>| digest.get(digits).unwrap_or_default();
     format!(
         "{}-{}-8{}-8{}-{}",
@@ -206,6 +205,7 @@ mod tests {
 
     #[test]
     fn a_uuid_has_its_version_and_variant() {
-        assert_eq!(uuid(""), "e3b0c442-98fc-81c1-849a-fbf4c8996fb9");
+        let of_nothing = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+        assert_eq!(uuid(of_nothing), "e3b0c442-98fc-81c1-849a-fbf4c8996fb9");
     }
 }

@@ -6,6 +6,7 @@ pub(crate) mod lint;
 pub(crate) mod skipped;
 
 use crate::workspace::target;
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -106,7 +107,7 @@ pub(crate) fn unmet() -> Vec<&'static str> {
             runs("unshare", &["--mount", "true"]) || runs("unshare", &["--map-root-user", "--mount", "true"]),
         ),
         ("needs_root", runs("sh", &["-c", "test $(id -u) = 0"])),
-        ("needs_walls", frostline_walls::missing().is_empty()),
+        ("needs_walls", has_walls()),
         ("needs_proc", Path::new("/proc/self/clear_refs").exists()),
     ];
     met.into_iter()
@@ -123,6 +124,20 @@ pub(crate) fn find(module: &str) -> Option<&'static Need> {
 /// Where `cargo xtask guests` puts what it builds.
 pub(crate) fn built_guests() -> PathBuf {
     target().join("guests")
+}
+
+/// True if `frostline doctor` finds that Landlock and seccomp confine processes here.
+fn has_walls() -> bool {
+    let program = target().join("debug/frostline");
+    let Ok(output) = Command::new(program).args(["doctor", "--json"]).output() else {
+        return false;
+    };
+    let findings = String::from_utf8_lossy(&output.stdout).into_owned();
+    findings.lines().any(|line| {
+        let finding: Value = serde_json::from_str(line).unwrap_or_default();
+        let is = |name: &str, value: &str| finding.get(name).and_then(Value::as_str) == Some(value);
+        is("check", "walls") && is("state", "works")
+    })
 }
 
 fn runs(program: &str, arguments: &[&str]) -> bool {
