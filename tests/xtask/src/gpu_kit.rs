@@ -51,7 +51,7 @@ fn try_on_cpu(kit: &Path) -> Result<()> {
             .arg(root().join("tests/bench/peers/setup_torch.py"))
             .arg("--vision"),
     )?;
-    let words = ["all", "--device", "cpu", "--quick", "--seconds", "1200", "--from"];
+    let words = ["all", "--device", "cpu", "--quick", "--seconds", "300", "--from"];
     workspace::run(
         Command::new(python.trim())
             .arg(kit.join("run.py"))
@@ -96,21 +96,22 @@ fn program(name: &str, is_tried: bool) -> Result<PathBuf> {
     Ok(target().join("release").join(name))
 }
 
-/// The program with the unit tests of `package`.
+/// The program with the unit tests of `package`. Cargo selects the features of the whole workspace, as for the other tests.
 fn test_binary(package: &str) -> Result<PathBuf> {
     let build = [
         "test",
+        "--workspace",
         "--no-run",
         "--lib",
         "--message-format",
         "json",
-        "--package",
-        package,
     ];
     let messages = output(cargo().args(build))?;
     let mut executables = messages.lines().filter_map(|line| {
         let message: Value = serde_json::from_str(line).ok()?;
-        Some(PathBuf::from(message.get("executable")?.as_str()?))
+        let built = message.get("target")?.get("name")?.as_str()?.replace('_', "-");
+        let executable = message.get("executable")?.as_str()?;
+        (built == package).then(|| PathBuf::from(executable))
     });
     executables
         .next_back()

@@ -102,6 +102,15 @@ pub(crate) fn run() -> Result<()> {
     pages::check()?;
     reference::check()?;
     workspace::run(cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
+    // The code of this command, which `--workspace` leaves out, and its tests.
+    let own = ["--package", "xtask", "--features", "source"];
+    workspace::run(
+        cargo()
+            .arg("clippy")
+            .args(own)
+            .args(["--all-targets", "--", "-D", "warnings"]),
+    )?;
+    workspace::run(cargo().args(["test", "--quiet"]).args(own))?;
     check_dependencies()?;
     eprintln!("lint: passed");
     Ok(())

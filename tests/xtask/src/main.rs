@@ -107,6 +107,15 @@ fn source(command: &str, arguments: &[String]) -> Result<()> {
 /// Runs this program again with the feature `source`.
 #[cfg(not(feature = "source"))]
 fn source(command: &str, arguments: &[String]) -> Result<()> {
-    let again = ["run", "--quiet", "--package", "xtask", "--", command];
+    let again = [
+        "run",
+        "--quiet",
+        "--package",
+        "xtask",
+        "--features",
+        "source",
+        "--",
+        command,
+    ];
     workspace::run(workspace::cargo().args(again).args(arguments))
 }

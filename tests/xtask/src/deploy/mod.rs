@@ -8,6 +8,7 @@ mod live;
 mod package;
 mod queries;
 mod rules;
+mod source;
 mod store;
 mod tools;
 
@@ -27,6 +28,7 @@ Usage: cargo xtask deploy [CHECK..] [--profile dev|release] [--frostline FILE]
 Packs the artifacts of `cargo xtask dist` into target/deploy/dist and runs the checks, by default all. Checks that cannot run on this machine
 are reported as skipped.
 
+  source   install the command with cargo, and ONNX Runtime with the command
   hosts    run the queries of dashboard and rules on a Prometheus that scrapes real hosts
   install  install tarball, wheel and Debian package in a new Debian, run the command, and purge the package
   repeat   pack every artifact twice and compare, and verify SHA256SUMS
@@ -102,7 +104,8 @@ impl Check {
 }
 
 /// All checks, slowest first: they start in this order.
-const CHECKS: [Check; 9] = [
+const CHECKS: [Check; 10] = [
+    Check::new("source", &[], source::check),
     Check::new("hosts", &["chart"], live::check),
     Check::new("install", &["tarball", "wheel", "deb"], install::check),
     Check::new("repeat", &[], artifacts::check_repeated),
