@@ -2,7 +2,7 @@
 //! crosses the link in every epoch) and once as Frostline does it by default.
 
 use crate::ort;
-use crate::workspace::{self, cargo, output, root, target};
+use crate::workspace::{self, SHARED_BUILD, cargo, output, root, target};
 use anyhow::{Context, Result, bail};
 use frostline_e2e::{HostProcess, Link};
 use serde_json::Value;
@@ -43,18 +43,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Builds the programs together with a test, so that cargo selects the same features as for the tests and compiles each dependency once
-/// for both.
 fn build() -> Result<()> {
-    let programs = [
-        "--bin",
-        "frostline",
-        "--bin",
-        "enlarge-photos",
-        "--test",
-        "command",
-    ];
-    workspace::run(cargo().args(["build", "--workspace"]).args(programs))
+    let programs = ["--bin", "frostline", "--bin", "enlarge-photos"];
+    workspace::run(cargo().arg("build").args(SHARED_BUILD).args(programs))
 }
 
 struct Demo {

@@ -1,7 +1,7 @@
 //! A folder that tests and measures a GPU on a machine without network, Rust and this repository.
 
 use crate::ort;
-use crate::workspace::{self, cargo, output, root, target};
+use crate::workspace::{self, SHARED_BUILD, cargo, output, root, target};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -96,17 +96,14 @@ fn program(name: &str, is_tried: bool) -> Result<PathBuf> {
     Ok(target().join("release").join(name))
 }
 
-/// The program with the unit tests of `package`. Cargo selects the features of the whole workspace, as for the other tests.
+/// The program with the unit tests of `package`.
 fn test_binary(package: &str) -> Result<PathBuf> {
-    let build = [
-        "test",
-        "--workspace",
-        "--no-run",
-        "--lib",
-        "--message-format",
-        "json",
-    ];
-    let messages = output(cargo().args(build))?;
+    let mut build = cargo();
+    build
+        .arg("test")
+        .args(SHARED_BUILD)
+        .args(["--no-run", "--lib", "--message-format", "json"]);
+    let messages = output(&mut build)?;
     let mut executables = messages.lines().filter_map(|line| {
         let message: Value = serde_json::from_str(line).ok()?;
         let built = message.get("target")?.get("name")?.as_str()?.replace('_', "-");

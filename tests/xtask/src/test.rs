@@ -5,7 +5,7 @@
 
 use crate::needs::{self, skipped};
 use crate::relay::Runner;
-use crate::workspace::{cargo, has_cargo_command};
+use crate::workspace::{SHARED_BUILD, cargo, has_cargo_command};
 use crate::{gpu, ort, python, wheel};
 use anyhow::{Result, bail};
 use std::ffi::OsString;
@@ -19,8 +19,8 @@ pub(crate) const LONG: &str = "long";
 const PROGRAMS: [&str; 4] = ["frostline", "enlarge-photos", "frostline-played", "xtask"];
 
 /// The integration tests of a default run.
-const TARGETS: [&str; 9] = [
-    "command", "e2e", "fuzz", "host", "images", "objects", "report", "sandbox", "wheel",
+const TARGETS: [&str; 8] = [
+    "e2e", "fuzz", "host", "images", "objects", "report", "sandbox", "wheel",
 ];
 
 /// The targets that a default run does not even compile: a package and a flag of cargo for each.
@@ -281,7 +281,8 @@ fn threads() -> String {
 fn nextest_run() -> Command {
     let mut command = cargo();
     command
-        .args(["nextest", "run", "--workspace"])
+        .args(["nextest", "run"])
+        .args(SHARED_BUILD)
         .env("NEXTEST_TEST_THREADS", threads());
     command
 }
@@ -289,7 +290,8 @@ fn nextest_run() -> Command {
 fn cargo_run() -> Command {
     let mut command = cargo();
     command
-        .args(["test", "--workspace", "--no-fail-fast"])
+        .args(["test", "--no-fail-fast"])
+        .args(SHARED_BUILD)
         .env("RUST_TEST_THREADS", threads());
     command
 }
@@ -350,8 +352,14 @@ fn cargo_test(extent: &Extent, unmet: &[&'static str], words: &[&String]) -> Vec
             vec![command]
         }
         Extent::LeftOut(modules) => {
-            let mut targets = cargo_run();
-            targets.args(long_targets()).arg("--").args(skips(unmet));
+            // Without the test that all builds share, whose tests have run.
+            let mut targets = cargo();
+            targets
+                .args(["test", "--no-fail-fast", "--workspace"])
+                .args(long_targets())
+                .arg("--")
+                .args(skips(unmet))
+                .env("RUST_TEST_THREADS", threads());
             let mut others = cargo_run();
             others
                 .args(Extent::Default.targets())

@@ -32,10 +32,13 @@ pub(crate) fn has_cargo_command(name: &str) -> bool {
     version.is_ok_and(|output| output.status.success())
 }
 
-/// Builds a program with the features that the tests use and returns its path. Without `--workspace`, cargo would select other features and
-/// compile the dependencies again.
+/// The arguments that every build of the workspace starts with. Cargo selects features for what is built together, and compiles a crate in
+/// another variant if a procedural macro uses it as well; with the same test in every build, all share their dependencies.
+pub(crate) const SHARED_BUILD: [&str; 3] = ["--workspace", "--test", "command"];
+
+/// Builds a program and returns its path.
 pub(crate) fn program(name: &str) -> Result<PathBuf> {
-    run(cargo().args(["build", "--workspace", "--bin", name]))?;
+    run(cargo().arg("build").args(SHARED_BUILD).args(["--bin", name]))?;
     Ok(target().join("debug").join(name))
 }
 

@@ -7,6 +7,10 @@ use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
 use std::time::Instant;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 /// Bytes a second.
 const MOST: u64 = 65_536;
@@ -25,10 +29,12 @@ fn capture() -> Arc<Mutex<Vec<u8>>> {
     }
     let log = Arc::<Mutex<Vec<u8>>>::default();
     let writer = Arc::clone(&log);
-    tracing_subscriber::fmt()
+    let levels: Targets = "warn,frostline_server=info".parse().unwrap();
+    let layer = tracing_subscriber::fmt::layer()
         .json()
-        .with_env_filter("warn,frostline_server=info")
-        .with_writer(move || Log(Arc::clone(&writer)))
+        .with_writer(move || Log(Arc::clone(&writer)));
+    tracing_subscriber::registry()
+        .with(layer.with_filter(levels))
         .init();
     log
 }

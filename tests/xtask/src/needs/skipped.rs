@@ -2,7 +2,7 @@
 
 use super::{Need, find};
 use crate::test::{Environment, Extent, LONG, long_targets};
-use crate::workspace::{cargo, output, root, target};
+use crate::workspace::{SHARED_BUILD, cargo, output, root, target};
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::PathBuf;
@@ -19,7 +19,8 @@ pub(crate) struct Skipped {
 pub(crate) fn list(unmet: &[&'static str], extent: &Extent, environment: &Environment) -> Result<Skipped> {
     let mut listing = cargo();
     listing
-        .args(["test", "--workspace", "--quiet"])
+        .args(["test", "--quiet"])
+        .args(SHARED_BUILD)
         .args(extent.targets())
         .args(["--", "--list", "--format", "terse"])
         .env("ORT_DYLIB_PATH", &environment.library)
