@@ -129,7 +129,7 @@ fn download(wheel: &Wheel, version: &str, scratch: &Path, environment: &[(&str, 
     )
     .with_context(|| {
         format!(
-            "cannot download {}; install it by other means and set ORT_DYLIB_PATH to the library",
+            "cannot download {} with pip; install it by other means and set ORT_DYLIB_PATH to the library",
             wheel.package
         )
     })?;
@@ -222,6 +222,20 @@ mod tests {
         format!("http://{address}/simple")
     }
 
+    /// The folder of a python3 with pip: the environment of the tests has none.
+    fn folder_with_pip() -> String {
+        let path = std::env::var_os("PATH").unwrap();
+        let mut folders = std::env::split_paths(&path);
+        let has_pip = |folder: &PathBuf| {
+            let version = Command::new(folder.join("python3"))
+                .args(["-m", "pip", "--version"])
+                .output();
+            version.is_ok_and(|output| output.status.success())
+        };
+        let folder = folders.find(has_pip).expect("a python3 with pip on the PATH");
+        folder.to_str().unwrap().to_owned()
+    }
+
     fn pinned(sha256: &str) -> Wheel {
         Wheel {
             package: "onnxruntime".to_owned(),
@@ -257,7 +271,9 @@ mod tests {
         let bytes = wheel_bytes();
         let sha256 = hex::encode(Sha256::digest(&bytes));
         let index = index(bytes);
+        let path = folder_with_pip();
         let environment = [
+            ("PATH", path.as_str()),
             ("PIP_INDEX_URL", index.as_str()),
             ("PIP_CONFIG_FILE", "/dev/null"),
             ("PIP_NO_CACHE_DIR", "1"),

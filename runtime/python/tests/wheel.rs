@@ -71,24 +71,29 @@ mod needs_wheel {
         super::run(PYTHON, "test_client.py");
     }
 
-    #[test]
-    fn rows_are_kept() {
-        super::run(PYTHON, "test_kept.py");
-    }
+    mod long {
+        use super::PYTHON;
+        use crate::run;
 
-    #[test]
-    fn commands_run_from_python() {
-        super::run(PYTHON, "test_command.py");
-    }
+        #[test]
+        fn rows_are_kept() {
+            run(PYTHON, "test_kept.py");
+        }
 
-    #[test]
-    fn the_snippets_of_the_readme_run() {
-        super::run(PYTHON, "test_readme.py");
-    }
+        #[test]
+        fn commands_run_from_python() {
+            run(PYTHON, "test_command.py");
+        }
 
-    #[test]
-    fn the_notebook_runs() {
-        super::run(PYTHON, "test_notebook.py");
+        #[test]
+        fn the_snippets_of_the_readme_run() {
+            run(PYTHON, "test_readme.py");
+        }
+
+        #[test]
+        fn the_notebook_runs() {
+            run(PYTHON, "test_notebook.py");
+        }
     }
 }
 

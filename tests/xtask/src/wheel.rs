@@ -2,8 +2,9 @@
 
 use crate::dist::{self, Build, EPOCH};
 use crate::python;
-use crate::workspace::{root, run, target};
+use crate::workspace::{SHARED_BUILD, cargo, output, root, run, target};
 use anyhow::{Context, Result, bail};
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -85,28 +86,109 @@ pub(crate) fn with_trainers() -> Result<Result<PathBuf, String>> {
     Ok(Ok(interpreter))
 }
 
+/// Writes the wheel to `target/wheels` and returns its path.
 fn build(program: &Path, release: bool) -> Result<PathBuf> {
-    let path = python::ensure(REQUIREMENTS, ENVIRONMENT)?;
-    let package = root().join("runtime/python");
-    let scripts = package.join("wheel.data/scripts");
-    fs::create_dir_all(&scripts).with_context(|| format!("cannot create {}", scripts.display()))?;
-    copy_stripped(program, &scripts.join("frostline"))?;
+    let environment = Environment {
+        path: python::ensure(REQUIREMENTS, ENVIRONMENT)?,
+        bin: target().join(ENVIRONMENT).join("bin"),
+    };
     let wheels = target().join("wheels");
     let _ = fs::remove_dir_all(&wheels);
-    let mut maturin = Command::new(target().join(ENVIRONMENT).join("bin/maturin"));
-    maturin.args(["build", "--quiet", "--locked", "--strip", "--manifest-path"]);
-    maturin.arg(package.join("Cargo.toml")).arg("--out").arg(&wheels);
-    maturin.env("PATH", path).env("CARGO_TARGET_DIR", target());
-    maturin.env(EPOCH, dist::epoch()?);
+    fs::create_dir_all(&wheels)?;
     if release {
-        maturin.arg("--release");
+        environment.build(program, &wheels)?;
     } else {
-        // This wheel stays on this machine, so its libraries need no check.
-        maturin.args(["--compatibility", "linux"]);
+        environment.assemble(program, &wheels)?;
     }
-    run(&mut maturin)?;
     let mut built = fs::read_dir(&wheels)?.flatten().map(|entry| entry.path());
-    built.next().context("maturin built no wheel")
+    built.next().context("no wheel was written")
+}
+
+/// The environment with maturin.
+struct Environment {
+    /// A `PATH` with its programs first.
+    path: OsString,
+    /// The folder of its programs.
+    bin: PathBuf,
+}
+
+impl Environment {
+    /// Has maturin build the extension for release and the wheel around it.
+    fn build(&self, program: &Path, wheels: &Path) -> Result<()> {
+        let scripts = package().join("wheel.data/scripts");
+        fs::create_dir_all(&scripts).with_context(|| format!("cannot create {}", scripts.display()))?;
+        copy_stripped(program, &scripts.join("frostline"))?;
+        let mut maturin = self.maturin()?;
+        maturin.args([
+            "build",
+            "--quiet",
+            "--locked",
+            "--strip",
+            "--release",
+            "--manifest-path",
+        ]);
+        maturin.arg(package().join("Cargo.toml")).arg("--out").arg(wheels);
+        run(&mut maturin)
+    }
+
+    /// Puts the extension that the tests build into a wheel with maturin's metadata. maturin itself would compile the extension's
+    /// dependencies again, with the features that this package alone selects.
+    fn assemble(&self, program: &Path, wheels: &Path) -> Result<()> {
+        run(cargo().arg("build").args(SHARED_BUILD).arg("--lib"))?;
+        let tree = target().join("wheel-tree");
+        let _ = fs::remove_dir_all(&tree);
+        fs::create_dir_all(&tree)?;
+        run(Command::new("cp")
+            .arg("-R")
+            .arg(package().join("python/frostline"))
+            .arg(&tree))?;
+        let _ = fs::remove_dir_all(tree.join("frostline/__pycache__"));
+        let library = format!(
+            "{}frostline_python{}",
+            std::env::consts::DLL_PREFIX,
+            std::env::consts::DLL_SUFFIX
+        );
+        copy_stripped(
+            &target().join("debug").join(library),
+            &tree.join("frostline/_native.abi3.so"),
+        )?;
+        let data = tree.join(format!("frostline-{}.data", env!("CARGO_PKG_VERSION")));
+        run(Command::new("cp")
+            .arg("-R")
+            .arg(package().join("wheel.data"))
+            .arg(&data))?;
+        fs::create_dir_all(data.join("scripts"))?;
+        copy_stripped(program, &data.join("scripts/frostline"))?;
+        let mut metadata = self.maturin()?;
+        metadata
+            .args(["pep517", "write-dist-info", "--metadata-directory"])
+            .arg(&tree)
+            .arg("--interpreter")
+            .arg(self.bin.join("python3"));
+        output(&mut metadata)?;
+        let mut pack = Command::new(self.bin.join("python3"));
+        pack.args(["-m", "wheel", "pack"])
+            .arg(&tree)
+            .arg("--dest-dir")
+            .arg(wheels)
+            .env(EPOCH, dist::epoch()?);
+        output(&mut pack).map(drop)
+    }
+
+    fn maturin(&self) -> Result<Command> {
+        let mut maturin = Command::new(self.bin.join("maturin"));
+        maturin
+            .current_dir(package())
+            .env("PATH", &self.path)
+            .env("CARGO_TARGET_DIR", target())
+            .env(EPOCH, dist::epoch()?);
+        Ok(maturin)
+    }
+}
+
+/// The folder of the Python package.
+fn package() -> PathBuf {
+    root().join("runtime/python")
 }
 
 /// Copies a program, stripped of its symbols (two thirds of its size) if `strip` is available.

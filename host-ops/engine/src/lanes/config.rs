@@ -66,6 +66,8 @@ pub struct LanesConfig {
     pub run_deadline: Duration,
     /// The longest one run may keep a tenant waiting that has nothing on a lane.
     pub hold_up: Duration,
+    /// A lane without work for this long gives back the memory that only its next run would need.
+    pub idle: Duration,
     /// Sessions a lane keeps; the one unused for longest goes first.
     pub sessions_per_lane: usize,
     /// Bytes of the models whose sessions a lane keeps, where its memory is not bounded. One larger model is still run, alone.
@@ -89,6 +91,7 @@ impl LanesConfig {
     ///   0.36 s, and 5 leave room for a fixed batch of 13 of them.
     /// - 1 minute to open a session: 10,000 layers take 1.6 s, and half a gigabyte of weights from a slow store some
     ///   seconds more. What takes longer was made to take long.
+    /// - 1 second until an idle lane gives memory back: touching it again costs some ten milliseconds, a hundredth of this.
     /// - 64 sessions a lane, and 2 GiB of models where its memory is not bounded: three of the largest usual networks (VGG19, 0.57 GB) with
     ///   room to spare. Where it is, what that has room for decides.
     pub fn for_device(device: Device) -> Self {
@@ -110,6 +113,7 @@ impl LanesConfig {
             open_deadline: Duration::from_secs(60),
             run_deadline: Duration::from_secs(120),
             hold_up: Duration::from_secs(5),
+            idle: Duration::from_secs(1),
             sessions_per_lane: 64,
             session_bytes_per_lane: 2 << 30,
             on_begin: None,

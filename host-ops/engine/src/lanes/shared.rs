@@ -15,9 +15,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// With nothing to run for so long, a lane gives memory back: touching it again costs some ten milliseconds, a hundredth of this.
-const IDLE: Duration = Duration::from_secs(1);
-
 pub(super) struct Shared {
     config: LanesConfig,
     networks: Networks,
@@ -111,10 +108,10 @@ impl Shared {
         self.work.notify_one();
     }
 
-    /// What lane `index` does next, waiting for it; `None` when there will be no more. When nothing comes for [`IDLE`], or what comes
-    /// lacks memory, and it has not `rested`, it rests.
+    /// Waits for the next task of lane `index`; None if no more will come. A lane that has not `rested` rests if no task comes for
+    /// [`LanesConfig::idle`], or if one waits for memory.
     pub(super) fn next(&self, index: usize, rested: bool) -> Option<Task> {
-        let idle = (!rested).then(|| Instant::now() + IDLE);
+        let idle = (!rested).then(|| Instant::now() + self.config.idle);
         let mut state = self.state.lock();
         loop {
             let again = self.decide(&mut state);

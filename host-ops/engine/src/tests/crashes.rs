@@ -170,61 +170,6 @@ fn for_hours() -> LanesPlace {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_process_that_does_not_end_a_run_is_killed() {
-    let (_, lanes) = start(LanesConfig {
-        // Enough for a new process to run what does end.
-        run_deadline: Duration::from_secs(8),
-        open_deadline: Duration::from_secs(8),
-        ..one_lane(LanesPlace::Child(ChildLanes {
-            // Enough for one that does end, as the first does that only says what its library can.
-            grace: Duration::from_secs(2),
-            ..program()
-        }))
-    });
-    assert!(lanes.submit(&stage("relu"), batch(1, 1.0)).await.is_ok());
-    // It ends nothing, on whatever machine.
-    let stop = || {
-        let process = pid(lanes.stats().processes[0]);
-        kill_process(process, Signal::STOP).unwrap();
-        // Its threads go on until one of them has been given the signal.
-        let stopped = WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;
-        waitid(WaitId::Pid(process), stopped).unwrap();
-    };
-    stop();
-    let error = lanes.submit(&stage("relu"), batch(1, 1.0)).await.unwrap_err();
-    assert_eq!(error.code, OpErrorCode::Timeout);
-    assert!(lanes.submit(&stage("relu"), batch(1, 1.0)).await.is_ok());
-    assert_eq!(lanes.stats().crashes, 1);
-    stop();
-    let mut dropped = lanes.submit(&stage("relu"), batch(1, 1.0));
-    // A lane that was to rest just then has replaced its process already, and ends the run.
-    while lanes.stats().running == 0 && poll_immediate(&mut dropped).await.is_none() {
-        tokio::task::yield_now().await;
-    }
-    drop(dropped);
-    let next = lanes.submit(&stage("relu"), batch(1, 1.0)).await;
-    // Where the run was taken back before its process heard of it, that one stands still for the next.
-    let heard = next.is_ok();
-    assert!(
-        heard
-            || next
-                .as_ref()
-                .is_err_and(|error| error.code == OpErrorCode::Timeout),
-        "{next:?}"
-    );
-    let crashes = if heard { 1 } else { 2 };
-    // It is told at its deadline; the process is lost after its grace, and the model is in quarantine then.
-    while lanes.stats().crashes < crashes {
-        tokio::task::yield_now().await;
-    }
-    assert_eq!(
-        lanes.stats().crashes,
-        crashes,
-        "who leaves says nothing about the model"
-    );
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_bound_on_address_space_holds() {
     let (_, lanes) = start(one_lane(LanesPlace::Child(ChildLanes {
         address_space: Some(1 << 30),
@@ -253,5 +198,64 @@ fn a_program_that_serves_no_lane_is_named() {
             panic!("lanes of `{program}` started");
         };
         assert!(error.to_string().contains(&format!("`{program}`")), "{error}");
+    }
+}
+
+mod long {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_process_that_does_not_end_a_run_is_killed() {
+        let (_, lanes) = start(LanesConfig {
+            // Enough for a new process to run what does end.
+            run_deadline: Duration::from_secs(8),
+            open_deadline: Duration::from_secs(8),
+            ..one_lane(LanesPlace::Child(ChildLanes {
+                // Enough for one that does end, as the first does that only says what its library can.
+                grace: Duration::from_secs(2),
+                ..program()
+            }))
+        });
+        assert!(lanes.submit(&stage("relu"), batch(1, 1.0)).await.is_ok());
+        // It ends nothing, on whatever machine.
+        let stop = || {
+            let process = pid(lanes.stats().processes[0]);
+            kill_process(process, Signal::STOP).unwrap();
+            // Its threads go on until one of them has been given the signal.
+            let stopped = WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;
+            waitid(WaitId::Pid(process), stopped).unwrap();
+        };
+        stop();
+        let error = lanes.submit(&stage("relu"), batch(1, 1.0)).await.unwrap_err();
+        assert_eq!(error.code, OpErrorCode::Timeout);
+        assert!(lanes.submit(&stage("relu"), batch(1, 1.0)).await.is_ok());
+        assert_eq!(lanes.stats().crashes, 1);
+        stop();
+        let mut dropped = lanes.submit(&stage("relu"), batch(1, 1.0));
+        // A lane that was to rest just then has replaced its process already, and ends the run.
+        while lanes.stats().running == 0 && poll_immediate(&mut dropped).await.is_none() {
+            tokio::task::yield_now().await;
+        }
+        drop(dropped);
+        let next = lanes.submit(&stage("relu"), batch(1, 1.0)).await;
+        // Where the run was taken back before its process heard of it, that one stands still for the next.
+        let heard = next.is_ok();
+        assert!(
+            heard
+                || next
+                    .as_ref()
+                    .is_err_and(|error| error.code == OpErrorCode::Timeout),
+            "{next:?}"
+        );
+        let crashes = if heard { 1 } else { 2 };
+        // It is told at its deadline; the process is lost after its grace, and the model is in quarantine then.
+        while lanes.stats().crashes < crashes {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(
+            lanes.stats().crashes,
+            crashes,
+            "who leaves says nothing about the model"
+        );
     }
 }

@@ -165,64 +165,6 @@ fn there_is_nothing_to_go_on_with_where_there_are_no_runs() {
 }
 
 #[test]
-fn a_job_that_failed_says_how_to_go_on_and_a_plan_is_kept() {
-    let folder = tempfile::tempdir().unwrap();
-    // Nothing can be written where a folder is in the way, which shows when the model is to take its place.
-    let out = folder.path().join("out.onnx");
-    let runs = folder.path().join("runs");
-    // With a link that is given, the host in the process is planned for like any other.
-    let planned = ["--split", "auto", "--link-bytes-per-second", "1e6"];
-    let planned = [&planned[..], &["--out", out.to_str().unwrap()]].concat();
-    let mut command = train(&runs, &planned);
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let mut child = child.unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let begun = lines
-        .by_ref()
-        .map_while(Result::ok)
-        .any(|line| line.contains("\"step\""));
-    assert!(begun);
-    std::fs::create_dir(&out).unwrap();
-    lines.for_each(drop);
-    let failed = child.wait_with_output().unwrap();
-    let said = failure(&failed);
-    assert_eq!(failed.status.code(), Some(1));
-    assert!(said["hint"].as_str().unwrap().contains("--resume"), "{said}");
-    let run = &listed(&runs)[0];
-    assert_eq!(run["state"], "failed");
-    let run = Path::new(run["path"].as_str().unwrap());
-    let plan: Value = serde_json::from_slice(&std::fs::read(run.join("plan.json")).unwrap()).unwrap();
-    assert!(plan["candidates"].as_array().unwrap().len() > 1, "{plan}");
-    std::fs::remove_dir(&out).unwrap();
-    let again = train(&runs, &[&planned[..], &["--resume"]].concat()).output();
-    assert!(again.unwrap().status.success() && out.is_file());
-}
-
-#[test]
-fn a_run_that_is_resumed_keeps_no_rows_where_it_kept_none() {
-    let folder = tempfile::tempdir().unwrap();
-    let runs = folder.path().join("runs");
-    let features = folder.path().join("features");
-    // Nothing but the flag says so.
-    let without = |mut command: Command| {
-        command.env_remove("FROSTLINE_FEATURE_CACHE");
-        command.env("FROSTLINE_FEATURE_FOLDER", &features);
-        command
-    };
-    let job = train(&runs, &["--feature-cache", "off"]);
-    signalled(without(job), "-KILL", step(3));
-    let mut resumed = Command::new(env!("CARGO_BIN_EXE_frostline"));
-    resumed.args(["train", "--json", "--resume", "--runs"]).arg(&runs);
-    let resumed = without(resumed).output().unwrap();
-    assert!(resumed.status.success(), "{resumed:?}");
-    let told = String::from_utf8_lossy(&resumed.stdout);
-    assert!(
-        !told.contains("\"event\":\"features\"") && !features.exists(),
-        "{told}"
-    );
-}
-
-#[test]
 fn a_job_that_is_printed_is_one_again() {
     let folder = tempfile::tempdir().unwrap();
     let printed = train(folder.path(), &["--hflip", "--dry-run"]).output().unwrap();
@@ -369,4 +311,66 @@ fn what_a_model_was_trained_on_before_validates_nothing() {
             .unwrap()
             .contains("data have changed")
     );
+}
+
+mod long {
+    use super::*;
+
+    #[test]
+    fn a_job_that_failed_says_how_to_go_on_and_a_plan_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        // Nothing can be written where a folder is in the way, which shows when the model is to take its place.
+        let out = folder.path().join("out.onnx");
+        let runs = folder.path().join("runs");
+        // With a link that is given, the host in the process is planned for like any other.
+        let planned = ["--split", "auto", "--link-bytes-per-second", "1e6"];
+        let planned = [&planned[..], &["--out", out.to_str().unwrap()]].concat();
+        let mut command = train(&runs, &planned);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut child = child.unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let begun = lines
+            .by_ref()
+            .map_while(Result::ok)
+            .any(|line| line.contains("\"step\""));
+        assert!(begun);
+        std::fs::create_dir(&out).unwrap();
+        lines.for_each(drop);
+        let failed = child.wait_with_output().unwrap();
+        let said = failure(&failed);
+        assert_eq!(failed.status.code(), Some(1));
+        assert!(said["hint"].as_str().unwrap().contains("--resume"), "{said}");
+        let run = &listed(&runs)[0];
+        assert_eq!(run["state"], "failed");
+        let run = Path::new(run["path"].as_str().unwrap());
+        let plan: Value = serde_json::from_slice(&std::fs::read(run.join("plan.json")).unwrap()).unwrap();
+        assert!(plan["candidates"].as_array().unwrap().len() > 1, "{plan}");
+        std::fs::remove_dir(&out).unwrap();
+        let again = train(&runs, &[&planned[..], &["--resume"]].concat()).output();
+        assert!(again.unwrap().status.success() && out.is_file());
+    }
+
+    #[test]
+    fn a_run_that_is_resumed_keeps_no_rows_where_it_kept_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let runs = folder.path().join("runs");
+        let features = folder.path().join("features");
+        // Nothing but the flag says so.
+        let without = |mut command: Command| {
+            command.env_remove("FROSTLINE_FEATURE_CACHE");
+            command.env("FROSTLINE_FEATURE_FOLDER", &features);
+            command
+        };
+        let job = train(&runs, &["--feature-cache", "off"]);
+        signalled(without(job), "-KILL", step(3));
+        let mut resumed = Command::new(env!("CARGO_BIN_EXE_frostline"));
+        resumed.args(["train", "--json", "--resume", "--runs"]).arg(&runs);
+        let resumed = without(resumed).output().unwrap();
+        assert!(resumed.status.success(), "{resumed:?}");
+        let told = String::from_utf8_lossy(&resumed.stdout);
+        assert!(
+            !told.contains("\"event\":\"features\"") && !features.exists(),
+            "{told}"
+        );
+    }
 }

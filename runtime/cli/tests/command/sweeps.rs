@@ -61,36 +61,6 @@ fn swept(events: &[Value]) -> &Value {
 }
 
 #[test]
-fn a_variant_that_diverges_late_has_its_best_epoch_and_the_others_go_on() {
-    let folder = tempfile::tempdir().unwrap();
-    // Every step takes three times each weight away: weights double, with changing signs, whatever the data say.
-    let more = ["--lr", "0.01", "--epochs", "40", "--sweep", "weight_decay=300,0"];
-    let output = sweep(folder.path(), &more)
-        .args(["--patience", "40"])
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{output:?}");
-    let events = events(&output);
-    let rows = swept(&events)["variants"].as_array().unwrap();
-    let states: Vec<_> = rows.iter().map(|row| row["state"].as_str().unwrap()).collect();
-    assert_eq!(states, ["diverged", "finished"]);
-    assert!(
-        rows[0]["epoch"].as_u64().unwrap() >= 1 && rows[0]["accuracy"].is_number(),
-        "{rows:?}"
-    );
-    let at_once = ["--lr", "1e9", "--epochs", "2", "--sweep", "seed=0,1"];
-    let none = sweep(folder.path(), &at_once).output().unwrap();
-    let said = failure(&none);
-    assert!(
-        said["error"]
-            .as_str()
-            .unwrap()
-            .contains("no variant produced a model"),
-        "{said}"
-    );
-}
-
-#[test]
 fn a_variant_that_fails_leaves_the_others_their_model_and_report() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = sweep(folder.path(), &["--epochs", "2", "--sweep", "lr=0.05,0.04"]);
@@ -122,71 +92,105 @@ fn a_variant_that_fails_leaves_the_others_their_model_and_report() {
     );
 }
 
-#[test]
-fn a_sweep_that_is_interrupted_comes_to_the_best_so_far() {
-    let folder = tempfile::tempdir().unwrap();
-    let command = sweep(folder.path(), &["--epochs", "3", "--sweep", "lr=0.05,0.04,0.03"]);
-    let (output, told) = signalled(command, "-INT", |event| event["variant"] == "lr=0.04");
-    assert_eq!(output.status.code(), Some(130), "{output:?}");
-    let said = failure(&output);
-    assert_eq!(said["kind"], "interrupted");
-    assert!(
-        said["error"].as_str().unwrap().contains("of 3 variants"),
-        "{said}"
-    );
-    let rows = swept(&told)["variants"].as_array().unwrap();
-    let states: Vec<_> = rows.iter().map(|row| row["state"].as_str().unwrap()).collect();
-    assert_eq!(states, ["finished", "interrupted"]);
+mod long {
+    use super::*;
 
-    // Its folder, or a bare --resume, goes on with it: the finished variant stays as it is.
-    let mut command = Command::new(env!("CARGO_BIN_EXE_frostline"));
-    let resumed = command
-        .args(["train", "--json", "--resume", "--runs"])
-        .arg(folder.path())
-        .output();
-    let resumed = resumed.unwrap();
-    assert!(resumed.status.success(), "{resumed:?}");
-    let told = events(&resumed);
-    let begun: Vec<_> = told.iter().filter(|event| event["event"] == "variant").collect();
-    assert_eq!(begun.len(), 2, "{begun:?}");
-    let again = swept(&told)["variants"].as_array().unwrap();
-    assert!(
-        again.iter().all(|row| row["state"] == "finished") && again.len() == 3,
-        "{again:?}"
-    );
-    assert_eq!(again[0]["accuracy"], rows[0]["accuracy"]);
+    #[test]
+    fn a_variant_that_diverges_late_has_its_best_epoch_and_the_others_go_on() {
+        let folder = tempfile::tempdir().unwrap();
+        // Every step takes three times each weight away: weights double, with changing signs, whatever the data say.
+        let more = ["--lr", "0.01", "--epochs", "40", "--sweep", "weight_decay=300,0"];
+        let output = sweep(folder.path(), &more)
+            .args(["--patience", "40"])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let events = events(&output);
+        let rows = swept(&events)["variants"].as_array().unwrap();
+        let states: Vec<_> = rows.iter().map(|row| row["state"].as_str().unwrap()).collect();
+        assert_eq!(states, ["diverged", "finished"]);
+        assert!(
+            rows[0]["epoch"].as_u64().unwrap() >= 1 && rows[0]["accuracy"].is_number(),
+            "{rows:?}"
+        );
+        let at_once = ["--lr", "1e9", "--epochs", "2", "--sweep", "seed=0,1"];
+        let none = sweep(folder.path(), &at_once).output().unwrap();
+        let said = failure(&none);
+        assert!(
+            said["error"]
+                .as_str()
+                .unwrap()
+                .contains("no variant produced a model"),
+            "{said}"
+        );
+    }
 
-    // The runs are listed, and make one report with others.
-    let run = |words: &[&str]| {
+    #[test]
+    fn a_sweep_that_is_interrupted_comes_to_the_best_so_far() {
+        let folder = tempfile::tempdir().unwrap();
+        let command = sweep(folder.path(), &["--epochs", "3", "--sweep", "lr=0.05,0.04,0.03"]);
+        let (output, told) = signalled(command, "-INT", |event| event["variant"] == "lr=0.04");
+        assert_eq!(output.status.code(), Some(130), "{output:?}");
+        let said = failure(&output);
+        assert_eq!(said["kind"], "interrupted");
+        assert!(
+            said["error"].as_str().unwrap().contains("of 3 variants"),
+            "{said}"
+        );
+        let rows = swept(&told)["variants"].as_array().unwrap();
+        let states: Vec<_> = rows.iter().map(|row| row["state"].as_str().unwrap()).collect();
+        assert_eq!(states, ["finished", "interrupted"]);
+
+        // Its folder, or a bare --resume, goes on with it: the finished variant stays as it is.
         let mut command = Command::new(env!("CARGO_BIN_EXE_frostline"));
-        command.args(words).output().unwrap()
-    };
-    let runs = folder.path().to_str().unwrap();
-    let listed = run(&["runs", runs, "--json"]);
-    let names: Vec<String> = events(&listed)
-        .iter()
-        .map(|run| run["name"].to_string())
-        .collect();
-    assert_eq!(names.len(), 3, "{names:?}");
-    assert!(
-        names.iter().all(|name| name.contains("-sweep/lr=0.0")),
-        "{names:?}"
-    );
-    let sweep = swept(&told)["report"]
-        .as_str()
-        .unwrap()
-        .replace("report.html", "");
-    let report = run(&[
-        "report",
-        &sweep,
-        "--json",
-        "--out",
-        folder.path().join("all.html").to_str().unwrap(),
-    ]);
-    assert_eq!(
-        events(&report)[0]["runs"].as_array().unwrap().len(),
-        3,
-        "{report:?}"
-    );
-    assert_eq!(run(&["runs", "nosuch"]).status.code(), Some(1));
+        let resumed = command
+            .args(["train", "--json", "--resume", "--runs"])
+            .arg(folder.path())
+            .output();
+        let resumed = resumed.unwrap();
+        assert!(resumed.status.success(), "{resumed:?}");
+        let told = events(&resumed);
+        let begun: Vec<_> = told.iter().filter(|event| event["event"] == "variant").collect();
+        assert_eq!(begun.len(), 2, "{begun:?}");
+        let again = swept(&told)["variants"].as_array().unwrap();
+        assert!(
+            again.iter().all(|row| row["state"] == "finished") && again.len() == 3,
+            "{again:?}"
+        );
+        assert_eq!(again[0]["accuracy"], rows[0]["accuracy"]);
+
+        // The runs are listed, and make one report with others.
+        let run = |words: &[&str]| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_frostline"));
+            command.args(words).output().unwrap()
+        };
+        let runs = folder.path().to_str().unwrap();
+        let listed = run(&["runs", runs, "--json"]);
+        let names: Vec<String> = events(&listed)
+            .iter()
+            .map(|run| run["name"].to_string())
+            .collect();
+        assert_eq!(names.len(), 3, "{names:?}");
+        assert!(
+            names.iter().all(|name| name.contains("-sweep/lr=0.0")),
+            "{names:?}"
+        );
+        let sweep = swept(&told)["report"]
+            .as_str()
+            .unwrap()
+            .replace("report.html", "");
+        let report = run(&[
+            "report",
+            &sweep,
+            "--json",
+            "--out",
+            folder.path().join("all.html").to_str().unwrap(),
+        ]);
+        assert_eq!(
+            events(&report)[0]["runs"].as_array().unwrap().len(),
+            3,
+            "{report:?}"
+        );
+        assert_eq!(run(&["runs", "nosuch"]).status.code(), Some(1));
+    }
 }

@@ -260,21 +260,6 @@ fn words_of_strangers_stay_words() {
 }
 
 #[test]
-fn a_huge_run_has_a_page_of_ordinary_size() {
-    let folder = tempfile::tempdir().unwrap();
-    let sample = Sample {
-        epochs: 400,
-        steps: 250,
-        classes: (0..3000).map(|place| format!("class number {place}")).collect(),
-        ..Sample::clothing()
-    };
-    let page = html(&[read(&sample, folder.path(), "run")]);
-    assert!(page.len() < 1_000_000, "{}", page.len());
-    assert!(page.contains("Most confused classes") && !page.contains("<h3>Confusion matrix"));
-    elements(&page);
-}
-
-#[test]
 fn the_full_matrix_of_a_hundred_classes_is_bounded_too() {
     let page = page(&Sample {
         classes: (0..100).map(|place| format!("class {place}")).collect(),
@@ -384,4 +369,23 @@ fn a_plan_stands_beside_what_was_measured_without_kept_rows() {
         page.contains("Test accuracy") && page.contains("of 40 images"),
         "{page}"
     );
+}
+
+mod long {
+    use super::*;
+
+    #[test]
+    fn a_huge_run_has_a_page_of_ordinary_size() {
+        let folder = tempfile::tempdir().unwrap();
+        let sample = Sample {
+            epochs: 400,
+            steps: 250,
+            classes: (0..3000).map(|place| format!("class number {place}")).collect(),
+            ..Sample::clothing()
+        };
+        let page = html(&[read(&sample, folder.path(), "run")]);
+        assert!(page.len() < 1_000_000, "{}", page.len());
+        assert!(page.contains("Most confused classes") && !page.contains("<h3>Confusion matrix"));
+        elements(&page);
+    }
 }

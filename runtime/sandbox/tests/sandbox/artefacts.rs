@@ -45,18 +45,6 @@ async fn a_compiled_guest_is_kept_and_runs_after_a_restart() {
 }
 
 #[tokio::test]
-async fn a_tenant_finds_only_what_it_had_compiled_itself() {
-    let (bytes, directory) = (stock(), tempfile::tempdir().unwrap());
-    let sandbox = sandbox(directory.path());
-    for (tenant, artefacts) in [("acme", 1), ("globex", 2), ("acme", 2)] {
-        // In a sandbox that keeps nothing but on disk.
-        let of_tenant = sandbox.for_tenant(tenant);
-        of_tenant.prepare(bytes.clone()).await.unwrap();
-        assert_eq!(compiled(directory.path()).len(), artefacts, "{tenant}");
-    }
-}
-
-#[tokio::test]
 async fn what_was_compiled_for_guests_that_are_gone_goes() {
     let (bytes, directory) = (stock(), tempfile::tempdir().unwrap());
     let sandbox = sandbox(directory.path());
@@ -75,26 +63,6 @@ async fn what_was_compiled_for_guests_that_are_gone_goes() {
     );
     sandbox.retain([]).unwrap();
     assert_eq!(compiled(directory.path()), Vec::<PathBuf>::new());
-}
-
-#[tokio::test]
-async fn an_altered_artefact_is_not_run_but_compiled_again() {
-    let bytes = stock();
-    let directory = tempfile::tempdir().unwrap();
-    sandbox(directory.path()).prepare(bytes.clone()).await.unwrap();
-    let [file] = compiled(directory.path()).try_into().unwrap();
-    let good = fs::read(&file).unwrap();
-    for damaged in [
-        Vec::new(),
-        good[..good.len() / 2].to_vec(),
-        flipped(&good, 5),
-        flipped(&good, good.len() / 2),
-    ] {
-        fs::write(&file, damaged).unwrap();
-        let guest = sandbox(directory.path()).prepare(bytes.clone()).await.unwrap();
-        assert_eq!(guest.describe(&model(), "").await.unwrap().name, "prefix");
-        assert_eq!(fs::read(&file).unwrap().len(), good.len());
-    }
 }
 
 fn flipped(bytes: &[u8], at: usize) -> Vec<u8> {
@@ -150,5 +118,41 @@ mod needs_guests {
         sandbox.prepare(first).await.unwrap();
         sandbox.prepare(second).await.unwrap();
         assert_eq!(compiled(directory.path()), Vec::<PathBuf>::new());
+    }
+}
+
+mod long {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_altered_artefact_is_not_run_but_compiled_again() {
+        let bytes = stock();
+        let directory = tempfile::tempdir().unwrap();
+        sandbox(directory.path()).prepare(bytes.clone()).await.unwrap();
+        let [file] = compiled(directory.path()).try_into().unwrap();
+        let good = fs::read(&file).unwrap();
+        for damaged in [
+            Vec::new(),
+            good[..good.len() / 2].to_vec(),
+            flipped(&good, 5),
+            flipped(&good, good.len() / 2),
+        ] {
+            fs::write(&file, damaged).unwrap();
+            let guest = sandbox(directory.path()).prepare(bytes.clone()).await.unwrap();
+            assert_eq!(guest.describe(&model(), "").await.unwrap().name, "prefix");
+            assert_eq!(fs::read(&file).unwrap().len(), good.len());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_tenant_finds_only_what_it_had_compiled_itself() {
+        let (bytes, directory) = (stock(), tempfile::tempdir().unwrap());
+        let sandbox = sandbox(directory.path());
+        for (tenant, artefacts) in [("acme", 1), ("globex", 2), ("acme", 2)] {
+            // In a sandbox that keeps nothing but on disk.
+            let of_tenant = sandbox.for_tenant(tenant);
+            of_tenant.prepare(bytes.clone()).await.unwrap();
+            assert_eq!(compiled(directory.path()).len(), artefacts, "{tenant}");
+        }
     }
 }

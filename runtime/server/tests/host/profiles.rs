@@ -117,23 +117,6 @@ async fn a_model_is_measured_once_and_kept_over_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_profile_of_another_place_says_nothing() {
-    let mut test = TestHost::with(|settings| settings.engine.lanes = 2).await;
-    test.photos(3);
-    let request = request(&test).await;
-    let measured = profile(&test, &request).await;
-    test.host.take().unwrap().shutdown(Duration::from_secs(5)).await;
-    let test = TestHost::on(test.folder, |settings| settings.engine.lanes = 1).await;
-    let status = test
-        .client
-        .send(Method::GET, "/v1/profiles/tiny", "")
-        .await
-        .status();
-    assert_eq!(status, StatusCode::NOT_FOUND);
-    assert_ne!(profile(&test, &request).await.platform, measured.platform);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn samples_that_cannot_be_used_are_left_out_while_there_are_others() {
     let test = TestHost::start().await;
     test.photos(2);
@@ -162,75 +145,6 @@ fn endless(test: &TestHost) -> ExtractionRequest {
     let mut request = test.request("none", 0);
     request.samples = (0..64).map(|position| sample(position, "large")).collect();
     request
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_profile_waits_for_no_other_tenants_queue_and_says_what_went_on_beside_it() {
-    let test = TestHost::with(|settings| settings.extractions.running = 2).await;
-    test.photos(3);
-    let busy = test.tenant("busy", &[(QuotaKey::Running, 1)]).await;
-    let extraction = endless(&test);
-    let unread = busy.extract(&extraction).await;
-    let queued = tokio::spawn({
-        let (busy, extraction) = (busy.clone(), extraction.clone());
-        async move { busy.extract(&extraction).await }
-    });
-    while test.load().await.queued == 0 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-
-    // The other's queue stays as it is until somebody reads.
-    let request = request(&test).await;
-    assert!(profile(&test, &request).await.disturbed);
-    assert_eq!(test.load().await.queued, 1);
-    let (status, _) = test.client.refused(Method::GET, "/v1/profiles/tiny", "").await;
-    assert_eq!(status, StatusCode::NOT_FOUND, "it is not kept");
-
-    queued.abort();
-    while test.load().await.queued > 0 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    drop(unread);
-    test.idle().await;
-    let measured = profile(&test, &request).await;
-    assert!(!measured.disturbed && same(&profile(&test, &request).await, &measured));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_tenants_profile_is_not_read_by_another_with_the_same_model() {
-    let test = TestHost::with(|settings| settings.extractions.running = 2).await;
-    test.photos(3);
-    let stranger = test.tenant("stranger", &[]).await;
-    stranger.upload().await;
-    let request = request(&test).await;
-    let measured = profile(&test, &request).await;
-    assert!(same(&profile(&test, &request).await, &measured));
-    let (status, error) = stranger.refused(Method::GET, "/v1/profiles/tiny", "").await;
-    assert_eq!(status, StatusCode::NOT_FOUND, "{error}");
-    assert!(
-        !same(&profile_of(&stranger, &request).await, &measured),
-        "measured anew"
-    );
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn who_will_not_wait_for_a_profile_is_told_so() {
-    let test = TestHost::with(|settings| settings.extractions.running = 1).await;
-    test.photos(3);
-    let mut request = request(&test).await;
-    request.wait_seconds = Some(0);
-    let unread = test.client.extract(&endless(&test)).await;
-    let body = serde_json::to_vec(&request).unwrap();
-    let answer = test.client.send(Method::POST, "/v1/profiles", body.clone()).await;
-    assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
-    let wait: u64 = answer.headers()["retry-after"].to_str().unwrap().parse().unwrap();
-    assert!((1..=30).contains(&wait));
-    let (_, error) = test.client.refused(Method::POST, "/v1/profiles", body).await;
-    assert_eq!(error.class, ErrorClass::Busy);
-    assert!(error.message.contains("continue without a profile"), "{error}");
-    drop(unread);
-    test.idle().await;
-    assert_eq!(profile(&test, &request).await.cuts.len(), 3, "it need not wait");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -276,5 +190,95 @@ async fn profiles_that_cannot_be_right_are_refused_before_anything_runs() {
         let (actual, message) = refused(&test, &request).await;
         assert_eq!(actual, status, "{word}: {message}");
         assert!(message.contains(word), "{word}: {message}");
+    }
+}
+
+mod long {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_tenants_profile_is_not_read_by_another_with_the_same_model() {
+        let test = TestHost::with(|settings| settings.extractions.running = 2).await;
+        test.photos(3);
+        let stranger = test.tenant("stranger", &[]).await;
+        stranger.upload().await;
+        let request = request(&test).await;
+        let measured = profile(&test, &request).await;
+        assert!(same(&profile(&test, &request).await, &measured));
+        let (status, error) = stranger.refused(Method::GET, "/v1/profiles/tiny", "").await;
+        assert_eq!(status, StatusCode::NOT_FOUND, "{error}");
+        assert!(
+            !same(&profile_of(&stranger, &request).await, &measured),
+            "measured anew"
+        );
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_profile_waits_for_no_other_tenants_queue_and_says_what_went_on_beside_it() {
+        let test = TestHost::with(|settings| settings.extractions.running = 2).await;
+        test.photos(3);
+        let busy = test.tenant("busy", &[(QuotaKey::Running, 1)]).await;
+        let extraction = endless(&test);
+        let unread = busy.extract(&extraction).await;
+        let queued = tokio::spawn({
+            let (busy, extraction) = (busy.clone(), extraction.clone());
+            async move { busy.extract(&extraction).await }
+        });
+        while test.load().await.queued == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+
+        // The other's queue stays as it is until somebody reads.
+        let request = request(&test).await;
+        assert!(profile(&test, &request).await.disturbed);
+        assert_eq!(test.load().await.queued, 1);
+        let (status, _) = test.client.refused(Method::GET, "/v1/profiles/tiny", "").await;
+        assert_eq!(status, StatusCode::NOT_FOUND, "it is not kept");
+
+        queued.abort();
+        while test.load().await.queued > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        drop(unread);
+        test.idle().await;
+        let measured = profile(&test, &request).await;
+        assert!(!measured.disturbed && same(&profile(&test, &request).await, &measured));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_profile_of_another_place_says_nothing() {
+        let mut test = TestHost::with(|settings| settings.engine.lanes = 2).await;
+        test.photos(3);
+        let request = request(&test).await;
+        let measured = profile(&test, &request).await;
+        test.host.take().unwrap().shutdown(Duration::from_secs(5)).await;
+        let test = TestHost::on(test.folder, |settings| settings.engine.lanes = 1).await;
+        let status = test
+            .client
+            .send(Method::GET, "/v1/profiles/tiny", "")
+            .await
+            .status();
+        assert_eq!(status, StatusCode::NOT_FOUND);
+        assert_ne!(profile(&test, &request).await.platform, measured.platform);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn who_will_not_wait_for_a_profile_is_told_so() {
+        let test = TestHost::with(|settings| settings.extractions.running = 1).await;
+        test.photos(3);
+        let mut request = request(&test).await;
+        request.wait_seconds = Some(0);
+        let unread = test.client.extract(&endless(&test)).await;
+        let body = serde_json::to_vec(&request).unwrap();
+        let answer = test.client.send(Method::POST, "/v1/profiles", body.clone()).await;
+        assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
+        let wait: u64 = answer.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+        assert!((1..=30).contains(&wait));
+        let (_, error) = test.client.refused(Method::POST, "/v1/profiles", body).await;
+        assert_eq!(error.class, ErrorClass::Busy);
+        assert!(error.message.contains("continue without a profile"), "{error}");
+        drop(unread);
+        test.idle().await;
+        assert_eq!(profile(&test, &request).await.cuts.len(), 3, "it need not wait");
     }
 }

@@ -72,41 +72,6 @@ async fn sample_error(test: &TestHost) -> OpError {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_root_that_fails_is_named_to_whoever_runs_the_host() {
-    let (bucket, folder) = (Bucket::start(photo(0)).await, tempfile::tempdir().unwrap());
-    let test = TestHost::with(reads(&bucket, folder.path())).await;
-    shown(&test, "frostline_root_up{root=\"s3://photos/set\"} 1").await;
-    assert_eq!(ready(&operator(&test)).await, "ready\n");
-    for (mood, fault) in [
-        (Mood::Denied, "denied"),
-        (Mood::Busy, "busy"),
-        (Mood::Gone, "no_bucket"),
-    ] {
-        bucket.feel(mood);
-        shown(
-            &test,
-            &format!("frostline_root_errors_total{{root=\"{ROOT}\",fault=\"{fault}\"}}"),
-        )
-        .await;
-        shown(&test, "frostline_root_up{root=\"s3://photos/set\"} 0").await;
-    }
-    let says = ready(&operator(&test)).await;
-    assert!(says.contains(ROOT) && says.contains("no_bucket"), "{says}");
-    let activity = test.admin(Method::GET, "/v1/activity", &Value::Null).await;
-    assert_eq!(activity["failing_roots"][0]["root"], ROOT);
-    // Strangers are told that something fails, not what.
-    assert_eq!(ready(&test.client).await, "ready\ndata roots failing: 1\n");
-    let text = metrics(&test.client).await;
-    assert!(
-        text.contains("frostline_store_errors_total{fault=\"denied\"}") && !text.contains("photos"),
-        "{text}"
-    );
-    bucket.feel(Mood::Fine);
-    shown(&test, "frostline_root_up{root=\"s3://photos/set\"} 1").await;
-    assert_eq!(ready(&operator(&test)).await, "ready\n");
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_lets_nobody_in_spoils_no_sample() {
     let (bucket, folder) = (Bucket::start(photo(0)).await, tempfile::tempdir().unwrap());
     let test = TestHost::with(reads(&bucket, folder.path())).await;
@@ -231,5 +196,44 @@ async fn what_a_store_is_reached_with_is_written_nowhere() {
         let at = all.find(secret);
         let around = at.map(|at| all.get(at.saturating_sub(300)..at + 40));
         assert_eq!(around, None, "{secret}");
+    }
+}
+
+mod long {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_root_that_fails_is_named_to_whoever_runs_the_host() {
+        let (bucket, folder) = (Bucket::start(photo(0)).await, tempfile::tempdir().unwrap());
+        let test = TestHost::with(reads(&bucket, folder.path())).await;
+        shown(&test, "frostline_root_up{root=\"s3://photos/set\"} 1").await;
+        assert_eq!(ready(&operator(&test)).await, "ready\n");
+        for (mood, fault) in [
+            (Mood::Denied, "denied"),
+            (Mood::Busy, "busy"),
+            (Mood::Gone, "no_bucket"),
+        ] {
+            bucket.feel(mood);
+            shown(
+                &test,
+                &format!("frostline_root_errors_total{{root=\"{ROOT}\",fault=\"{fault}\"}}"),
+            )
+            .await;
+            shown(&test, "frostline_root_up{root=\"s3://photos/set\"} 0").await;
+        }
+        let says = ready(&operator(&test)).await;
+        assert!(says.contains(ROOT) && says.contains("no_bucket"), "{says}");
+        let activity = test.admin(Method::GET, "/v1/activity", &Value::Null).await;
+        assert_eq!(activity["failing_roots"][0]["root"], ROOT);
+        // Strangers are told that something fails, not what.
+        assert_eq!(ready(&test.client).await, "ready\ndata roots failing: 1\n");
+        let text = metrics(&test.client).await;
+        assert!(
+            text.contains("frostline_store_errors_total{fault=\"denied\"}") && !text.contains("photos"),
+            "{text}"
+        );
+        bucket.feel(Mood::Fine);
+        shown(&test, "frostline_root_up{root=\"s3://photos/set\"} 1").await;
+        assert_eq!(ready(&operator(&test)).await, "ready\n");
     }
 }

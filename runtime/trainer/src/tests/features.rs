@@ -347,36 +347,6 @@ fn exact(run: RunFolder, split: &str, encoding: &str, cache: Option<&Cache>) -> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reproducible_job_sees_the_same_bits_whether_rows_are_fresh_or_kept() {
-    let (host, _) = host().await;
-    for (split, encoding) in [
-        ("c1", "f16"),
-        ("features", "f16"),
-        ("none", "f32"),
-        ("r2", "int8"),
-    ] {
-        let folders = TempDir::new().unwrap();
-        let at = |name: &str| folders.path().join(name);
-        let whole = exact(RunFolder::new(at("whole")), split, encoding, None);
-        let whole = run(&host, whole).await.losses();
-        let cache = Cache::new(at("features"), 1 << 30);
-        // The second job finds all rows; those of the third are gone when it goes on.
-        for (number, gone) in [(1, false), (2, false), (3, true)] {
-            let path = at(&number.to_string());
-            let begun = exact(RunFolder::new(&path), split, encoding, Some(&cache));
-            let begun = stopped(&host, begun, 4).await.losses();
-            if gone {
-                fs::remove_dir_all(at("features")).unwrap();
-            }
-            let rest = exact(RunFolder::resumed(&path), split, encoding, Some(&cache));
-            let rest = run(&host, rest).await.losses();
-            assert_eq!([begun, rest].concat(), whole, "{split} {encoding} {number}");
-            assert!(model(&path) == model(&at("whole")), "{split} {encoding} {number}");
-        }
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_reproducible_job_takes_no_rows_that_others_kept_rounded() {
     let (host, _) = host().await;
     let folder = TempDir::new().unwrap();
@@ -416,5 +386,39 @@ async fn rows_of_eight_bits_are_kept_apart_by_their_split() {
         let with = run(&host, eight(keeping(split, &folder))).await;
         assert_eq!(times(&storage.extracted()), (TRAIN + VALIDATION, 1, 1), "{split}");
         assert_eq!(with.losses(), without.losses(), "{split}");
+    }
+}
+
+mod long {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_reproducible_job_sees_the_same_bits_whether_rows_are_fresh_or_kept() {
+        let (host, _) = host().await;
+        for (split, encoding) in [
+            ("c1", "f16"),
+            ("features", "f16"),
+            ("none", "f32"),
+            ("r2", "int8"),
+        ] {
+            let folders = TempDir::new().unwrap();
+            let at = |name: &str| folders.path().join(name);
+            let whole = exact(RunFolder::new(at("whole")), split, encoding, None);
+            let whole = run(&host, whole).await.losses();
+            let cache = Cache::new(at("features"), 1 << 30);
+            // The second job finds all rows; those of the third are gone when it goes on.
+            for (number, gone) in [(1, false), (2, false), (3, true)] {
+                let path = at(&number.to_string());
+                let begun = exact(RunFolder::new(&path), split, encoding, Some(&cache));
+                let begun = stopped(&host, begun, 4).await.losses();
+                if gone {
+                    fs::remove_dir_all(at("features")).unwrap();
+                }
+                let rest = exact(RunFolder::resumed(&path), split, encoding, Some(&cache));
+                let rest = run(&host, rest).await.losses();
+                assert_eq!([begun, rest].concat(), whole, "{split} {encoding} {number}");
+                assert!(model(&path) == model(&at("whole")), "{split} {encoding} {number}");
+            }
+        }
     }
 }

@@ -234,33 +234,6 @@ async fn memory_for_two_batches_is_needed_and_enough() {
     assert_complete(&take(&mut setting, 5).await.unwrap(), 40);
 }
 
-#[tokio::test]
-async fn a_batch_that_takes_more_than_all_memory_comes_alone() {
-    let host = FakeHost::start(|_, _, body| answer_all(&extraction(body))).await;
-    let light = Weight {
-        samples: 0,
-        objects: 0,
-    };
-    // Less than a batch takes, whatever its plan believes.
-    let plan = FeedPlan {
-        memory_bytes: 128 << 10,
-        largest: [light; 2],
-        batch: 5000,
-        ..plan(10_000, 1)
-    };
-    let source = Source {
-        request_samples: 2500,
-        ..source(RowKind::Values)
-    };
-    let whole = Weight {
-        samples: 5000,
-        objects: 0,
-    };
-    assert!(source.batch_bytes(whole) > plan.memory_bytes);
-    let mut setting = start(&host, plan, source, OnBadSample::Fail).unwrap();
-    assert_complete(&take(&mut setting, 2).await.unwrap(), 10_000);
-}
-
 /// An uncompressed 8-bit RGB PNG of one colour.
 pub(super) fn png(colour: [u8; 3], side: u32) -> Bytes {
     let mut bytes = Vec::new();
@@ -314,4 +287,35 @@ async fn raw_objects_are_decoded_here_and_broken_ones_are_bad() {
     let expected = Tensor::f32([2, 3, 1, 1], vec![0.2, 0.4, 1.0, 0.2, 0.4, 1.0]).unwrap();
     assert_eq!(batch.rows.as_ref().unwrap().fetched(), Some(&expected));
     assert_eq!(setting.bad.count(), 1);
+}
+
+mod long {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_batch_that_takes_more_than_all_memory_comes_alone() {
+        let host = FakeHost::start(|_, _, body| answer_all(&extraction(body))).await;
+        let light = Weight {
+            samples: 0,
+            objects: 0,
+        };
+        // Less than a batch takes, whatever its plan believes.
+        let plan = FeedPlan {
+            memory_bytes: 128 << 10,
+            largest: [light; 2],
+            batch: 5000,
+            ..plan(10_000, 1)
+        };
+        let source = Source {
+            request_samples: 2500,
+            ..source(RowKind::Values)
+        };
+        let whole = Weight {
+            samples: 5000,
+            objects: 0,
+        };
+        assert!(source.batch_bytes(whole) > plan.memory_bytes);
+        let mut setting = start(&host, plan, source, OnBadSample::Fail).unwrap();
+        assert_complete(&take(&mut setting, 2).await.unwrap(), 10_000);
+    }
 }

@@ -319,39 +319,6 @@ fn reason(ran: &Ran) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn layers_are_sent_only_for_a_job_that_takes_longer_than_sending_them() {
-    // An epoch of 21 photos takes some seconds of that link, whole or decoded.
-    let (short, sent) = planned(2).await;
-    assert!(sent < 5_000, "at most the first layer: {sent}");
-    let why = reason(&short);
-    assert!(
-        why.contains("the frozen layers") && why.contains("stay on the trainer"),
-        "{why}"
-    );
-    let measured = short.events.iter().filter_map(|event| match event {
-        Event::Measuring { what } => Some(*what),
-        _ => None,
-    });
-    assert_eq!(
-        measured.collect::<Vec<_>>(),
-        [Measuring::Link, Measuring::Trainer]
-    );
-    let split = &short.outcome.as_ref().unwrap().split;
-    assert!(!matches!(split, frostline_wire::Split::Cut(_)), "{split}");
-    let (long, sent) = planned(100).await;
-    assert!(sent > 96_000, "{sent}");
-    assert!(
-        !reason(&long).contains("stay on the trainer"),
-        "{}",
-        reason(&long)
-    );
-    // As far as both went, they learnt the same.
-    let (short, long) = (short.losses(), long.losses());
-    let worst = differ(&short, &long[..short.len()]);
-    assert!(!short.is_empty() && worst < 1e-5, "{worst}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn events_tell_the_whole_story() {
     let (host, _) = photos().start().await;
     let out = TempDir::new().unwrap();
@@ -431,4 +398,41 @@ async fn requests_are_whole_grants_where_a_host_tells_what_one_is() {
     // What is left of a batch is less than a grant.
     assert!(asked.iter().all(|samples| *samples <= 2), "{asked:?}");
     assert!(asked.contains(&2), "{asked:?}");
+}
+
+mod long {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn layers_are_sent_only_for_a_job_that_takes_longer_than_sending_them() {
+        // An epoch of 21 photos takes some seconds of that link, whole or decoded.
+        let (short, sent) = planned(2).await;
+        assert!(sent < 5_000, "at most the first layer: {sent}");
+        let why = reason(&short);
+        assert!(
+            why.contains("the frozen layers") && why.contains("stay on the trainer"),
+            "{why}"
+        );
+        let measured = short.events.iter().filter_map(|event| match event {
+            Event::Measuring { what } => Some(*what),
+            _ => None,
+        });
+        assert_eq!(
+            measured.collect::<Vec<_>>(),
+            [Measuring::Link, Measuring::Trainer]
+        );
+        let split = &short.outcome.as_ref().unwrap().split;
+        assert!(!matches!(split, frostline_wire::Split::Cut(_)), "{split}");
+        let (long, sent) = planned(100).await;
+        assert!(sent > 96_000, "{sent}");
+        assert!(
+            !reason(&long).contains("stay on the trainer"),
+            "{}",
+            reason(&long)
+        );
+        // As far as both went, they learnt the same.
+        let (short, long) = (short.losses(), long.losses());
+        let worst = differ(&short, &long[..short.len()]);
+        assert!(!short.is_empty() && worst < 1e-5, "{worst}");
+    }
 }

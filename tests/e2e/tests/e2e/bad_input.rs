@@ -82,25 +82,6 @@ fn a_folder_that_is_not_there_is_named() {
 }
 
 #[test]
-fn a_full_disk_leaves_no_half_written_model() {
-    let scratch = Scratch::with_photos(4, 2);
-    let host = scratch.host(&[]);
-    let train = scratch.train_command(&[
-        "--host",
-        &host.url(),
-        "--token-file",
-        host.token_file().to_str().unwrap(),
-    ]);
-    // A limit of 64 KiB a file stands for the full disk; only the trainer writes under it.
-    let mut limited = Command::new("bash");
-    limited
-        .args(["-c", "trap '' XFSZ; ulimit -f 64; exec \"$@\"", "bash"])
-        .arg(train.get_program())
-        .args(train.get_args());
-    scratch.assert_failed(&finish(&mut limited).unwrap(), &["cannot write", "tuned.onnx"]);
-}
-
-#[test]
 fn an_output_folder_that_is_not_there_is_named_before_training() {
     let scratch = Scratch::with_photos(4, 2);
     let run = scratch.train(&["--out", scratch.path("nowhere/tuned.onnx").to_str().unwrap()]);
@@ -109,4 +90,27 @@ fn an_output_folder_that_is_not_there_is_named_before_training() {
         !run.stdout.contains("\"step\""),
         "training was started although its result cannot be written"
     );
+}
+
+mod long {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_leaves_no_half_written_model() {
+        let scratch = Scratch::with_photos(4, 2);
+        let host = scratch.host(&[]);
+        let train = scratch.train_command(&[
+            "--host",
+            &host.url(),
+            "--token-file",
+            host.token_file().to_str().unwrap(),
+        ]);
+        // A limit of 64 KiB a file stands for the full disk; only the trainer writes under it.
+        let mut limited = Command::new("bash");
+        limited
+            .args(["-c", "trap '' XFSZ; ulimit -f 64; exec \"$@\"", "bash"])
+            .arg(train.get_program())
+            .args(train.get_args());
+        scratch.assert_failed(&finish(&mut limited).unwrap(), &["cannot write", "tuned.onnx"]);
+    }
 }

@@ -188,32 +188,6 @@ fn a_host_that_dies_and_comes_back_loses_nothing() {
 }
 
 #[test]
-fn a_host_that_dies_for_good_ends_the_job() {
-    let scratch = Scratch::with_photos(16, 4);
-    let mut host = scratch.host(&[]);
-    let flags = [
-        "--host",
-        &host.url(),
-        "--token-file",
-        host.token_file().to_str().unwrap(),
-        "--epochs",
-        "1000",
-    ];
-    let mut child = scratch
-        .train_command(&flags)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    assert!(lines.any(|line| line.unwrap().contains("\"step\"")));
-    host.kill().unwrap();
-    lines.for_each(drop);
-    let output = child.wait_with_output().unwrap();
-    scratch.assert_failed(&Finished::from(output), &[&host.url()[7..]]);
-}
-
-#[test]
 fn an_interrupted_job_ends_with_130_and_writes_what_it_has() {
     let scratch = Scratch::with_photos(8, 2);
     let mut child = scratch
@@ -254,4 +228,34 @@ fn a_host_says_what_is_wrong_with_its_configuration() {
     let run = finish(frostline().args(["serve", "--config"]).arg(&file)).unwrap();
     assert_eq!(run.code, Some(1));
     assert!(run.stderr.contains("listne"), "{}", run.stderr);
+}
+
+mod long {
+    use super::*;
+
+    #[test]
+    fn a_host_that_dies_for_good_ends_the_job() {
+        let scratch = Scratch::with_photos(16, 4);
+        let mut host = scratch.host(&[]);
+        let flags = [
+            "--host",
+            &host.url(),
+            "--token-file",
+            host.token_file().to_str().unwrap(),
+            "--epochs",
+            "1000",
+        ];
+        let mut child = scratch
+            .train_command(&flags)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap().contains("\"step\"")));
+        host.kill().unwrap();
+        lines.for_each(drop);
+        let output = child.wait_with_output().unwrap();
+        scratch.assert_failed(&Finished::from(output), &[&host.url()[7..]]);
+    }
 }

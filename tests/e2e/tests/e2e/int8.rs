@@ -11,51 +11,6 @@ fn int8_event(events: &[Value]) -> &Value {
 }
 
 #[test]
-fn losses_do_not_depend_on_the_split() {
-    let scratch = Scratch::with_photos(6, 2);
-    let host = scratch.host(&[]);
-    let (url, token) = (host.url(), host.token_file());
-    let run = |split: &str| {
-        let run = scratch.train(&[
-            "--host",
-            &url,
-            "--token-file",
-            token.to_str().unwrap(),
-            "--split",
-            split,
-            "--prefix-precision",
-            "int8",
-            "--feature-cache",
-            "off",
-        ]);
-        events(&run)
-    };
-    let reference = run("none");
-    assert_eq!(int8_event(&reference)["used"], true);
-    assert!(int8_event(&reference)["cosine"].as_f64().unwrap() > 0.99);
-    let expected = series(&reference, "step", "loss");
-    for split in ["input", "stem", "stage2.0", "features", "auto"] {
-        let losses = series(&run(split), "step", "loss");
-        assert_eq!(losses.len(), expected.len(), "{split}");
-        for (loss, expected) in losses.iter().zip(&expected) {
-            assert!((loss - expected).abs() < 1e-4, "{split}: {losses:?} {expected:?}");
-        }
-    }
-    let (model, data) = (scratch.path("tuned.onnx"), scratch.path("photos"));
-    let mut eval = frostline();
-    eval.args([
-        "eval",
-        "--model",
-        model.to_str().unwrap(),
-        "--data",
-        data.to_str().unwrap(),
-    ]);
-    let eval = finish(&mut eval).unwrap();
-    // That of the file, in f32, and that of the training.
-    assert!(eval.stdout.contains("with frozen layers in int8"), "{eval:?}");
-}
-
-#[test]
 fn a_network_is_written_in_int8_and_trains_behind_the_cut() {
     let scratch = Scratch::with_photos(4, 2);
     let (model, out) = (demo("backbone.onnx"), scratch.path("int8.onnx"));
@@ -88,5 +43,54 @@ fn a_network_is_written_in_int8_and_trains_behind_the_cut() {
     let losses = |events: &[Value]| series(events, "step", "loss");
     for (again, direct) in losses(&again).into_iter().zip(losses(&direct)) {
         assert!((again - direct).abs() < 0.02, "{again} {direct}");
+    }
+}
+
+mod long {
+    use super::*;
+
+    #[test]
+    fn losses_do_not_depend_on_the_split() {
+        let scratch = Scratch::with_photos(6, 2);
+        let host = scratch.host(&[]);
+        let (url, token) = (host.url(), host.token_file());
+        let run = |split: &str| {
+            let run = scratch.train(&[
+                "--host",
+                &url,
+                "--token-file",
+                token.to_str().unwrap(),
+                "--split",
+                split,
+                "--prefix-precision",
+                "int8",
+                "--feature-cache",
+                "off",
+            ]);
+            events(&run)
+        };
+        let reference = run("none");
+        assert_eq!(int8_event(&reference)["used"], true);
+        assert!(int8_event(&reference)["cosine"].as_f64().unwrap() > 0.99);
+        let expected = series(&reference, "step", "loss");
+        for split in ["input", "stem", "stage2.0", "features", "auto"] {
+            let losses = series(&run(split), "step", "loss");
+            assert_eq!(losses.len(), expected.len(), "{split}");
+            for (loss, expected) in losses.iter().zip(&expected) {
+                assert!((loss - expected).abs() < 1e-4, "{split}: {losses:?} {expected:?}");
+            }
+        }
+        let (model, data) = (scratch.path("tuned.onnx"), scratch.path("photos"));
+        let mut eval = frostline();
+        eval.args([
+            "eval",
+            "--model",
+            model.to_str().unwrap(),
+            "--data",
+            data.to_str().unwrap(),
+        ]);
+        let eval = finish(&mut eval).unwrap();
+        // That of the file, in f32, and that of the training.
+        assert!(eval.stdout.contains("with frozen layers in int8"), "{eval:?}");
     }
 }

@@ -99,45 +99,6 @@ fn photos_in_a_bucket_train_like_photos_in_a_folder() {
 }
 
 #[test]
-fn a_store_that_asks_to_slow_down_for_a_while_costs_no_job_and_no_photo() {
-    let scratch = Scratch::with_photos(3, 1);
-    // More than a read is tried for, and more than a photo may fail by itself: four requests three times.
-    let moto = Moto::failing(&scratch.path("photos"), &["1", "14", "503 Slow Down", "SlowDown"]);
-    let local = series(&events(&scratch.train(&["--split", "features"])), "step", "loss");
-    let skipping = [
-        "--split",
-        "features",
-        "--data",
-        "s3://photos/shop",
-        "--on-bad-sample",
-        "skip",
-    ];
-    let mut train = scratch.train_command(&skipping);
-    let run = finish(with_credentials(&mut train, &moto.url)).unwrap();
-    assert_eq!(series(&events(&run), "step", "loss"), local);
-}
-
-#[test]
-fn credentials_that_are_refused_for_a_while_cost_no_job_and_no_photo() {
-    let scratch = Scratch::with_photos(3, 1);
-    let photos = scratch.path("photos");
-    let local = series(&events(&scratch.train(&["--split", "features"])), "step", "loss");
-    let moto = Moto::failing(&photos, &["1", "3", "400 Bad Request", "ExpiredToken"]);
-    let skipping = [
-        "--split",
-        "features",
-        "--data",
-        "s3://photos/shop",
-        "--on-bad-sample",
-        "skip",
-    ];
-    let mut train = scratch.train_command(&skipping);
-    let run = finish(with_credentials(&mut train, &moto.url)).unwrap();
-    assert!(!run.stderr.contains("a-secret-key"));
-    assert_eq!(series(&events(&run), "step", "loss"), local);
-}
-
-#[test]
 fn a_bucket_that_is_not_there_is_named() {
     let scratch = Scratch::with_photos(2, 1);
     let moto = Moto::start(&scratch);
@@ -154,4 +115,47 @@ pub(crate) fn with_credentials<'a>(command: &'a mut Command, url: &str) -> &'a m
         .env("AWS_REGION", "us-east-1")
         .env("AWS_ACCESS_KEY_ID", "test")
         .env("AWS_SECRET_ACCESS_KEY", "a-secret-key")
+}
+
+mod long {
+    use super::*;
+
+    #[test]
+    fn a_store_that_asks_to_slow_down_for_a_while_costs_no_job_and_no_photo() {
+        let scratch = Scratch::with_photos(3, 1);
+        // More than a read is tried for, and more than a photo may fail by itself: four requests three times.
+        let moto = Moto::failing(&scratch.path("photos"), &["1", "14", "503 Slow Down", "SlowDown"]);
+        let local = series(&events(&scratch.train(&["--split", "features"])), "step", "loss");
+        let skipping = [
+            "--split",
+            "features",
+            "--data",
+            "s3://photos/shop",
+            "--on-bad-sample",
+            "skip",
+        ];
+        let mut train = scratch.train_command(&skipping);
+        let run = finish(with_credentials(&mut train, &moto.url)).unwrap();
+        assert_eq!(series(&events(&run), "step", "loss"), local);
+    }
+
+    #[test]
+    fn credentials_that_are_refused_for_a_while_cost_no_job_and_no_photo() {
+        let scratch = Scratch::with_photos(3, 1);
+        let photos = scratch.path("photos");
+        let local = series(&events(&scratch.train(&["--split", "features"])), "step", "loss");
+        let moto = Moto::failing(&photos, &["1", "3", "400 Bad Request", "ExpiredToken"]);
+        let skipping = [
+            "--split",
+            "features",
+            "--data",
+            "s3://photos/shop",
+            "--on-bad-sample",
+            "skip",
+        ];
+        let mut train = scratch.train_command(&skipping);
+        let run = finish(with_credentials(&mut train, &moto.url)).unwrap();
+        assert!(!run.stderr.contains("a-secret-key"));
+        assert_eq!(series(&events(&run), "step", "loss"), local);
+    }
 }

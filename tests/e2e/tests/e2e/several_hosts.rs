@@ -35,122 +35,127 @@ fn states(events: &[serde_json::Value], url: &str) -> Vec<String> {
 }
 
 #[test]
-fn one_of_three_hosts_dies_and_the_job_loses_nothing() {
-    let scratch = Scratch::with_photos(16, 4);
-    let mut hosts = several(&scratch, 3);
-    let all = all_of(&hosts);
-    let mut flags: Vec<&str> = all.iter().map(String::as_str).collect();
-    flags.extend(["--epochs", "6", "--split", "features"]);
-    let alone = [&flags[..2], &flags[6..]].concat();
-    let expected = events(&scratch.train(&alone));
-    let doomed = hosts[1].url();
-    let run = events(&scratch.disturbed(&flags, || hosts[1].kill().unwrap()));
-    assert_eq!(series(&run, "step", "loss"), series(&expected, "step", "loss"));
-    assert_eq!(states(&run, &doomed), ["down"]);
-}
-
-#[test]
-fn a_host_that_stops_answering_is_done_without() {
-    let scratch = Scratch::with_photos(16, 4);
-    let hosts = several(&scratch, 2);
-    let all = all_of(&hosts);
-    let mut flags: Vec<&str> = all.iter().map(String::as_str).collect();
-    flags.extend(["--epochs", "3", "--split", "features"]);
-    let alone = [&flags[..2], &flags[4..]].concat();
-    let expected = events(&scratch.train(&alone));
-    let signal = |name: &str| finish(Command::new("kill").args([name, &hosts[1].id().to_string()])).unwrap();
-    let run = events(&scratch.disturbed(&flags, || drop(signal("-STOP"))));
-    assert_eq!(series(&run, "step", "loss"), series(&expected, "step", "loss"));
-    let given_up = run.iter().filter(|event| event["event"] == "retry");
-    let given_up: Vec<_> = given_up.filter(|event| event["host"] == hosts[1].url()).collect();
-    assert!(!given_up.is_empty());
-}
-
-#[test]
-fn a_host_that_is_down_at_first_joins_when_it_is_there() {
-    let scratch = Scratch::with_photos(16, 4);
-    let mut hosts = several(&scratch, 2);
-    let (address, late) = (hosts[1].address().to_string(), hosts[1].url());
-    hosts[1].kill().unwrap();
-    let all = all_of(&hosts);
-    let mut flags: Vec<&str> = all.iter().map(String::as_str).collect();
-    flags.extend(["--epochs", "100000", "--split", "features"]);
-    let mut command = scratch.train_command(&flags);
-    let mut child = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let mut until = |words: [&str; 2]| {
-        let line = lines.find(|line| words.iter().all(|word| line.as_ref().unwrap().contains(word)));
-        line.expect("the job ended early").unwrap()
-    };
-    assert!(until(["\"host\"", "\"down\""]).contains(&late));
-    let photos = scratch.path("photos");
-    let flags = ["--listen", &address];
-    let again = HostProcess::start(
-        &binary(),
-        &scratch.path("host-1"),
-        photos.to_str().unwrap(),
-        &flags,
-    )
-    .unwrap();
-    assert!(until(["\"host\"", "\"up\""]).contains(&late));
-    // It has been given the guest by the time it is used.
-    let token = again.token_file().to_str().unwrap();
-    let listed =
-        finish(frostline().args(["guest", "list", "--json", "--host", &late, "--token-file", token]))
-            .unwrap();
-    let guests = listed.objects().expect(&listed.stderr);
-    assert!(
-        guests[0]["name"].as_str().unwrap().starts_with("prefix-"),
-        "{guests:?}"
-    );
-    finish(Command::new("kill").args(["-INT", &child.id().to_string()])).unwrap();
-    child.wait().unwrap();
-}
-
-#[test]
-fn a_plan_measures_all_hosts_and_goes_on_without_one_that_is_down() {
-    let scratch = Scratch::with_photos(8, 2);
-    let mut hosts = several(&scratch, 3);
-    let down = hosts[2].url();
-    hosts[2].kill().unwrap();
-    let mut command = frostline();
-    command.args(["plan", "--json", "--freeze", "features", "--data"]);
-    command
-        .arg(scratch.path("photos"))
-        .arg("--model")
-        .arg(demo("backbone.onnx"));
-    let run = finish(command.args(all_of(&hosts))).unwrap();
-    let plan: serde_json::Value = serde_json::from_str(&run.stdout).expect(&run.stderr);
-    assert!(plan["link"]["connections"].as_u64().unwrap() >= 2, "{plan}");
-    let rate = |name: &str| plan["link"][name].as_f64().unwrap();
-    assert!(
-        rate("bytes_per_second") > rate("connection_bytes_per_second"),
-        "{plan}"
-    );
-    assert!(plan["candidates"].as_array().unwrap().len() > 1, "{plan}");
-    assert!(plan["choosing_seconds"].as_f64().unwrap() > 0.0, "{plan}");
-    // On standard error as well there are objects alone.
-    let told: Vec<serde_json::Value> = run
-        .stderr
-        .lines()
-        .map(|line| serde_json::from_str(line).expect(line))
-        .collect();
-    let told = told.iter().find(|told| told["event"] == "host").unwrap();
-    assert_eq!(
-        (&told["event"], &told["state"], &told["host"]),
-        (&"host".into(), &"down".into(), &down.into())
-    );
-}
-
-#[test]
 fn the_same_host_twice_is_refused() {
     let scratch = Scratch::with_photos(4, 2);
     let host = scratch.host(&[]);
     let (url, token) = (host.url(), host.token_file().to_str().unwrap().to_owned());
     let flags = ["--host", &url, "--host", &url, "--token-file", &token];
     scratch.assert_failed(&scratch.train(&flags), &[&url, "twice"]);
+}
+
+mod long {
+    use super::*;
+
+    #[test]
+    fn one_of_three_hosts_dies_and_the_job_loses_nothing() {
+        let scratch = Scratch::with_photos(16, 4);
+        let mut hosts = several(&scratch, 3);
+        let all = all_of(&hosts);
+        let mut flags: Vec<&str> = all.iter().map(String::as_str).collect();
+        flags.extend(["--epochs", "6", "--split", "features"]);
+        let alone = [&flags[..2], &flags[6..]].concat();
+        let expected = events(&scratch.train(&alone));
+        let doomed = hosts[1].url();
+        let run = events(&scratch.disturbed(&flags, || hosts[1].kill().unwrap()));
+        assert_eq!(series(&run, "step", "loss"), series(&expected, "step", "loss"));
+        assert_eq!(states(&run, &doomed), ["down"]);
+    }
+
+    #[test]
+    fn a_host_that_stops_answering_is_done_without() {
+        let scratch = Scratch::with_photos(16, 4);
+        let hosts = several(&scratch, 2);
+        let all = all_of(&hosts);
+        let mut flags: Vec<&str> = all.iter().map(String::as_str).collect();
+        flags.extend(["--epochs", "3", "--split", "features"]);
+        let alone = [&flags[..2], &flags[4..]].concat();
+        let expected = events(&scratch.train(&alone));
+        let signal =
+            |name: &str| finish(Command::new("kill").args([name, &hosts[1].id().to_string()])).unwrap();
+        let run = events(&scratch.disturbed(&flags, || drop(signal("-STOP"))));
+        assert_eq!(series(&run, "step", "loss"), series(&expected, "step", "loss"));
+        let given_up = run.iter().filter(|event| event["event"] == "retry");
+        let given_up: Vec<_> = given_up.filter(|event| event["host"] == hosts[1].url()).collect();
+        assert!(!given_up.is_empty());
+    }
+
+    #[test]
+    fn a_host_that_is_down_at_first_joins_when_it_is_there() {
+        let scratch = Scratch::with_photos(16, 4);
+        let mut hosts = several(&scratch, 2);
+        let (address, late) = (hosts[1].address().to_string(), hosts[1].url());
+        hosts[1].kill().unwrap();
+        let all = all_of(&hosts);
+        let mut flags: Vec<&str> = all.iter().map(String::as_str).collect();
+        flags.extend(["--epochs", "100000", "--split", "features"]);
+        let mut command = scratch.train_command(&flags);
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut until = |words: [&str; 2]| {
+            let line = lines.find(|line| words.iter().all(|word| line.as_ref().unwrap().contains(word)));
+            line.expect("the job ended early").unwrap()
+        };
+        assert!(until(["\"host\"", "\"down\""]).contains(&late));
+        let photos = scratch.path("photos");
+        let flags = ["--listen", &address];
+        let again = HostProcess::start(
+            &binary(),
+            &scratch.path("host-1"),
+            photos.to_str().unwrap(),
+            &flags,
+        )
+        .unwrap();
+        assert!(until(["\"host\"", "\"up\""]).contains(&late));
+        // It has been given the guest by the time it is used.
+        let token = again.token_file().to_str().unwrap();
+        let listed =
+            finish(frostline().args(["guest", "list", "--json", "--host", &late, "--token-file", token]))
+                .unwrap();
+        let guests = listed.objects().expect(&listed.stderr);
+        assert!(
+            guests[0]["name"].as_str().unwrap().starts_with("prefix-"),
+            "{guests:?}"
+        );
+        finish(Command::new("kill").args(["-INT", &child.id().to_string()])).unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_plan_measures_all_hosts_and_goes_on_without_one_that_is_down() {
+        let scratch = Scratch::with_photos(8, 2);
+        let mut hosts = several(&scratch, 3);
+        let down = hosts[2].url();
+        hosts[2].kill().unwrap();
+        let mut command = frostline();
+        command.args(["plan", "--json", "--freeze", "features", "--data"]);
+        command
+            .arg(scratch.path("photos"))
+            .arg("--model")
+            .arg(demo("backbone.onnx"));
+        let run = finish(command.args(all_of(&hosts))).unwrap();
+        let plan: serde_json::Value = serde_json::from_str(&run.stdout).expect(&run.stderr);
+        assert!(plan["link"]["connections"].as_u64().unwrap() >= 2, "{plan}");
+        let rate = |name: &str| plan["link"][name].as_f64().unwrap();
+        assert!(
+            rate("bytes_per_second") > rate("connection_bytes_per_second"),
+            "{plan}"
+        );
+        assert!(plan["candidates"].as_array().unwrap().len() > 1, "{plan}");
+        assert!(plan["choosing_seconds"].as_f64().unwrap() > 0.0, "{plan}");
+        // On standard error as well there are objects alone.
+        let told: Vec<serde_json::Value> = run
+            .stderr
+            .lines()
+            .map(|line| serde_json::from_str(line).expect(line))
+            .collect();
+        let told = told.iter().find(|told| told["event"] == "host").unwrap();
+        assert_eq!(
+            (&told["event"], &told["state"], &told["host"]),
+            (&"host".into(), &"down".into(), &down.into())
+        );
+    }
 }

@@ -74,17 +74,6 @@ fn photos_in_shards_train_like_single_photos() {
 }
 
 #[test]
-fn photos_in_shards_in_a_bucket_train_like_single_photos() {
-    let scratch = Scratch::with_photos(6, 2);
-    let shards = pack(&scratch);
-    let moto = Moto::with_files(&shards);
-    let single = losses(&events(&scratch.train(&["--split", "features"])));
-    let mut train = scratch.train_command(&["--split", "features", "--data", "s3://photos/shop"]);
-    let run = finish(with_credentials(&mut train, &moto.url)).unwrap();
-    assert_eq!(losses(&events(&run)), single);
-}
-
-#[test]
 fn shards_listed_as_objects_are_no_task() {
     let scratch = Scratch::with_photos(2, 1);
     let shards = pack(&scratch);
@@ -101,4 +90,19 @@ fn a_damaged_shard_is_named() {
     fs::write(&file, &archive[..archive.len() / 2]).unwrap();
     let run = scratch.train(&["--data", shards.to_str().unwrap()]);
     scratch.assert_failed(&run, &["train-000.tar", "ends in the middle"]);
+}
+
+mod long {
+    use super::*;
+
+    #[test]
+    fn photos_in_shards_in_a_bucket_train_like_single_photos() {
+        let scratch = Scratch::with_photos(6, 2);
+        let shards = pack(&scratch);
+        let moto = Moto::with_files(&shards);
+        let single = losses(&events(&scratch.train(&["--split", "features"])));
+        let mut train = scratch.train_command(&["--split", "features", "--data", "s3://photos/shop"]);
+        let run = finish(with_credentials(&mut train, &moto.url)).unwrap();
+        assert_eq!(losses(&events(&run)), single);
+    }
 }

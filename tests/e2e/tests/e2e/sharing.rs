@@ -153,44 +153,48 @@ fn a_disabled_guest_is_refused_until_it_is_enabled() {
 const PIXELS: &str =
     r#"{"resize":128,"crop_height":128,"crop_width":128,"mean":[0.5,0.5,0.5],"std":[0.5,0.5,0.5]}"#;
 
-#[test]
-fn an_extraction_of_a_guest_that_is_disabled_does_not_end_well() {
-    let place = AdminHost::new();
-    let acme = place.add("acme");
-    events(&place.train(&acme));
-    let guests = place.answers(&["guest", "list", "acme"]);
-    let named = format!("acme/{}", guests[0]["name"].as_str().unwrap());
-    let asker = Asker::new(place.host.address(), &acme);
-    let root = format!("file://{}", place.scratch.path("photos").display());
-    // A gigabyte, of which the host makes no more than is read.
-    let request = asker.extraction(&root, "stem", PIXELS, 4096);
-    let mut stream = asker.send("POST", "/v1/extractions", &request);
-    let mut start = [0; 12];
-    stream.read_exact(&mut start).unwrap();
-    assert_eq!(&start, b"HTTP/1.1 200");
-    place.answer(&["guest", "disable", &named]);
-    let mut rest = Vec::new();
-    // Whether the connection is reset depends on how much of it was read.
-    let _ = stream.read_to_end(&mut rest);
-    assert!(rest.len() < 4096 * 262_144, "{} bytes came", rest.len());
-    assert!(!rest.ends_with(b"0\r\n\r\n"), "the answer ended like a whole one");
-}
+mod long {
+    use super::*;
 
-#[test]
-fn a_trainer_sends_nothing_of_a_network_that_is_shared() {
-    let place = AdminHost::new();
-    let acme = place.add("acme");
-    let own = events(&place.train(&acme));
-    let other = place.add("other");
-    place.answer(&[
-        "model",
-        "publish",
-        "backbone",
-        demo("backbone.onnx").to_str().unwrap(),
-    ]);
-    let shared = events(&place.train(&other));
-    assert_eq!(layers(&shared)["name"], "backbone");
-    assert_eq!(layers(&shared)["skipped"], true);
-    assert!(place.answers(&["model", "list", "other"]).is_empty());
-    assert_eq!(series(&shared, "step", "loss"), series(&own, "step", "loss"));
+    #[test]
+    fn a_trainer_sends_nothing_of_a_network_that_is_shared() {
+        let place = AdminHost::new();
+        let acme = place.add("acme");
+        let own = events(&place.train(&acme));
+        let other = place.add("other");
+        place.answer(&[
+            "model",
+            "publish",
+            "backbone",
+            demo("backbone.onnx").to_str().unwrap(),
+        ]);
+        let shared = events(&place.train(&other));
+        assert_eq!(layers(&shared)["name"], "backbone");
+        assert_eq!(layers(&shared)["skipped"], true);
+        assert!(place.answers(&["model", "list", "other"]).is_empty());
+        assert_eq!(series(&shared, "step", "loss"), series(&own, "step", "loss"));
+    }
+
+    #[test]
+    fn an_extraction_of_a_guest_that_is_disabled_does_not_end_well() {
+        let place = AdminHost::new();
+        let acme = place.add("acme");
+        events(&place.train(&acme));
+        let guests = place.answers(&["guest", "list", "acme"]);
+        let named = format!("acme/{}", guests[0]["name"].as_str().unwrap());
+        let asker = Asker::new(place.host.address(), &acme);
+        let root = format!("file://{}", place.scratch.path("photos").display());
+        // A gigabyte, of which the host makes no more than is read.
+        let request = asker.extraction(&root, "stem", PIXELS, 4096);
+        let mut stream = asker.send("POST", "/v1/extractions", &request);
+        let mut start = [0; 12];
+        stream.read_exact(&mut start).unwrap();
+        assert_eq!(&start, b"HTTP/1.1 200");
+        place.answer(&["guest", "disable", &named]);
+        let mut rest = Vec::new();
+        // Whether the connection is reset depends on how much of it was read.
+        let _ = stream.read_to_end(&mut rest);
+        assert!(rest.len() < 4096 * 262_144, "{} bytes came", rest.len());
+        assert!(!rest.ends_with(b"0\r\n\r\n"), "the answer ended like a whole one");
+    }
 }

@@ -89,29 +89,33 @@ fn two_hosts_share_a_directory() {
     check(&scratch, hosts, &[]);
 }
 
-#[test]
-fn two_hosts_share_a_bucket() {
-    let scratch = Scratch::with_photos(4, 1);
-    let moto = Moto::start(&scratch);
-    let start = |arguments: &[&str]| {
-        let mut command = Command::new(binary());
-        with_credentials(&mut command, &moto.url);
-        let photos = scratch.path("photos");
-        HostProcess::start_as(command, scratch.folder(), photos.to_str().unwrap(), arguments).unwrap()
-    };
-    let hosts = hosts(&scratch, "s3://photos/frostline", start);
-    check(&scratch, hosts, &[]);
+mod long {
+    use super::*;
 
-    // Whoever copies it needs no credentials but those in the hosts' configuration.
-    let (config, keys) = (scratch.path("host.toml"), scratch.path("keys"));
-    let lines = "[default]\naws_access_key_id = test\naws_secret_access_key = a-secret-key\n";
-    fs::write(&keys, lines).unwrap();
-    let lines = format!("[store.photos]\nendpoint = {:?}\nkeys = {keys:?}\n", moto.url);
-    fs::write(&config, lines).unwrap();
-    let mut backup = frostline();
-    backup
-        .args(["admin", "state", "backup", "s3://photos/frostline"])
-        .args([&scratch.path("backup"), Path::new("--config"), &config]);
-    let run = finish(&mut backup).unwrap();
-    assert!(run.stdout.starts_with("backed up"), "{run:?}");
+    #[test]
+    fn two_hosts_share_a_bucket() {
+        let scratch = Scratch::with_photos(4, 1);
+        let moto = Moto::start(&scratch);
+        let start = |arguments: &[&str]| {
+            let mut command = Command::new(binary());
+            with_credentials(&mut command, &moto.url);
+            let photos = scratch.path("photos");
+            HostProcess::start_as(command, scratch.folder(), photos.to_str().unwrap(), arguments).unwrap()
+        };
+        let hosts = hosts(&scratch, "s3://photos/frostline", start);
+        check(&scratch, hosts, &[]);
+
+        // Whoever copies it needs no credentials but those in the hosts' configuration.
+        let (config, keys) = (scratch.path("host.toml"), scratch.path("keys"));
+        let lines = "[default]\naws_access_key_id = test\naws_secret_access_key = a-secret-key\n";
+        fs::write(&keys, lines).unwrap();
+        let lines = format!("[store.photos]\nendpoint = {:?}\nkeys = {keys:?}\n", moto.url);
+        fs::write(&config, lines).unwrap();
+        let mut backup = frostline();
+        backup
+            .args(["admin", "state", "backup", "s3://photos/frostline"])
+            .args([&scratch.path("backup"), Path::new("--config"), &config]);
+        let run = finish(&mut backup).unwrap();
+        assert!(run.stdout.starts_with("backed up"), "{run:?}");
+    }
 }

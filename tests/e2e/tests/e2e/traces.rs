@@ -252,23 +252,27 @@ fn warnings(run: &Finished) -> Vec<&str> {
         .collect()
 }
 
-#[test]
-fn a_collector_that_is_not_there_is_a_warning_and_nothing_else() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    // It takes connections, and never answers.
-    let silent = job_with_collector(&url);
-    assert_eq!(warnings(&silent).len(), 1, "{}", silent.stderr);
-    drop(listener);
-    let absent = job_with_collector(&url);
-    assert_eq!(warnings(&absent).len(), 1, "{}", absent.stderr);
-    for wrong in ["localhost:4317", "http://me:hush@localhost:4318"] {
-        let wrong = job_with_collector(wrong);
-        let warnings = warnings(&wrong);
-        assert!(
-            warnings.len() == 1 && warnings[0].contains(ENDPOINT),
-            "{}",
-            wrong.stderr
-        );
+mod long {
+    use super::*;
+
+    #[test]
+    fn a_collector_that_is_not_there_is_a_warning_and_nothing_else() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        // It takes connections, and never answers.
+        let silent = job_with_collector(&url);
+        assert_eq!(warnings(&silent).len(), 1, "{}", silent.stderr);
+        drop(listener);
+        let absent = job_with_collector(&url);
+        assert_eq!(warnings(&absent).len(), 1, "{}", absent.stderr);
+        for wrong in ["localhost:4317", "http://me:hush@localhost:4318"] {
+            let wrong = job_with_collector(wrong);
+            let warnings = warnings(&wrong);
+            assert!(
+                warnings.len() == 1 && warnings[0].contains(ENDPOINT),
+                "{}",
+                wrong.stderr
+            );
+        }
     }
 }

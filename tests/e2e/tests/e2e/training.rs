@@ -33,30 +33,6 @@ fn every_split_trains_with_the_same_losses() {
     }
 }
 
-#[test]
-fn with_nothing_frozen_the_whole_network_is_trained_and_hosts_only_decode() {
-    let scratch = Scratch::with_photos(10, 4);
-    let refused = scratch.train(&["--freeze", "none", "--split", "features"]);
-    scratch.assert_failed(&refused, &["features", "none", "input"]);
-    let train =
-        |split: &str| events(&scratch.train(&["--freeze", "none", "--split", split, "--epochs", "2"]));
-    let losses = |split: &str| series(&train(split), "step", "loss");
-    let reference = losses("none");
-    assert_eq!(reference.len(), 8);
-    for split in ["input", "auto"] {
-        for (step, (loss, reference)) in losses(split).iter().zip(&reference).enumerate() {
-            assert!(
-                (loss - reference).abs() < 1e-4,
-                "split {split}, step {step}: {loss} against {reference}"
-            );
-        }
-    }
-    let first = |path: &Path| Model::read(path).unwrap().parameters()[0].clone();
-    let (before, after) = (first(&demo("backbone.onnx")), first(&scratch.path("tuned.onnx")));
-    assert_eq!(before.dims, after.dims);
-    assert_ne!(before.raw_data, after.raw_data);
-}
-
 /// Half precision keeps 11 bits, so activations are off by up to 1 part in 2,048; a loss follows them about as closely. Eight
 /// bits keep 8.
 #[test]
@@ -136,16 +112,6 @@ fn training_learns_and_reports_what_scripts_read() {
     let in_epochs: f64 = series(&events, "epoch", "bytes_received").iter().sum();
     assert!(done["bytes_received"].as_f64().unwrap() >= in_epochs);
     assert!(std::path::Path::new(done["model"].as_str().unwrap()).is_file());
-}
-
-#[test]
-fn the_same_seed_gives_the_same_losses() {
-    let scratch = Scratch::with_photos(8, 2);
-    // A planned split may differ from run to run, and its encoding with it.
-    let job = |seed: &str| scratch.train(&["--seed", seed, "--split", "features"]);
-    let losses = |seed: &str| series(&events(&job(seed)), "step", "loss");
-    assert_eq!(losses("7"), losses("7"));
-    assert_ne!(losses("7"), losses("8"));
 }
 
 #[test]
@@ -316,49 +282,6 @@ fn numbers_come_from_a_local_table() {
 }
 
 #[test]
-fn less_is_frozen_from_a_later_epoch_on_and_the_split_follows() {
-    let scratch = Scratch::with_photos(10, 4);
-    let cut = inner_cuts().remove(1);
-    let unfreeze = format!("2={cut}");
-    let run = |split: &str| {
-        let flags = ["--split", split, "--epochs", "2", "--unfreeze", &unfreeze];
-        events(&scratch.train(&flags))
-    };
-    let (reference, pushed) = (run("none"), run("freeze"));
-    let losses = |events: &[Value]| series(events, "step", "loss");
-    for (step, (loss, reference)) in losses(&pushed).iter().zip(losses(&reference)).enumerate() {
-        assert!(
-            (loss - reference).abs() < 1e-4,
-            "step {step}: {loss} against {reference}"
-        );
-    }
-    let at = pushed
-        .iter()
-        .position(|event| event["event"] == "unfreeze")
-        .unwrap();
-    assert_eq!(
-        (&pushed[at]["epoch"], &pushed[at]["freeze"]),
-        (&2.into(), &cut.clone().into())
-    );
-    let steps = pushed[at..].iter().filter(|event| event["event"] == "step");
-    assert!(steps.clone().count() == 4 && steps.clone().all(|event| event["split"] == cut.as_str()));
-    let refused = scratch.train(&[
-        "--split",
-        "features",
-        "--unfreeze",
-        &unfreeze,
-        "--out",
-        "never.onnx",
-    ]);
-    assert!(
-        refused.failure().unwrap()["error"]
-            .as_str()
-            .unwrap()
-            .contains(&cut)
-    );
-}
-
-#[test]
 fn a_classifier_of_standardised_features_takes_them_as_they_come() {
     let scratch = Scratch::with_photos(12, 6);
     let events = events(&scratch.train(&["--standardize", "--epochs", "3"]));
@@ -366,25 +289,106 @@ fn a_classifier_of_standardised_features_takes_them_as_they_come() {
     assert_eq!(evaluate(&scratch, &[])["accuracy"].as_f64(), trained);
 }
 
-#[test]
-fn a_plan_needs_no_validation_images() {
-    let scratch = Scratch::with_photos(4, 2);
-    let mut command = frostline();
-    command.args([
-        "--json",
-        "plan",
-        "--model",
-        demo("backbone.onnx").to_str().unwrap(),
-    ]);
-    command.args(["--freeze", "features", "--batch", "8"]);
-    command.args(["--data", scratch.path("photos/train").to_str().unwrap()]);
-    let planned = finish(&mut command).unwrap();
-    assert_eq!(planned.code, Some(0), "{planned:?}");
-    assert!(planned.stderr.contains("--validation 0.2"), "{}", planned.stderr);
-    let plan: Value = serde_json::from_str(planned.stdout.lines().last().unwrap()).unwrap();
-    // Three classes of four photos, of which one each validates.
-    assert_eq!(
-        (&plan["batch"], &plan["epoch_iterations"]),
-        (&Value::from(8), &Value::from(2))
-    );
+mod long {
+    use super::*;
+
+    #[test]
+    fn less_is_frozen_from_a_later_epoch_on_and_the_split_follows() {
+        let scratch = Scratch::with_photos(10, 4);
+        let cut = inner_cuts().remove(1);
+        let unfreeze = format!("2={cut}");
+        let run = |split: &str| {
+            let flags = ["--split", split, "--epochs", "2", "--unfreeze", &unfreeze];
+            events(&scratch.train(&flags))
+        };
+        let (reference, pushed) = (run("none"), run("freeze"));
+        let losses = |events: &[Value]| series(events, "step", "loss");
+        for (step, (loss, reference)) in losses(&pushed).iter().zip(losses(&reference)).enumerate() {
+            assert!(
+                (loss - reference).abs() < 1e-4,
+                "step {step}: {loss} against {reference}"
+            );
+        }
+        let at = pushed
+            .iter()
+            .position(|event| event["event"] == "unfreeze")
+            .unwrap();
+        assert_eq!(
+            (&pushed[at]["epoch"], &pushed[at]["freeze"]),
+            (&2.into(), &cut.clone().into())
+        );
+        let steps = pushed[at..].iter().filter(|event| event["event"] == "step");
+        assert!(steps.clone().count() == 4 && steps.clone().all(|event| event["split"] == cut.as_str()));
+        let refused = scratch.train(&[
+            "--split",
+            "features",
+            "--unfreeze",
+            &unfreeze,
+            "--out",
+            "never.onnx",
+        ]);
+        assert!(
+            refused.failure().unwrap()["error"]
+                .as_str()
+                .unwrap()
+                .contains(&cut)
+        );
+    }
+
+    #[test]
+    fn with_nothing_frozen_the_whole_network_is_trained_and_hosts_only_decode() {
+        let scratch = Scratch::with_photos(10, 4);
+        let refused = scratch.train(&["--freeze", "none", "--split", "features"]);
+        scratch.assert_failed(&refused, &["features", "none", "input"]);
+        let train =
+            |split: &str| events(&scratch.train(&["--freeze", "none", "--split", split, "--epochs", "2"]));
+        let losses = |split: &str| series(&train(split), "step", "loss");
+        let reference = losses("none");
+        assert_eq!(reference.len(), 8);
+        for split in ["input", "auto"] {
+            for (step, (loss, reference)) in losses(split).iter().zip(&reference).enumerate() {
+                assert!(
+                    (loss - reference).abs() < 1e-4,
+                    "split {split}, step {step}: {loss} against {reference}"
+                );
+            }
+        }
+        let first = |path: &Path| Model::read(path).unwrap().parameters()[0].clone();
+        let (before, after) = (first(&demo("backbone.onnx")), first(&scratch.path("tuned.onnx")));
+        assert_eq!(before.dims, after.dims);
+        assert_ne!(before.raw_data, after.raw_data);
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_losses() {
+        let scratch = Scratch::with_photos(8, 2);
+        // A planned split may differ from run to run, and its encoding with it.
+        let job = |seed: &str| scratch.train(&["--seed", seed, "--split", "features"]);
+        let losses = |seed: &str| series(&events(&job(seed)), "step", "loss");
+        assert_eq!(losses("7"), losses("7"));
+        assert_ne!(losses("7"), losses("8"));
+    }
+
+    #[test]
+    fn a_plan_needs_no_validation_images() {
+        let scratch = Scratch::with_photos(4, 2);
+        let mut command = frostline();
+        command.args([
+            "--json",
+            "plan",
+            "--model",
+            demo("backbone.onnx").to_str().unwrap(),
+        ]);
+        command.args(["--freeze", "features", "--batch", "8"]);
+        command.args(["--data", scratch.path("photos/train").to_str().unwrap()]);
+        let planned = finish(&mut command).unwrap();
+        assert_eq!(planned.code, Some(0), "{planned:?}");
+        assert!(planned.stderr.contains("--validation 0.2"), "{}", planned.stderr);
+        let plan: Value = serde_json::from_str(planned.stdout.lines().last().unwrap()).unwrap();
+        // Three classes of four photos, of which one each validates.
+        assert_eq!(
+            (&plan["batch"], &plan["epoch_iterations"]),
+            (&Value::from(8), &Value::from(2))
+        );
+    }
 }

@@ -46,11 +46,6 @@ fn wire_reader() {
 }
 
 #[test]
-fn model_run() {
-    exercise("model_run");
-}
-
-#[test]
 fn every_target_is_exercised_and_has_its_binary() {
     let binaries = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("libfuzzer/fuzz_targets");
     let mut found: Vec<String> = std::fs::read_dir(binaries)
@@ -132,5 +127,14 @@ fn leave(seeds: &[Vec<u8>], folder: PathBuf) {
     std::fs::create_dir_all(&folder).unwrap();
     for (index, seed) in seeds.iter().enumerate() {
         std::fs::write(folder.join(format!("seed-{index:03}")), seed).unwrap();
+    }
+}
+
+mod long {
+    use super::*;
+
+    #[test]
+    fn model_run() {
+        exercise("model_run");
     }
 }
