@@ -3,7 +3,10 @@ use crate::config::SandboxConfig;
 use crate::error::SandboxError;
 use frostline_tensor::Cause;
 use std::time::Duration;
-use wasmtime::{Config, Engine, EngineWeak, InstanceAllocationStrategy, PoolingAllocationConfig};
+use wasmtime::{
+    Config, Engine, EngineWeak, InstanceAllocationStrategy, OptLevel, PoolingAllocationConfig,
+    RegallocAlgorithm,
+};
 
 /// Core instances of one guest: as many as tables.
 const CORE_INSTANCES: u32 = TABLES;
@@ -39,6 +42,11 @@ fn engine_config(config: &SandboxConfig) -> Config {
 /// Everything that compiled code depends on.
 fn code_config(memory_reservation: u64) -> Config {
     let mut engine = Config::new();
+    if cfg!(debug_assertions) {
+        // Cranelift itself is not optimized in debug builds, so optimizing guests costs the tests more than their speed is worth.
+        engine.cranelift_opt_level(OptLevel::None);
+        engine.cranelift_regalloc_algorithm(RegallocAlgorithm::SinglePass);
+    }
     engine.wasm_component_model(true);
     // Guests compute the same on every host: no relaxed rounding.
     engine.relaxed_simd_deterministic(true);
