@@ -167,11 +167,9 @@ impl Job {
         };
         match event.get("event").and_then(Value::as_str) {
             Some("run") => self.folder = text("folder"),
-            Some("measuring") => {
-                if self.measuring_since.is_none() {
-                    eprintln!("demo:   measuring the link, the trainer and the host");
-                    self.measuring_since = Some(at);
-                }
+            Some("measuring") if self.measuring_since.is_none() => {
+                eprintln!("demo:   measuring the link, the trainer and the host");
+                self.measuring_since = Some(at);
             }
             Some("split") => {
                 self.split = text("split");
