@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Rate of the link in each direction. The photos of an epoch (32 MB) take 8.6 s at this rate.
-const LINK_MBIT: u64 = 30;
+/// Rate of the link in each direction. The photos of an epoch (32 MB) take 6.5 s at this rate.
+const LINK_MBIT: u64 = 40;
 const EPOCHS: usize = 6;
 
 /// Builds the command, prepares the photos and runs the job both ways.
