@@ -5,12 +5,13 @@
 
 use crate::needs::{self, skipped};
 use crate::relay::Runner;
-use crate::workspace::{SHARED_BUILD, cargo, has_cargo_command};
+use crate::workspace::{self, SHARED_BUILD, cargo, has_cargo_command};
 use crate::{gpu, ort, python, wheel};
 use anyhow::{Result, bail};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Command;
+use std::thread;
 
 /// The module of tests that a default run leaves out.
 pub(crate) const LONG: &str = "long";
@@ -59,16 +60,6 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         .iter()
         .filter(|word| Flag::parse(word).is_none())
         .collect();
-    let environment = Environment {
-        library: ort::ensure()?,
-        path: python::ensure("tests/requirements.txt", "python")?,
-    };
-    let on_gpu = on_gpu(&words, &environment)?;
-    if flags.contains(&Flag::Gpu) && on_gpu.is_err() {
-        bail!("{}", gpu::line(&on_gpu));
-    }
-    let Needs { mut unmet, pythons } = needs(&words)?;
-    unmet.extend(on_gpu.is_err().then_some(needs::GPU));
     let extent = if flags.contains(&Flag::Skipped) {
         Extent::LeftOut(skipped::read()?)
     } else if flags.contains(&Flag::All) || !words.is_empty() {
@@ -76,6 +67,13 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     } else {
         Extent::Default
     };
+    let environment = set_up(&extent, &words)?;
+    let on_gpu = on_gpu(&words, &environment)?;
+    if flags.contains(&Flag::Gpu) && on_gpu.is_err() {
+        bail!("{}", gpu::line(&on_gpu));
+    }
+    let Needs { mut unmet, pythons } = needs(&words)?;
+    unmet.extend(on_gpu.is_err().then_some(needs::GPU));
     if !words.is_empty() {
         let notice = gpu::line(&on_gpu);
         let (runner, commands) = commands(&extent, &unmet, &words, &environment);
@@ -91,6 +89,33 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         Extent::All => skipped::write(&unmet)?,
     }
     ran
+}
+
+/// Installs ONNX Runtime and the Python packages, and compiles the tests meanwhile.
+fn set_up(extent: &Extent, words: &[&String]) -> Result<Environment> {
+    let library = ort::ensure()?;
+    let path = thread::scope(|scope| {
+        let packages = scope.spawn(|| python::ensure("tests/requirements.txt", "python"));
+        // A failure is reported later, as the reason why the tests of the wheel are skipped.
+        let wheel = scope.spawn(|| is_wheel_wanted(words).then(wheel::missing));
+        let mut compile = cargo();
+        compile
+            .arg("test")
+            .args(SHARED_BUILD)
+            .arg("--no-run")
+            .args(extent.targets());
+        let compiled = workspace::run(&mut compile);
+        let path = packages.join();
+        let _ = wheel.join();
+        compiled?;
+        path.unwrap_or_else(|_| bail!("the installation of Python packages panicked"))
+    })?;
+    Ok(Environment { library, path })
+}
+
+/// True if the wheel is built: if no test is named, or those of the wheel.
+fn is_wheel_wanted(words: &[&String]) -> bool {
+    words.is_empty() || words.iter().any(|word| word.contains("wheel"))
 }
 
 /// Runs the commands one after the other. The notice precedes the summary of the last one.
@@ -164,10 +189,9 @@ fn on_gpu(words: &[&String], environment: &Environment) -> Result<gpu::GpuTests>
     })
 }
 
-/// The Python interpreter with the wheel, or why there is none. The wheel is built if no test is named, or those of the wheel.
+/// The Python interpreter with the wheel, or why there is none.
 fn wheel(words: &[&String]) -> Result<Result<PathBuf, String>> {
-    let is_selected = words.iter().any(|word| word.contains("wheel"));
-    if !(is_selected || words.is_empty()) {
+    if !is_wheel_wanted(words) {
         let when = "the wheel is built if no test is named, or if `wheel` is";
         return Ok(Err(when.to_owned()));
     }
