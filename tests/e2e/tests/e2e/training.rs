@@ -33,45 +33,6 @@ fn every_split_trains_with_the_same_losses() {
     }
 }
 
-/// Half precision keeps 11 bits, so activations are off by up to 1 part in 2,048; a loss follows them about as closely. Eight
-/// bits keep 8.
-#[test]
-fn narrow_encodings_stay_within_their_tolerance_and_send_less() {
-    let scratch = Scratch::with_photos(10, 4);
-    let middle = inner_cuts().remove(1);
-    for split in [middle.as_str(), "features"] {
-        let run = |encoding: &str| {
-            let run = events(&scratch.train(&["--split", split, "--epochs", "2", "--encoding", encoding]));
-            let chosen = run.iter().find(|event| event["event"] == "split").unwrap();
-            assert_eq!(chosen["encoding"], encoding);
-            (
-                series(&run, "step", "loss"),
-                series(&run, "epoch", "bytes_received")[0],
-            )
-        };
-        let (reference, whole) = run("f32");
-        for (encoding, tolerance, share) in [
-            ("f32+zstd", 0.0, 1.05),
-            ("f16", 2e-3, 0.75),
-            ("f16+lz4", 2e-3, 0.75),
-            ("int8", 3e-2, 0.7),
-        ] {
-            let (losses, bytes) = run(encoding);
-            assert_eq!(losses.len(), reference.len());
-            for (step, (loss, reference)) in losses.iter().zip(&reference).enumerate() {
-                assert!(
-                    (loss - reference).abs() <= tolerance,
-                    "{split} as {encoding}, step {step}: {loss} against {reference}"
-                );
-            }
-            assert!(
-                bytes < whole * share,
-                "{split} as {encoding}: {bytes} of {whole} bytes"
-            );
-        }
-    }
-}
-
 /// Two cuts of the bundled backbone that lie inside it.
 fn inner_cuts() -> Vec<String> {
     let run = finish(
@@ -291,6 +252,46 @@ fn a_classifier_of_standardised_features_takes_them_as_they_come() {
 
 mod long {
     use super::*;
+
+    /// Half precision keeps 11 bits, so activations are off by up to 1 part in 2,048; a loss follows them about as closely. Eight
+    /// bits keep 8.
+    #[test]
+    fn narrow_encodings_stay_within_their_tolerance_and_send_less() {
+        let scratch = Scratch::with_photos(10, 4);
+        let middle = inner_cuts().remove(1);
+        for split in [middle.as_str(), "features"] {
+            let run = |encoding: &str| {
+                let run =
+                    events(&scratch.train(&["--split", split, "--epochs", "2", "--encoding", encoding]));
+                let chosen = run.iter().find(|event| event["event"] == "split").unwrap();
+                assert_eq!(chosen["encoding"], encoding);
+                (
+                    series(&run, "step", "loss"),
+                    series(&run, "epoch", "bytes_received")[0],
+                )
+            };
+            let (reference, whole) = run("f32");
+            for (encoding, tolerance, share) in [
+                ("f32+zstd", 0.0, 1.05),
+                ("f16", 2e-3, 0.75),
+                ("f16+lz4", 2e-3, 0.75),
+                ("int8", 3e-2, 0.7),
+            ] {
+                let (losses, bytes) = run(encoding);
+                assert_eq!(losses.len(), reference.len());
+                for (step, (loss, reference)) in losses.iter().zip(&reference).enumerate() {
+                    assert!(
+                        (loss - reference).abs() <= tolerance,
+                        "{split} as {encoding}, step {step}: {loss} against {reference}"
+                    );
+                }
+                assert!(
+                    bytes < whole * share,
+                    "{split} as {encoding}: {bytes} of {whole} bytes"
+                );
+            }
+        }
+    }
 
     #[test]
     fn less_is_frozen_from_a_later_epoch_on_and_the_split_follows() {
