@@ -32,8 +32,8 @@ pub(crate) fn has_cargo_command(name: &str) -> bool {
     version.is_ok_and(|output| output.status.success())
 }
 
-/// The arguments that every build of the workspace starts with. Cargo selects features for what is built together, and compiles a crate in
-/// another variant if a procedural macro uses it as well; with the same test in every build, all share their dependencies.
+/// The arguments that every build of the workspace starts with. Cargo selects features for what is built together, dependencies of tests
+/// included if a test is; with the same test in every build, all share their dependencies.
 pub(crate) const SHARED_BUILD: [&str; 3] = ["--workspace", "--test", "command"];
 
 /// Builds a program and returns its path.
