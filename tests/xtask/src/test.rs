@@ -268,7 +268,7 @@ fn gpu_tests(words: &[&String], environment: &Environment) -> (Runner, Command) 
 
 /// The command that runs the tests of real stores on these servers.
 pub(crate) fn store_tests(servers: &[&'static str], environment: &Environment) -> (Runner, Command) {
-    let targets = ["--test", "e2e"];
+    let targets = ["--test", "e2e", "--test", "objects"];
     let (runner, mut command) = if has_cargo_command("nextest") {
         let mut command = nextest_run();
         let modules = format!("{}::({})", needs::STORES, servers.join("|"));
