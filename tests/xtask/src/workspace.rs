@@ -19,10 +19,17 @@ pub(crate) fn target() -> PathBuf {
     }
 }
 
-/// The cargo that started this program.
+/// The cargo that started this program, without the variables that it set to do so: build scripts run again if one of them changes (that of
+/// ring does), so builds by this program and by hand would replace each other.
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root());
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&name);
+        }
+    }
     command
 }
 
