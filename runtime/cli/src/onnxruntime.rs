@@ -9,8 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The pinned release and its wheels, which the development commands read as well. The wheels for all versions of Python contain the same
-/// library, so one for each platform is pinned.
+/// The pinned release and its wheels. The development commands read this file too. Wheels for all versions of Python contain the same library,
+/// so one is pinned for each platform.
 const PINNED: &str = include_str!("onnxruntime.json");
 
 /// Name of the file that records the installed release. It is written last, so an interrupted installation is repeated.
@@ -26,7 +26,7 @@ struct Release {
 #[derive(Deserialize)]
 struct Wheel {
     package: String,
-    /// True for the build that supports NVIDIA GPUs. It contains neither CUDA 13 nor cuDNN 9.
+    /// True for the build that supports NVIDIA GPUs. CUDA 13 and cuDNN 9 are not part of it.
     gpu: bool,
     /// Operating system and processor, as in [`std::env::consts`].
     os: String,
@@ -34,7 +34,7 @@ struct Wheel {
     /// The platform tag of the wheel's name.
     platform: String,
     sha256: String,
-    /// Names in the folder `onnxruntime/capi` of the wheel, each with its name after installation.
+    /// Maps names in the wheel's folder `onnxruntime/capi` to names after installation.
     files: BTreeMap<String, String>,
 }
 
@@ -51,7 +51,8 @@ pub(crate) fn run(command: OnnxRuntime, json: bool) -> Result<()> {
     )?;
     let Release { version, wheels } =
         serde_json::from_str(PINNED).context("the list of wheels is malformed")?;
-    let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
+    let os = std::env::consts::OS;
+    let arch = std::env::consts::ARCH;
     let wheel = wheels
         .iter()
         .find(|wheel| wheel.gpu == gpu && wheel.os == os && wheel.arch == arch)
@@ -152,7 +153,7 @@ fn python(command: &mut Command) -> Result<()> {
     bail!("{}", lines.get(first..).unwrap_or_default().join("; "))
 }
 
-/// Lines of a failed command that an error repeats: pip explains a mismatch of hashes in four.
+/// Number of lines that an error repeats of a failed command. pip explains different hashes in four.
 const ERROR_LINES: usize = 4;
 
 #[cfg(test)]
@@ -165,7 +166,7 @@ mod tests {
 
     const FILE: &str = "onnxruntime-1.31.1-cp312-cp312-manylinux_2_28_x86_64.whl";
 
-    /// A wheel that contains one file, as bytes.
+    /// Returns the bytes of a wheel with one file.
     fn wheel_bytes() -> Vec<u8> {
         let folder = tempfile::tempdir().unwrap();
         let capi = folder.path().join("onnxruntime/capi");
@@ -191,7 +192,7 @@ mod tests {
         fs::read(zip).unwrap()
     }
 
-    /// Serves a package index with the one wheel on loopback, for this many requests, and returns its address.
+    /// Serves a package index with this wheel on loopback and returns its address.
     fn index(wheel: Vec<u8>) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -222,7 +223,7 @@ mod tests {
         format!("http://{address}/simple")
     }
 
-    /// The folder of a python3 with pip: the environment of the tests has none.
+    /// Finds the folder of a python3 with pip, which the environment of the tests does not have.
     fn folder_with_pip() -> String {
         let path = std::env::var_os("PATH").unwrap();
         let mut folders = std::env::split_paths(&path);

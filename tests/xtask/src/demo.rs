@@ -223,7 +223,8 @@ impl Job {
 }
 
 fn show(demo: &Demo, streamed: &Job, planned: &Job, report: &Path) {
-    let (model, photos) = (shown(&demo.model), shown(&demo.photos));
+    let model = shown(&demo.model);
+    let photos = shown(&demo.photos);
     println!("\nFrostline: {model} fine-tuned on {photos}, {EPOCHS} epochs over {LINK_MBIT} Mbit/s\n");
     println!(
         "                     photos over the link        Frostline (split at '{}')",

@@ -24,24 +24,25 @@ pub(crate) struct Pinned {
 /// Reads the list of wheels of `frostline onnxruntime install`.
 pub(crate) fn pinned_wheel() -> Result<Pinned> {
     let path = root().join("runtime/cli/src/onnxruntime.json");
-    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let release: Value = serde_json::from_str(&text)?;
-    let is_ours = |wheel: &&Value| {
-        let is = |name: &str, value: &str| wheel.get(name).and_then(Value::as_str) == Some(value);
-        is("package", "onnxruntime") && is("os", std::env::consts::OS) && is("arch", std::env::consts::ARCH)
-    };
+    let json = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let release: Value = serde_json::from_str(&json)?;
     let wheels = release.get("wheels").and_then(Value::as_array);
-    let wheel = wheels.and_then(|wheels| wheels.iter().find(is_ours));
+    let wheel = wheels.into_iter().flatten().find(|wheel| {
+        field(wheel, "package") == "onnxruntime"
+            && field(wheel, "os") == std::env::consts::OS
+            && field(wheel, "arch") == std::env::consts::ARCH
+    });
     let wheel = wheel.context("no ONNX Runtime is pinned for this platform")?;
-    let text = |object: &Value, name: &str| object.get(name).and_then(Value::as_str).map(str::to_owned);
-    let pinned = || {
-        Some(Pinned {
-            version: text(&release, "version")?,
-            package: text(wheel, "package")?,
-            sha256: text(wheel, "sha256")?,
-        })
-    };
-    pinned().with_context(|| format!("{} is incomplete", path.display()))
+    Ok(Pinned {
+        version: field(&release, "version").to_owned(),
+        package: field(wheel, "package").to_owned(),
+        sha256: field(wheel, "sha256").to_owned(),
+    })
+}
+
+/// A string in an object, empty if it is missing.
+fn field<'a>(object: &'a Value, name: &str) -> &'a str {
+    object.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// `cargo xtask ort [--gpu]`: prints the path of the library that the tests (or the GPU tests) run with.

@@ -235,32 +235,46 @@ pub(crate) fn commands(
     words: &[&String],
     environment: &Environment,
 ) -> (Runner, Vec<Command>) {
-    let (runner, mut commands) = if has_cargo_command("nextest") {
-        (Runner::Nextest, vec![nextest(extent, unmet, words)])
-    } else {
-        (Runner::Cargo, cargo_test(extent, unmet, words))
+    let (runner, command) = runner();
+    let mut commands = match runner {
+        Runner::Nextest => vec![nextest(command, extent, unmet, words)],
+        Runner::Cargo => cargo_test(command, extent, unmet, words),
     };
-    commands
-        .iter_mut()
-        .for_each(|command| set_environment(command, environment));
+    for command in &mut commands {
+        set_environment(command, environment);
+    }
     (runner, commands)
+}
+
+/// Nextest if it is installed, else cargo's own runner, with the beginning of its command.
+fn runner() -> (Runner, Command) {
+    let mut command = cargo();
+    if has_cargo_command("nextest") {
+        command
+            .args(["nextest", "run"])
+            .env("NEXTEST_TEST_THREADS", threads());
+        command.args(SHARED_BUILD);
+        return (Runner::Nextest, command);
+    }
+    command
+        .args(["test", "--no-fail-fast"])
+        .env("RUST_TEST_THREADS", threads());
+    command.args(SHARED_BUILD);
+    (Runner::Cargo, command)
 }
 
 /// The command that runs the GPU tests, which carry `#[ignore]`.
 fn gpu_tests(words: &[&String], environment: &Environment) -> (Runner, Command) {
-    let (runner, mut command) = if has_cargo_command("nextest") {
-        let mut command = nextest_run();
-        command
+    let (runner, mut command) = runner();
+    command.args(Extent::Default.targets());
+    match runner {
+        Runner::Nextest => command
             .args(["--run-ignored", "only", "--no-tests", "pass", "-E"])
             .arg(in_modules(needs::GPU))
-            .args(words);
-        (Runner::Nextest, command)
-    } else {
-        let mut command = cargo_run();
-        command
+            .args(words),
+        Runner::Cargo => command
             .args(words)
-            .args(["--", "--ignored", &format!("{}::", needs::GPU)]);
-        (Runner::Cargo, command)
+            .args(["--", "--ignored", &format!("{}::", needs::GPU)]),
     };
     set_environment(&mut command, environment);
     (runner, command)
@@ -268,19 +282,16 @@ fn gpu_tests(words: &[&String], environment: &Environment) -> (Runner, Command) 
 
 /// The command that runs the tests of real stores on these servers.
 pub(crate) fn store_tests(servers: &[&'static str], environment: &Environment) -> (Runner, Command) {
-    let targets = ["--test", "e2e", "--test", "objects"];
-    let (runner, mut command) = if has_cargo_command("nextest") {
-        let mut command = nextest_run();
-        let modules = format!("{}::({})", needs::STORES, servers.join("|"));
-        command.args(targets).arg("-E").arg(in_modules(&modules));
-        (Runner::Nextest, command)
-    } else {
-        let mut command = cargo_run();
-        let modules = servers
-            .iter()
-            .map(|server| format!("{}::{server}::", needs::STORES));
-        command.args(targets).arg("--").args(modules);
-        (Runner::Cargo, command)
+    let (runner, mut command) = runner();
+    command.args(["--test", "e2e", "--test", "objects"]);
+    let modules = servers
+        .iter()
+        .map(|server| format!("{}::{server}", needs::STORES));
+    match runner {
+        Runner::Nextest => command
+            .arg("-E")
+            .arg(in_modules(&modules.collect::<Vec<_>>().join("|"))),
+        Runner::Cargo => command.arg("--").args(modules.map(|module| module + "::")),
     };
     set_environment(&mut command, environment);
     (runner, command)
@@ -302,31 +313,12 @@ fn threads() -> String {
     (cores + 2).to_string()
 }
 
-fn nextest_run() -> Command {
-    let mut command = cargo();
-    command
-        .args(["nextest", "run"])
-        .args(SHARED_BUILD)
-        .env("NEXTEST_TEST_THREADS", threads());
-    command
-}
-
-fn cargo_run() -> Command {
-    let mut command = cargo();
-    command
-        .args(["test", "--no-fail-fast"])
-        .args(SHARED_BUILD)
-        .env("RUST_TEST_THREADS", threads());
-    command
-}
-
 /// Nextest's filter for tests in one of `modules`, separated by `|`.
 fn in_modules(modules: &str) -> String {
     format!("test(/(^|::)({modules})::/)")
 }
 
-fn nextest(extent: &Extent, unmet: &[&'static str], words: &[&String]) -> Command {
-    let mut command = nextest_run();
+fn nextest(mut command: Command, extent: &Extent, unmet: &[&'static str], words: &[&String]) -> Command {
     command.args(extent.targets());
     let mut filters = Vec::new();
     if !unmet.is_empty() {
@@ -336,14 +328,11 @@ fn nextest(extent: &Extent, unmet: &[&'static str], words: &[&String]) -> Comman
         Extent::Default => filters.push(format!("not {}", in_modules(LONG))),
         Extent::All => {}
         Extent::LeftOut(modules) => {
-            let targets = LONG_TARGETS
-                .iter()
-                .map(|(package, [_, name])| format!("(package({package}) & binary({name}))"));
-            let left_out: Vec<String> = [in_modules(&modules.join("|"))]
-                .into_iter()
-                .chain(targets)
-                .collect();
-            filters.push(format!("({})", left_out.join(" | ")));
+            let mut left_out = in_modules(&modules.join("|"));
+            for (package, [_, name]) in LONG_TARGETS {
+                left_out += &format!(" | (package({package}) & binary({name}))");
+            }
+            filters.push(format!("({left_out})"));
         }
     }
     if !filters.is_empty() {
@@ -353,44 +342,37 @@ fn nextest(extent: &Extent, unmet: &[&'static str], words: &[&String]) -> Comman
     command
 }
 
-fn cargo_test(extent: &Extent, unmet: &[&'static str], words: &[&String]) -> Vec<Command> {
-    let skips = |modules: &[&str]| -> Vec<String> {
-        modules
-            .iter()
-            .flat_map(|module| ["--skip".to_owned(), format!("{module}::")])
-            .collect()
-    };
+fn cargo_test(
+    mut command: Command,
+    extent: &Extent,
+    unmet: &[&'static str],
+    words: &[&String],
+) -> Vec<Command> {
+    let skips = unmet
+        .iter()
+        .flat_map(|module| ["--skip".to_owned(), format!("{module}::")]);
     match extent {
         Extent::Default => {
-            let mut command = cargo_run();
-            command
-                .args(extent.targets())
-                .arg("--")
-                .args(skips(&[unmet, &[LONG]].concat()));
+            command.args(extent.targets()).arg("--").args(skips);
+            command.args(["--skip", &format!("{LONG}::")]);
             vec![command]
         }
         Extent::All => {
-            let mut command = cargo_run();
-            command.args(extent.targets());
-            command.arg("--").args(skips(unmet)).args(words);
+            command.args(extent.targets()).arg("--").args(skips).args(words);
             vec![command]
         }
         Extent::LeftOut(modules) => {
-            // Without the test that all builds share, whose tests have run.
-            let mut targets = cargo();
-            targets
+            // Without the test that all builds share: its tests have run.
+            let mut whole = cargo();
+            whole
                 .args(["test", "--no-fail-fast", "--workspace"])
                 .args(long_targets())
                 .arg("--")
-                .args(skips(unmet))
+                .args(skips.clone())
                 .env("RUST_TEST_THREADS", threads());
-            let mut others = cargo_run();
-            others
-                .args(Extent::Default.targets())
-                .arg("--")
-                .args(skips(unmet))
-                .args(modules.iter().map(|module| format!("{module}::")));
-            vec![targets, others]
+            command.args(Extent::Default.targets()).arg("--").args(skips);
+            command.args(modules.iter().map(|module| format!("{module}::")));
+            vec![whole, command]
         }
     }
 }

@@ -22,16 +22,16 @@ rm -r "$root/opt/moved"
 # Download the dependencies and pip, so that the installation inside needs no network.
 python=$(readlink "$root/usr/bin/python3")
 machine=$(uname -m)
-python3 -m pip --quiet --disable-pip-version-check download --dest "$root/root/wheels" --only-binary :all: --python-version "${python#python}" \
+python3 -m pip --quiet --disable-pip-version-check download --dest "$root/opt/wheels" --only-binary :all: --python-version "${python#python}" \
     --platform "linux_$machine" --platform "manylinux_2_28_$machine" --platform "manylinux2014_$machine" pip "$wheel"
-inside python3 -m venv --without-pip /root/venv
-inside sh -c 'PYTHONPATH=$(echo /root/wheels/pip-*.whl) python3 -m pip --quiet --python /root/venv/bin/python3 install --no-compile --no-index --find-links /root/wheels frostline'
-inside /root/venv/bin/python3 -c 'import frostline'
-inside /root/venv/bin/frostline --version
-finds_library /root/venv/bin/frostline
+inside python3 -m venv --without-pip /opt/venv
+inside sh -c 'PYTHONPATH=$(echo /opt/wheels/pip-*.whl) python3 -m pip --quiet --python /opt/venv/bin/python3 install --no-compile --no-index --find-links /opt/wheels frostline'
+inside /opt/venv/bin/python3 -c 'import frostline'
+inside /opt/venv/bin/frostline --version
+finds_library /opt/venv/bin/frostline
 
-cp "$deb" "$root/root/frostline.deb"
-chroot "$root" apt-get install -y --no-install-recommends /root/frostline.deb >/dev/null
+cp "$deb" "$root/opt/frostline.deb"
+chroot "$root" apt-get install -y --no-install-recommends /opt/frostline.deb >/dev/null
 inside frostline --version
 inside frostline model list --help >/dev/null
 finds_library frostline
