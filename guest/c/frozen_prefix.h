@@ -214,7 +214,7 @@ typedef struct {
 } frozen_prefix_tuple3_f32_f32_f32_t;
 
 // How an image becomes a network's input, as torchvision does it: resize the short side (bilinear,
-// antialiased), crop the centre, scale to 0..1, subtract `mean` and divide by `std` per channel (RGB).
+// antialiased), crop the center, scale to 0..1, subtract `mean` and divide by `std` per channel (RGB).
 typedef struct frostline_pushdown_types_pixel_spec_t {
   // Pixels the short side has after the resize.
   uint32_t   resize;
@@ -300,10 +300,10 @@ typedef frostline_pushdown_types_pixel_recipe_t frostline_pushdown_images_pixel_
 
 typedef uint8_t frostline_pushdown_images_pixel_format_t;
 
-// `u8[n, 3, h, w]`, before normalisation.
+// `u8[n, 3, h, w]`, before normalization.
 #define FROSTLINE_PUSHDOWN_IMAGES_PIXEL_FORMAT_RAW 0
-// `f32[n, 3, h, w]`, normalised: a network's input.
-#define FROSTLINE_PUSHDOWN_IMAGES_PIXEL_FORMAT_NORMALISED 1
+// `f32[n, 3, h, w]`, normalized: a network's input.
+#define FROSTLINE_PUSHDOWN_IMAGES_PIXEL_FORMAT_NORMALIZED 1
 
 typedef wasi_nn_tensor_own_tensor_t frostline_pushdown_images_own_tensor_t;
 

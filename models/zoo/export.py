@@ -111,7 +111,7 @@ def module_outputs(network, boundary, example):
 
 
 def run(model, names, example):
-    """The named values of the ONNX model, computed by ONNX Runtime without optimisation."""
+    """The named values of the ONNX model, computed by ONNX Runtime without optimization."""
     probe = onnx.ModelProto()
     probe.CopyFrom(model)
     del probe.graph.output[:]

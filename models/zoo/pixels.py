@@ -1,6 +1,6 @@
 """Photos to network input with Pillow and NumPy: the reference that the Rust side is held against.
 
-The recipe is torchvision's: resize the short side (bilinear, antialiased), crop the centre, scale to 0..1, subtract mean, divide by std.
+The recipe is torchvision's: resize the short side (bilinear, antialiased), crop the center, scale to 0..1, subtract mean, divide by std.
 """
 
 import json
@@ -36,8 +36,8 @@ def load(path, spec):
     top = int(round((height - spec["crop_height"]) / 2.0))
     image = image.crop((left, top, left + spec["crop_width"], top + spec["crop_height"]))
     pixels = numpy.asarray(image, dtype=numpy.float32) / 255.0
-    normalised = (pixels - numpy.float32(spec["mean"])) / numpy.float32(spec["std"])
-    return normalised.transpose(2, 0, 1)
+    normalized = (pixels - numpy.float32(spec["mean"])) / numpy.float32(spec["std"])
+    return normalized.transpose(2, 0, 1)
 
 
 def list_split(root, split):

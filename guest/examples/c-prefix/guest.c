@@ -3,7 +3,7 @@
 #include <frostline.h>
 #include <stdlib.h>
 
-/* How a photo becomes the network's input: its short side is resized, the centre is cut out, colours are scaled to 0..1, `mean` is
+/* How a photo becomes the network's input: its short side is resized, the center is cut out, colors are scaled to 0..1, `mean` is
  * subtracted and what remains divided by `std`, for red, green and blue. */
 static bool pixel_spec(const frozen_prefix_list_u32_t *input, frozen_prefix_pixel_spec_t *spec, frozen_prefix_failure_t *failure) {
     if (input->len != 3 || input->ptr[0] != 3) {
@@ -51,7 +51,7 @@ bool exports_frozen_prefix_extract(frozen_prefix_list_sample_t *samples, frozen_
     }
     frostline_pushdown_images_list_sample_t asked = {samples->ptr, samples->len};
     frostline_pushdown_images_loaded_t loaded;
-    if (!frostline_pushdown_images_load_augmented(&asked, &spec, FROSTLINE_PUSHDOWN_IMAGES_PIXEL_FORMAT_NORMALISED, &loaded, failure)) {
+    if (!frostline_pushdown_images_load_augmented(&asked, &spec, FROSTLINE_PUSHDOWN_IMAGES_PIXEL_FORMAT_NORMALIZED, &loaded, failure)) {
         return false;
     }
     /* Samples that could not be loaded are passed on; the others go on. */

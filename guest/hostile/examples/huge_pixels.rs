@@ -11,6 +11,6 @@ frostline_hostile::extracts!("huge_pixels", |samples, _| {
         mean: (0.0, 0.0, 0.0),
         std: (1.0, 1.0, 1.0),
     };
-    load(&samples, spec, PixelFormat::Normalised)?;
+    load(&samples, spec, PixelFormat::Normalized)?;
     Ok(frostline_hostile::answer(&samples))
 });

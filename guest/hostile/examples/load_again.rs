@@ -12,7 +12,7 @@ frostline_hostile::extracts!("load_again", |samples, job| {
         std: (1.0, 1.0, 1.0),
     };
     for _ in 0..1_000_000 {
-        load(&samples, spec, PixelFormat::Normalised)?;
+        load(&samples, spec, PixelFormat::Normalized)?;
     }
     Ok(frostline_hostile::answer(&samples))
 });

@@ -20,6 +20,6 @@ frostline_hostile::extracts!("same_megabyte", |samples, job| {
         mean: (0.0, 0.0, 0.0),
         std: (1.0, 1.0, 1.0),
     };
-    load(&many, spec, PixelFormat::Normalised)?;
+    load(&many, spec, PixelFormat::Normalized)?;
     Ok(frostline_hostile::answer(&samples))
 });

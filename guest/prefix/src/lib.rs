@@ -35,7 +35,7 @@ impl FrozenPrefix for Prefix {
 
     fn extract(samples: Vec<Sample>, job: Job) -> Result<Activations, Failure> {
         let recipe = recipe::pixel_recipe(&job.input_shape, &job.parameters)?;
-        let loaded = images::load_recipe(&samples, recipe, PixelFormat::Normalised)?;
+        let loaded = images::load_recipe(&samples, recipe, PixelFormat::Normalized)?;
         let tensor = stage::run(&job.stage, &job.input, loaded.pixels)?;
         Ok(Activations {
             tensor,

@@ -5,11 +5,11 @@
 //! output of ONNX Runtime's own is such memory.
 
 use crate::interrupt::Target;
-use crate::normaliser::Normaliser;
+use crate::normalizer::Normalizer;
 use crate::session::find_output;
 use crate::values::{self, View};
 use crate::{Device, EngineError, Interrupt, Session};
-use frostline_tensor::{DType, Normalisation, Shape, Tensor};
+use frostline_tensor::{DType, Normalization, Shape, Tensor};
 use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::{IoBinding, RunOptions, SessionOutputs};
 use ort::value::DynTensor;
@@ -24,7 +24,7 @@ const KEPT_BYTES: usize = 256 << 20;
 pub(crate) struct Staging {
     input: Option<DynTensor>,
     output: Option<DynTensor>,
-    normaliser: Option<Normaliser>,
+    normalizer: Option<Normalizer>,
 }
 
 /// One batch on its way through a network: what takes it, and what is asked for.
@@ -34,7 +34,7 @@ pub(crate) struct Passage<'a> {
     pub(crate) to: &'a str,
     pub(crate) batch: &'a Tensor,
     /// What the batch stands for, when it is pixels.
-    pub(crate) pixels: Option<Normalisation>,
+    pub(crate) pixels: Option<Normalization>,
 }
 
 impl Session {
@@ -104,13 +104,13 @@ impl Session {
         .map_err(taking)?;
         match passage.pixels {
             Some(pixels) if on_cpu.is_none() => {
-                let normaliser = match staging.normaliser.take() {
-                    Some(normaliser) => normaliser,
-                    None => Normaliser::open(self.device)?,
+                let normalizer = match staging.normalizer.take() {
+                    Some(normalizer) => normalizer,
+                    None => Normalizer::open(self.device)?,
                 };
                 let floats = staging
-                    .normaliser
-                    .insert(normaliser)
+                    .normalizer
+                    .insert(normalizer)
                     .run(input, pixels, interrupt)?;
                 binding.bind_input(from, &floats).map_err(taking)
             }

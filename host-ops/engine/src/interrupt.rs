@@ -17,7 +17,7 @@ pub enum InterruptCause {
         /// The longest it may take.
         limit: Duration,
     },
-    /// Reading, checking and optimising a network took longer than it may.
+    /// Reading, checking and optimizing a network took longer than it may.
     #[error(
         "opening a session timed out after {limit:?}; send a network with fewer layers, or ask \
          the host's operator for more time"

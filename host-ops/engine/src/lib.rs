@@ -16,7 +16,7 @@ mod gauge;
 mod interrupt;
 mod lanes;
 mod library;
-mod normaliser;
+mod normalizer;
 mod prepared;
 mod processor;
 mod resident;

@@ -63,7 +63,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Loads and optimises the ONNX model `model` (the file's bytes, without external data).
+    /// Loads and optimizes the ONNX model `model` (the file's bytes, without external data).
     ///
     /// # Errors
     /// [`EngineError::LibraryMissing`], [`EngineError::LibraryUnusable`], [`EngineError::Device`] when the device is
@@ -103,7 +103,7 @@ impl Session {
         Self::load(builder, model, options, interrupt)
     }
 
-    /// Saves `model` to `folder` as [`Session::open_prepared`] takes it: optimised for `options` on this processor, its weights laid out
+    /// Saves `model` to `folder` as [`Session::open_prepared`] takes it: optimized for `options` on this processor, its weights laid out
     /// as kernels read them, in a file of their own. Runs both forms to compare them.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use crate::EngineError;
 use bytemuck::NoUninit;
-use frostline_tensor::{DType, Data, Normalisation, OpError, Shape, Tensor};
+use frostline_tensor::{DType, Data, Normalization, OpError, Shape, Tensor};
 use half::{bf16, f16};
 use ort::memory::{AllocationDevice, Allocator};
 use ort::session::SessionInputValue;
@@ -179,11 +179,11 @@ pub(crate) fn write(tensor: &Tensor, value: &mut DynTensor) -> ort::Result<()> {
 /// Writes what `pixels` stand for to `value`, which is of their shape.
 pub(crate) fn write_pixels(
     pixels: &Tensor,
-    normalisation: Normalisation,
+    normalization: Normalization,
     value: &mut DynTensor,
 ) -> ort::Result<()> {
     let floats = value.try_extract_tensor_mut::<f32>()?.1;
-    normalisation.write(pixels, floats).map_err(ort::Error::wrap)
+    normalization.write(pixels, floats).map_err(ort::Error::wrap)
 }
 
 /// Sets all elements to 0.

@@ -1,6 +1,6 @@
 use crate::{BatchLimits, ImageError};
 use frostline_tensor::{
-    Data, LoadedPixels, Normalisation, NormalisationTable, OpError, PixelFormat, PixelSpec, SampleFailure,
+    Data, LoadedPixels, Normalization, NormalizationTable, OpError, PixelFormat, PixelSpec, SampleFailure,
     Shape, Tensor,
 };
 
@@ -13,7 +13,7 @@ pub(crate) struct Batch {
 
 enum PixelBuffer {
     U8(Vec<u8>),
-    F32(Vec<f32>, Box<NormalisationTable>),
+    F32(Vec<f32>, Box<NormalizationTable>),
 }
 
 impl Batch {
@@ -46,7 +46,7 @@ impl Batch {
             PixelFormat::U8 => PixelBuffer::U8(vec![0; elements]),
             PixelFormat::F32 => PixelBuffer::F32(
                 vec![0.0; elements],
-                Box::new(Normalisation::from_spec(spec).table()),
+                Box::new(Normalization::from_spec(spec).table()),
             ),
         };
         Ok(Self {

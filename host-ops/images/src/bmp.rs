@@ -2,10 +2,10 @@ use crate::claim::Claim;
 use crate::orientation::Orientation;
 use crate::{DecodeLimits, ImageError, ImageFormat};
 
-/// Reads a BMP's headers; decodes it as Pillow does: palettes of 1, 4 and 8 bits, also run-length encoded; colours of 16, 24 and 32
+/// Reads a BMP's headers; decodes it as Pillow does: palettes of 1, 4 and 8 bits, also run-length encoded; colors of 16, 24 and 32
 /// bits, whose masks may be any; alpha is dropped.
 ///
-/// The format is simple enough to be read here: the libraries that do either bring colour management along or take what is missing for black.
+/// The format is simple enough to be read here: the libraries that do either bring color management along or take what is missing for black.
 pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<Claim<'a>, ImageError> {
     let header = Header::read(bytes)?;
     let (width, height) = (header.width, header.height);
@@ -27,13 +27,13 @@ pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<Claim<'
             match &coding {
                 Coding::Runs(palette) => runs(data, palette, header.bits == 4, &mut canvas)?,
                 Coding::Indices(palette) => {
-                    let colour = |row: &[u8], x| palette_colour(palette, index(row, header.bits, x));
-                    rows(data, header.bits, &mut canvas, colour)?;
+                    let color = |row: &[u8], x| palette_color(palette, index(row, header.bits, x));
+                    rows(data, header.bits, &mut canvas, color)?;
                 }
                 Coding::Masks(masks) => {
                     let wide = usize::from(header.bits / 8);
-                    let colour = |row: &[u8], x| masks.map(|mask| mask.level(word(row, x * wide, wide)));
-                    rows(data, header.bits, &mut canvas, colour)?;
+                    let color = |row: &[u8], x| masks.map(|mask| mask.level(word(row, x * wide, wide)));
+                    rows(data, header.bits, &mut canvas, color)?;
                 }
             }
             Ok(canvas.pixels)
@@ -51,10 +51,10 @@ struct Header {
     top_down: bool,
     bits: u16,
     compression: u32,
-    /// Colours of the palette.
-    colours: usize,
+    /// Colors of the palette.
+    colors: usize,
     /// Bytes of one.
-    colour_bytes: usize,
+    color_bytes: usize,
     /// Where masks or the palette begin.
     end: usize,
     /// Where pixels begin; after the palette where it is 0.
@@ -72,8 +72,8 @@ impl Header {
                 top_down: false,
                 bits: short(bytes, 24)?,
                 compression: 0,
-                colours: 0,
-                colour_bytes: 3,
+                colors: 0,
+                color_bytes: 3,
                 end,
                 data: data as usize,
             },
@@ -85,8 +85,8 @@ impl Header {
                     top_down: height < 0,
                     bits: short(bytes, 28)?,
                     compression: long(bytes, 30)?,
-                    colours: long(bytes, 46)? as usize,
-                    colour_bytes: 4,
+                    colors: long(bytes, 46)? as usize,
+                    color_bytes: 4,
                     end,
                     data: data as usize,
                 }
@@ -94,14 +94,14 @@ impl Header {
             _ => return Err(unsupported(format!("a header of {size} bytes"))),
         };
         let most = if header.bits <= 8 { 1 << header.bits } else { 0 };
-        if header.colours == 0 {
-            header.colours = most;
+        if header.colors == 0 {
+            header.colors = most;
         }
         // Some writers leave the palette out of where pixels begin.
         if header.data == end {
-            header.data += header.colour_bytes * header.colours.min(most);
+            header.data += header.color_bytes * header.colors.min(most);
         }
-        header.colours = header.colours.min(most);
+        header.colors = header.colors.min(most);
         Ok(header)
     }
 }
@@ -123,7 +123,7 @@ impl Coding {
                 .zip(green)
                 .zip(blue)
                 .map(|((red, green), blue)| [red, green, blue]);
-            let masks = masks.ok_or_else(|| unsupported("colours of scattered bits".to_owned()));
+            let masks = masks.ok_or_else(|| unsupported("colors of scattered bits".to_owned()));
             masks.map(Self::Masks)
         };
         match (header.compression, header.bits) {
@@ -169,19 +169,19 @@ impl Mask {
 }
 
 fn palette(header: &Header, bytes: &[u8]) -> Result<Vec<[u8; 3]>, ImageError> {
-    let size = header.colours * header.colour_bytes;
-    let colours = bytes.get(header.end..header.end + size).ok_or_else(truncated)?;
-    let colours = colours.chunks_exact(header.colour_bytes);
-    Ok(colours
-        .map(|colour| match colour {
+    let size = header.colors * header.color_bytes;
+    let colors = bytes.get(header.end..header.end + size).ok_or_else(truncated)?;
+    let colors = colors.chunks_exact(header.color_bytes);
+    Ok(colors
+        .map(|color| match color {
             [blue, green, red, ..] => [*red, *green, *blue],
             _ => [0; 3],
         })
         .collect())
 }
 
-/// A colour of the palette; one that it does not define is black.
-fn palette_colour(palette: &[[u8; 3]], index: u8) -> [u8; 3] {
+/// A color of the palette; one that it does not define is black.
+fn palette_color(palette: &[[u8; 3]], index: u8) -> [u8; 3] {
     palette.get(usize::from(index)).copied().unwrap_or_default()
 }
 
@@ -213,14 +213,14 @@ fn rows(
     data: &[u8],
     bits: u16,
     canvas: &mut Canvas,
-    colour: impl Fn(&[u8], usize) -> [u8; 3],
+    color: impl Fn(&[u8], usize) -> [u8; 3],
 ) -> Result<(), ImageError> {
     let stride = (canvas.width * usize::from(bits)).div_ceil(32) * 4;
     for stored in 0..canvas.height {
         let row = data.get(stored * stride..(stored + 1) * stride);
         let row = row.ok_or_else(truncated)?;
         for (x, pixel) in canvas.row(stored).iter_mut().enumerate() {
-            *pixel = colour(row, x);
+            *pixel = color(row, x);
         }
     }
     Ok(())
@@ -241,7 +241,7 @@ fn word(row: &[u8], start: usize, count: usize) -> u32 {
     low_first.fold(0, |word, byte| word << 8 | u32::from(*byte))
 }
 
-/// Runs of a colour, runs of pixels, and moves; what none of them paints has the first colour.
+/// Runs of a color, runs of pixels, and moves; what none of them paints has the first color.
 fn runs(
     mut data: &[u8],
     palette: &[[u8; 3]],
@@ -252,7 +252,7 @@ fn runs(
         .pixels
         .as_chunks_mut::<3>()
         .0
-        .fill(palette_colour(palette, 0));
+        .fill(palette_color(palette, 0));
     let bits = if of_four_bits { 4 } else { 8 };
     let (mut x, mut y) = (0, 0);
     while y < canvas.height {
@@ -271,13 +271,13 @@ fn runs(
                 let (pixels, rest) = data.split_at_checked(size).ok_or_else(truncated)?;
                 // To a whole word.
                 data = rest.get(size % 2..).unwrap_or_default();
-                let colour = |nth| palette_colour(palette, index(pixels, bits as u16, nth));
-                x += paint(canvas.row(y), x, count, colour);
+                let color = |nth| palette_color(palette, index(pixels, bits as u16, nth));
+                x += paint(canvas.row(y), x, count, color);
             }
             (count, value) => {
                 let two = [value, value];
-                let colour = |nth: usize| palette_colour(palette, index(&two, bits as u16, nth % 2));
-                x += paint(canvas.row(y), x, count, colour);
+                let color = |nth: usize| palette_color(palette, index(&two, bits as u16, nth % 2));
+                x += paint(canvas.row(y), x, count, color);
             }
         }
     }
@@ -285,11 +285,11 @@ fn runs(
 }
 
 /// Paints `count` pixels of a row from `x` on, as far as it goes; how many it was to be.
-fn paint(row: &mut [[u8; 3]], x: usize, count: u8, colour: impl Fn(usize) -> [u8; 3]) -> usize {
+fn paint(row: &mut [[u8; 3]], x: usize, count: u8, color: impl Fn(usize) -> [u8; 3]) -> usize {
     let count = usize::from(count);
     let pixels = row.get_mut(x..).unwrap_or_default().iter_mut().take(count);
     for (nth, pixel) in pixels.enumerate() {
-        *pixel = colour(nth);
+        *pixel = color(nth);
     }
     count
 }

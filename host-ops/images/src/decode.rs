@@ -1,5 +1,5 @@
 use crate::claim::Claim;
-use crate::format::recognise;
+use crate::format::recognize;
 use crate::{DecodeLimits, ImageError, ImageFormat, RgbImage, bmp, gif, jpeg, png, webp};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -11,12 +11,12 @@ pub struct Undecoded<'a> {
 }
 
 impl<'a> Undecoded<'a> {
-    /// Reads the headers of a JPEG, PNG, WebP, GIF or BMP, recognised by its first bytes.
+    /// Reads the headers of a JPEG, PNG, WebP, GIF or BMP, recognized by its first bytes.
     ///
     /// # Errors
-    /// [`ImageError`]: empty, unrecognised, truncated, malformed, unsupported, or over `limits`.
+    /// [`ImageError`]: empty, unrecognized, truncated, malformed, unsupported, or over `limits`.
     pub fn read(bytes: &'a [u8], limits: &DecodeLimits) -> Result<Self, ImageError> {
-        let format = recognise(bytes)?;
+        let format = recognize(bytes)?;
         let claim = guarded(format, || match format {
             ImageFormat::Jpeg => jpeg::read(bytes, limits),
             ImageFormat::Png => png::read(bytes, limits),
@@ -75,12 +75,12 @@ impl<'a> Undecoded<'a> {
     }
 }
 
-/// Decodes a JPEG, PNG, WebP, GIF or BMP, recognised by its first bytes, to what Pillow's `exif_transpose(Image.open(..)).convert("RGB")`
-/// gives: upright, the first frame, alpha is dropped, palettes are applied, 16 bits keep their high byte (Pillow clips 16-bit grey instead), CMYK is taken as inverted
+/// Decodes a JPEG, PNG, WebP, GIF or BMP, recognized by its first bytes, to what Pillow's `exif_transpose(Image.open(..)).convert("RGB")`
+/// gives: upright, the first frame, alpha is dropped, palettes are applied, 16 bits keep their high byte (Pillow clips 16-bit gray instead), CMYK is taken as inverted
 /// (as Adobe writes it).
 ///
 /// # Errors
-/// [`ImageError`]: empty, unrecognised, truncated, malformed, unsupported, or over `limits` (before anything is allocated).
+/// [`ImageError`]: empty, unrecognized, truncated, malformed, unsupported, or over `limits` (before anything is allocated).
 pub fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<RgbImage, ImageError> {
     Undecoded::read(bytes, limits)?.decode()
 }

@@ -6,14 +6,14 @@ use frostline_tensor::{AugmentationError, OpError, OpErrorCode, PixelSpecError, 
 pub enum ImageFormat {
     /// Baseline, extended and progressive JPEG with Huffman coding, 8 bits a component.
     Jpeg,
-    /// PNG of every colour type and depth.
+    /// PNG of every color type and depth.
     Png,
     /// WebP, lossy and lossless; of an animation the first frame.
     #[strum(serialize = "WebP")]
     WebP,
     /// GIF; the first frame.
     Gif,
-    /// BMP, with palettes, colours or runs.
+    /// BMP, with palettes, colors or runs.
     Bmp,
 }
 
@@ -25,11 +25,11 @@ pub enum ImageError {
     Empty,
     /// None of the formats.
     #[error("not a JPEG, PNG, WebP, GIF or BMP: it starts with {start}; remove the object, or convert it")]
-    Unrecognised {
+    Unrecognized {
         /// The first bytes, as text where printable and hex.
         start: String,
     },
-    /// A format that is recognised and not decoded.
+    /// A format that is recognized and not decoded.
     #[error("{name} is not supported; convert it to JPEG or PNG")]
     UnsupportedFormat {
         /// Its name.
@@ -137,7 +137,7 @@ impl ImageError {
     /// The class of failure, for programs.
     pub fn code(&self) -> OpErrorCode {
         match self {
-            Self::Empty | Self::Unrecognised { .. } | Self::Truncated { .. } | Self::Malformed { .. } => {
+            Self::Empty | Self::Unrecognized { .. } | Self::Truncated { .. } | Self::Malformed { .. } => {
                 OpErrorCode::InvalidEncoding
             }
             Self::Unsupported { .. } | Self::UnsupportedFormat { .. } => OpErrorCode::UnsupportedOperation,

@@ -3,8 +3,8 @@ use crate::{ImageError, ImageFormat};
 /// Tells formats by their first bytes.
 ///
 /// # Errors
-/// [`ImageError::Empty`], [`ImageError::UnsupportedFormat`], or [`ImageError::Unrecognised`].
-pub(crate) fn recognise(bytes: &[u8]) -> Result<ImageFormat, ImageError> {
+/// [`ImageError::Empty`], [`ImageError::UnsupportedFormat`], or [`ImageError::Unrecognized`].
+pub(crate) fn recognize(bytes: &[u8]) -> Result<ImageFormat, ImageError> {
     if let Some(format) = decoded(bytes) {
         return Ok(format);
     }
@@ -16,7 +16,7 @@ pub(crate) fn recognise(bytes: &[u8]) -> Result<ImageFormat, ImageError> {
     }
     let start = bytes.get(..bytes.len().min(8)).unwrap_or_default();
     let hex: Vec<String> = start.iter().map(|byte| format!("{byte:02x}")).collect();
-    Err(ImageError::Unrecognised {
+    Err(ImageError::Unrecognized {
         start: format!("\"{}\" ({})", start.escape_ascii(), hex.join(" ")),
     })
 }

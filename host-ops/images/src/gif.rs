@@ -5,7 +5,7 @@ use gif::{ColorOutput, DecodeOptions, DecodingError, Frame, MemoryLimit};
 use std::num::NonZeroU64;
 
 /// Reads a GIF's headers up to its first frame; decodes that as Pillow does: on a canvas of the screen's size, or as large as the
-/// frame needs, whose other pixels have the transparent colour's place in the palette, or the first.
+/// frame needs, whose other pixels have the transparent color's place in the palette, or the first.
 pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<Claim<'a>, ImageError> {
     let mut options = DecodeOptions::new();
     options.set_color_output(ColorOutput::Indexed);
@@ -31,7 +31,7 @@ pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<Claim<'
             let mut indices = vec![0; decoder.buffer_size()];
             decoder.read_into_buffer(&mut indices).map_err(explain)?;
             let palette = own.as_deref().or(decoder.global_palette()).unwrap_or_default();
-            let mut pixels = colour(palette, placement.outside).repeat(size / 3);
+            let mut pixels = color(palette, placement.outside).repeat(size / 3);
             placement.paint(&indices, palette, &mut pixels);
             Ok(pixels)
         }),
@@ -47,7 +47,7 @@ struct Placement {
     top: usize,
     width: usize,
     canvas: usize,
-    /// The colour beside the frame.
+    /// The color beside the frame.
     outside: u8,
 }
 
@@ -67,16 +67,16 @@ impl Placement {
         for (row, indices) in rows.zip(indices.chunks_exact(self.width.max(1))) {
             let row = row.get_mut(self.left..).unwrap_or_default();
             for (pixel, &index) in row.as_chunks_mut::<3>().0.iter_mut().zip(indices) {
-                *pixel = colour(palette, index);
+                *pixel = color(palette, index);
             }
         }
     }
 }
 
-/// A colour of the palette; one that it does not define is black, as in Pillow.
-fn colour(palette: &[u8], index: u8) -> [u8; 3] {
-    let colours = palette.as_chunks::<3>().0;
-    colours.get(usize::from(index)).copied().unwrap_or_default()
+/// A color of the palette; one that it does not define is black, as in Pillow.
+fn color(palette: &[u8], index: u8) -> [u8; 3] {
+    let colors = palette.as_chunks::<3>().0;
+    colors.get(usize::from(index)).copied().unwrap_or_default()
 }
 
 fn explain(error: DecodingError) -> ImageError {

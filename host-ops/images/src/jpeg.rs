@@ -1,5 +1,5 @@
 use crate::claim::Claim;
-use crate::jpeg_header::{ColourCoding, JpegHeader};
+use crate::jpeg_header::{ColorCoding, JpegHeader};
 use crate::{DecodeLimits, ImageError, ImageFormat};
 use zune_core::bytestream::ZCursor;
 use zune_core::colorspace::ColorSpace;
@@ -29,7 +29,7 @@ pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<Claim<'
         .ok_or_else(|| malformed("it has no frame header"))?;
     let (width, height) = (u32::from(info.width), u32::from(info.height));
     limits.check(ImageFormat::Jpeg, width, height)?;
-    let coding = header.colour_coding().ok_or_else(|| unsupported(&header))?;
+    let coding = header.color_coding().ok_or_else(|| unsupported(&header))?;
     if header.components.len() != usize::from(info.components) {
         return Err(malformed("its frame headers contradict each other"));
     }
@@ -84,7 +84,7 @@ fn takes(info: &ImageInfo, header: &JpegHeader<'_>) -> u64 {
 fn unsupported(header: &JpegHeader<'_>) -> ImageError {
     ImageError::Unsupported {
         format: ImageFormat::Jpeg,
-        feature: format!("{} colour components", header.components.len()),
+        feature: format!("{} color components", header.components.len()),
     }
 }
 
@@ -116,11 +116,11 @@ fn decoder(bytes: &[u8]) -> JpegDecoder<ZCursor<&[u8]>> {
     JpegDecoder::new_with_options(ZCursor::new(bytes), options)
 }
 
-fn decode_samples(bytes: &[u8], coding: ColourCoding) -> Result<Samples, ImageError> {
+fn decode_samples(bytes: &[u8], coding: ColorCoding) -> Result<Samples, ImageError> {
     let mut decoder = decoder(bytes);
     decoder.decode_headers().map_err(explain)?;
     let coded = decoder.input_colorspace().unwrap_or(ColorSpace::Unknown);
-    let convert = coding == ColourCoding::YCbCr && coded == ColorSpace::YCbCr;
+    let convert = coding == ColorCoding::YCbCr && coded == ColorSpace::YCbCr;
     let wanted = if convert { ColorSpace::RGB } else { coded };
     let options = *decoder.options();
     decoder.set_options(options.jpeg_set_out_colorspace(wanted));
@@ -142,28 +142,28 @@ fn explain(error: DecodeErrors) -> ImageError {
     }
 }
 
-fn to_rgb(samples: Samples, coding: ColourCoding) -> Vec<u8> {
+fn to_rgb(samples: Samples, coding: ColorCoding) -> Vec<u8> {
     let Samples {
         mut values,
         converted,
     } = samples;
     match coding {
-        ColourCoding::Grey => values.iter().flat_map(|&grey| [grey; 3]).collect(),
-        ColourCoding::Rgb => values,
-        ColourCoding::YCbCr if converted => values,
-        ColourCoding::YCbCr => {
+        ColorCoding::Gray => values.iter().flat_map(|&gray| [gray; 3]).collect(),
+        ColorCoding::Rgb => values,
+        ColorCoding::YCbCr if converted => values,
+        ColorCoding::YCbCr => {
             for pixel in values.as_chunks_mut::<3>().0 {
                 *pixel = ycbcr_to_rgb(*pixel);
             }
             values
         }
-        ColourCoding::Cmyk => values
+        ColorCoding::Cmyk => values
             .as_chunks::<4>()
             .0
             .iter()
             .flat_map(|&[c, m, y, k]| inverted_cmyk_to_rgb([c, m, y], k))
             .collect(),
-        ColourCoding::Ycck => {
+        ColorCoding::Ycck => {
             let pixels = values.as_chunks::<4>().0.iter();
             // libjpeg's YCCK to CMYK: the RGB of YCbCr, inverted.
             pixels

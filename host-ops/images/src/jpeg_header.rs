@@ -1,13 +1,13 @@
-//! What libjpeg reads from a JPEG's markers before it decodes: how colours are coded, which segments decide about the pixels, and
+//! What libjpeg reads from a JPEG's markers before it decodes: how colors are coded, which segments decide about the pixels, and
 //! whether the data is whole. The decoder sees those segments only, so that both read the same, and nothing else can cost it
 //! time or memory.
 
 use crate::orientation::Orientation;
 
-/// How the components of a frame code colour, by libjpeg's rules (`default_decompress_parms` in its `jdapimin.c`).
+/// How the components of a frame code color, by libjpeg's rules (`default_decompress_parms` in its `jdapimin.c`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ColourCoding {
-    Grey,
+pub(crate) enum ColorCoding {
+    Gray,
     YCbCr,
     Rgb,
     Cmyk,
@@ -114,7 +114,7 @@ impl<'a> JpegHeader<'a> {
     }
 
     /// Keeps what stands before the first scan's data if pixels depend on it: frame and scan headers, tables, restart intervals, and what the
-    /// decoder has to refuse. Neither profiles nor Adobe's marker: [`Self::colour_coding`] decides what components mean.
+    /// decoder has to refuse. Neither profiles nor Adobe's marker: [`Self::color_coding`] decides what components mean.
     fn keep(&mut self, marker: u8, segment: &[u8], end: usize) {
         if !matches!(marker, 0xc0..=0xcf | 0xda..=0xdf) {
             return;
@@ -139,17 +139,17 @@ impl<'a> JpegHeader<'a> {
         }
     }
 
-    /// The colour coding; `None` for a number of components that Pillow refuses too.
-    pub(crate) fn colour_coding(&self) -> Option<ColourCoding> {
+    /// The color coding; `None` for a number of components that Pillow refuses too.
+    pub(crate) fn color_coding(&self) -> Option<ColorCoding> {
         Some(match (self.components.as_slice(), self.adobe_transform) {
-            ([_], _) => ColourCoding::Grey,
-            ([_, _, _], _) if self.jfif => ColourCoding::YCbCr,
-            ([_, _, _], Some(0)) => ColourCoding::Rgb,
-            ([_, _, _], Some(_)) => ColourCoding::YCbCr,
-            ([b'R', b'G', b'B'], None) => ColourCoding::Rgb,
-            ([_, _, _], None) => ColourCoding::YCbCr,
-            ([_, _, _, _], None | Some(0)) => ColourCoding::Cmyk,
-            ([_, _, _, _], Some(_)) => ColourCoding::Ycck,
+            ([_], _) => ColorCoding::Gray,
+            ([_, _, _], _) if self.jfif => ColorCoding::YCbCr,
+            ([_, _, _], Some(0)) => ColorCoding::Rgb,
+            ([_, _, _], Some(_)) => ColorCoding::YCbCr,
+            ([b'R', b'G', b'B'], None) => ColorCoding::Rgb,
+            ([_, _, _], None) => ColorCoding::YCbCr,
+            ([_, _, _, _], None | Some(0)) => ColorCoding::Cmyk,
+            ([_, _, _, _], Some(_)) => ColorCoding::Ycck,
             _ => return None,
         })
     }

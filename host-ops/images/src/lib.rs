@@ -1,10 +1,10 @@
-//! Photos to pixels: decode, resize, crop, augment and normalise into a batch tensor, as torchvision does on Pillow images.
+//! Photos to pixels: decode, resize, crop, augment and normalize into a batch tensor, as torchvision does on Pillow images.
 //!
 //! * [`decode`]: a JPEG, PNG, WebP, GIF or BMP to 8-bit RGB, as Pillow's `exif_transpose(open(..)).convert("RGB")` gives it.
 //! * [`Undecoded`]: an image whose headers are read, and the most memory that decoding it takes.
 //! * [`load`]: an object's bytes to the crop a [`PixelSpec`](frostline_tensor::PixelSpec) describes, `u8[3, h, w]`.
 //! * [`load_augmented`]: the same, varied at random as a [`View`](frostline_tensor::View) has it for a sample; [`Draw`] is what chance said.
-//! * [`normalise`]: such crops to network input; the same values as loading to `f32` at once.
+//! * [`normalize`]: such crops to network input; the same values as loading to `f32` at once.
 //! * [`is_image_name`]: which objects are taken for images before they are read.
 //! * [`DecodePool`]: a bounded number of decoding threads that everything in a process shares.
 //! * [`BatchLoader`]: reads ([`ByteSource`]) and decodes overlapped into one batch tensor; a broken sample is listed, it
@@ -26,7 +26,7 @@ mod jpeg_header;
 mod limits;
 mod loader;
 mod names;
-mod normalise;
+mod normalize;
 mod orientation;
 mod placement;
 mod png;
@@ -43,7 +43,7 @@ pub use error::{ImageError, ImageFormat};
 pub use limits::{BatchLimits, DecodeLimits};
 pub use loader::{BatchLoader, ByteSource, LoaderOptions};
 pub use names::{EXTENSIONS, extension, is_image_name, is_unsupported_image_name};
-pub use normalise::normalise;
+pub use normalize::normalize;
 pub use pool::DecodePool;
 pub use resize::{load, load_augmented, resize_and_crop};
 pub use rgb::RgbImage;

@@ -7,7 +7,7 @@ use std::io::Cursor;
 /// Most bytes of chunks beside the image: a camera's EXIF takes some 64 KiB, and whatever is longer says nothing about pixels.
 const CHUNKS: usize = 1 << 20;
 
-/// Reads a PNG's headers; decodes it as Pillow does but for 16-bit grey, alpha dropped, gamma and colour profiles ignored.
+/// Reads a PNG's headers; decodes it as Pillow does but for 16-bit gray, alpha dropped, gamma and color profiles ignored.
 pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<Claim<'a>, ImageError> {
     let mut decoder = Decoder::new(Cursor::new(bytes));
     decoder.set_transformations(Transformations::IDENTITY);
@@ -116,21 +116,21 @@ fn explain(error: DecodingError) -> ImageError {
 
 /// Turns rows as PNG stores them into RGB.
 struct RowConverter {
-    colour: ColorType,
+    color: ColorType,
     depth: BitDepth,
     width: usize,
-    /// 256 colours; entries the file does not define are black, as in Pillow.
+    /// 256 colors; entries the file does not define are black, as in Pillow.
     palette: Vec<[u8; 3]>,
 }
 
 impl RowConverter {
     fn new(info: &png::Info<'_>) -> Result<Self, ImageError> {
         let mut palette = vec![[0; 3]; 256];
-        let colours = info.palette.as_deref().unwrap_or_default().as_chunks::<3>().0;
-        for (entry, colour) in palette.iter_mut().zip(colours) {
-            *entry = *colour;
+        let colors = info.palette.as_deref().unwrap_or_default().as_chunks::<3>().0;
+        for (entry, color) in palette.iter_mut().zip(colors) {
+            *entry = *color;
         }
-        if info.color_type == ColorType::Indexed && colours.is_empty() {
+        if info.color_type == ColorType::Indexed && colors.is_empty() {
             return Err(ImageError::malformed(
                 ImageFormat::Png,
                 "it uses a palette but has none",
@@ -138,7 +138,7 @@ impl RowConverter {
         }
         let width = usize::try_from(info.width).unwrap_or(usize::MAX);
         Ok(Self {
-            colour: info.color_type,
+            color: info.color_type,
             depth: info.bit_depth,
             width,
             palette,
@@ -148,23 +148,23 @@ impl RowConverter {
     /// Appends one row's RGB bytes.
     fn append(&self, row: &[u8], pixels: &mut Vec<u8>) {
         let wide = self.depth == BitDepth::Sixteen;
-        match self.colour {
-            // As 16-bit colour, and torchvision's `to_dtype(scale=True)`. Pillow clips, which makes X-rays white.
+        match self.color {
+            // As 16-bit color, and torchvision's `to_dtype(scale=True)`. Pillow clips, which makes X-rays white.
             ColorType::Grayscale if wide => each(row, pixels, |[high, _]| [high; 3]),
             ColorType::Grayscale => {
                 let scale = 255 / low_mask(self.depth);
                 pixels.extend(self.packed(row).flat_map(|value| [value * scale; 3]));
             }
             ColorType::Indexed => {
-                let colours = self
+                let colors = self
                     .packed(row)
                     .filter_map(|index| self.palette.get(usize::from(index)));
-                pixels.extend(colours.flatten());
+                pixels.extend(colors.flatten());
             }
             ColorType::Rgb if wide => each(row, pixels, |[r, _, g, _, b, _]| [r, g, b]),
             ColorType::Rgb => pixels.extend_from_slice(row),
-            ColorType::GrayscaleAlpha if wide => each(row, pixels, |[grey, _, _, _]| [grey; 3]),
-            ColorType::GrayscaleAlpha => each(row, pixels, |[grey, _]| [grey; 3]),
+            ColorType::GrayscaleAlpha if wide => each(row, pixels, |[gray, _, _, _]| [gray; 3]),
+            ColorType::GrayscaleAlpha => each(row, pixels, |[gray, _]| [gray; 3]),
             ColorType::Rgba if wide => each(row, pixels, |[r, _, g, _, b, _, _, _]| [r, g, b]),
             ColorType::Rgba => each(row, pixels, |[r, g, b, _]| [r, g, b]),
         }

@@ -7,7 +7,7 @@ use fast_image_resize::{CropBox, FilterType, ImageView, ResizeAlg, ResizeOptions
 use frostline_tensor::{ChannelOrder, Interpolation, PixelSpec, View};
 use std::ops::Range;
 
-/// Decodes an object and returns the crop `spec` describes as `u8[3, crop_height, crop_width]`, before normalisation.
+/// Decodes an object and returns the crop `spec` describes as `u8[3, crop_height, crop_width]`, before normalization.
 ///
 /// # Errors
 /// [`ImageError`], as [`decode`]; and [`ImageError::Spec`] for a spec that cannot be carried out.
@@ -65,7 +65,7 @@ pub(crate) fn resize_takes(image: &Undecoded<'_>, spec: &PixelSpec, augmented: b
     3 * (pixels + between + 3 * crop_width * crop_height) + weights
 }
 
-/// Resizes an image and crops its centre as `spec` says, to `u8[3, crop_height, crop_width]`.
+/// Resizes an image and crops its center as `spec` says, to `u8[3, crop_height, crop_width]`.
 ///
 /// First the width, then the height, or the other way round, with bytes between, as Pillow does: of bilinear values one in some four hundred
 /// differs from Pillow's, by one. Only pixels of the crop are computed, so an image of extreme proportions costs no more than others.
@@ -73,11 +73,11 @@ pub(crate) fn resize_takes(image: &Undecoded<'_>, spec: &PixelSpec, augmented: b
 /// # Errors
 /// [`ImageError::Spec`] for a spec that cannot be carried out.
 pub fn resize_and_crop(image: &RgbImage, spec: &PixelSpec) -> Result<Vec<u8>, ImageError> {
-    Ok(to_planes(&centre(image, spec)?, spec.channels))
+    Ok(to_planes(&center(image, spec)?, spec.channels))
 }
 
 /// [`resize_and_crop`], pixel by pixel.
-pub(crate) fn centre(image: &RgbImage, spec: &PixelSpec) -> Result<Vec<Rgb>, ImageError> {
+pub(crate) fn center(image: &RgbImage, spec: &PixelSpec) -> Result<Vec<Rgb>, ImageError> {
     spec.check()?;
     let placement = Placement::new(spec, (image.height(), image.width()));
     let covered = match filter(spec.interpolation) {
@@ -140,7 +140,7 @@ fn in_two_steps(
     resize(source, &mut narrow, first, filter)?;
     let mut crop = TypedImage::new(last.0, last.1);
     resize(&whole(lent(&narrow)?)?, &mut crop, second, filter)?;
-    Ok(colours(&crop))
+    Ok(colors(&crop))
 }
 
 /// The same from the nearest pixels.
@@ -211,7 +211,7 @@ fn nearest_of(source: &Source<'_>, spec: &PixelSpec) -> Result<Vec<Rgb>, ImageEr
     Resizer::new()
         .resize_typed(source, &mut crop, &options)
         .map_err(failed)?;
-    Ok(colours(&crop))
+    Ok(colors(&crop))
 }
 
 /// Pillow's; none for the nearest pixel.
@@ -271,7 +271,7 @@ fn failed(reason: impl std::fmt::Display) -> ImageError {
     }
 }
 
-fn colours(image: &TypedImage<'_, U8x3>) -> Vec<Rgb> {
+fn colors(image: &TypedImage<'_, U8x3>) -> Vec<Rgb> {
     image.pixels().iter().map(|pixel| pixel.0).collect()
 }
 

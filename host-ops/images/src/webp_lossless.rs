@@ -1,7 +1,7 @@
 //! How many groups of prefix codes lossless WebP data describes: the one number that says how much memory its decoder takes beside the
 //! pixels. A few bits of data are a table of 4 KiB, and a file of 4 x 4 pixels may have 327,680 of them.
 //!
-//! Of the images that stand before the codes only the largest literal is needed: copies and the colour cache repeat what was there.
+//! Of the images that stand before the codes only the largest literal is needed: copies and the color cache repeat what was there.
 //! Format: <https://developers.google.com/speed/webp/docs/webp_lossless_bitstream_specification>.
 
 /// What the data says of its codes.
@@ -13,7 +13,7 @@ pub(crate) struct Codes {
     pub(crate) symbols: u64,
 }
 
-/// Symbols of the five codes without a colour cache: green and lengths, red, blue, alpha, distances.
+/// Symbols of the five codes without a color cache: green and lengths, red, blue, alpha, distances.
 const SYMBOLS: [usize; 5] = [256 + 24, 256, 256, 256, 40];
 const LENGTHS_ORDER: [usize; 19] = [17, 18, 0, 1, 2, 3, 4, 5, 16, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
 const LONGEST: usize = 15;
@@ -86,16 +86,16 @@ impl Bits<'_> {
                 return Some(width);
             }
             match self.read(2)? {
-                // Predictors and colours, by blocks.
+                // Predictors and colors, by blocks.
                 0 | 1 => {
                     let block = self.read(3)? + 2;
                     self.largest(blocks(width, block), blocks(height, block))?;
                 }
-                // A table of colours; few of them share a byte.
+                // A table of colors; few of them share a byte.
                 3 => {
-                    let colours = self.read(8)? + 1;
-                    self.largest(colours, 1)?;
-                    let shared = match colours {
+                    let colors = self.read(8)? + 1;
+                    self.largest(colors, 1)?;
+                    let shared = match colors {
                         0..=2 => 3,
                         3..=4 => 2,
                         5..=16 => 1,
@@ -109,7 +109,7 @@ impl Bits<'_> {
         None
     }
 
-    /// Colours that a cache holds.
+    /// Colors that a cache holds.
     fn cache(&mut self) -> Option<usize> {
         if self.read(1)? == 0 {
             return Some(0);

@@ -1,4 +1,4 @@
-//! One suite of behaviours, run against local files, memory, and S3 on moto's server.
+//! One suite of behaviors, run against local files, memory, and S3 on moto's server.
 
 use crate::{LARGEST_READ, ObjectError, Store};
 use bytes::Bytes;

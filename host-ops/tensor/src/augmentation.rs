@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Augmentation {
-    /// `RandomResizedCrop`, to the network's input, instead of the resize and the centre crop.
+    /// `RandomResizedCrop`, to the network's input, instead of the resize and the center crop.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub random_resized_crop: Option<RandomResizedCrop>,
     /// `RandomHorizontalFlip`: how likely an image is mirrored, 0 to 1.
@@ -20,7 +20,7 @@ pub struct Augmentation {
     /// `ColorJitter`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub color_jitter: Option<ColorJitter>,
-    /// `RandomErasing`. Its value is that after normalisation; bytes of pixels hold it to half a level.
+    /// `RandomErasing`. Its value is that after normalization; bytes of pixels hold it to half a level.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub random_erasing: Option<RandomErasing>,
 }
@@ -87,7 +87,7 @@ pub struct RandomErasing {
     pub scale: [f64; 2],
     /// Least and most height for a width of 1.
     pub ratio: [f64; 2],
-    /// With what, after normalisation.
+    /// With what, after normalization.
     pub value: f64,
 }
 

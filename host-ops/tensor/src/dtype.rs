@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum DType {
-    /// Unsigned bytes; pixels before normalisation.
+    /// Unsigned bytes; pixels before normalization.
     U8,
     /// IEEE half precision.
     F16,

@@ -1,7 +1,7 @@
 use crate::{ChannelOrder, Interpolation, ResizeMode};
 use serde::{Deserialize, Serialize};
 
-/// How an image becomes a network's input, in torchvision's terms: resize (antialiased), crop the centre, scale to 0..1, subtract
+/// How an image becomes a network's input, in torchvision's terms: resize (antialiased), crop the center, scale to 0..1, subtract
 /// `mean` and divide by `std` per channel. What a recipe does not say is bilinear, by the short side, in RGB.
 ///
 /// A network for -1..1 has 0.5 as `mean` and `std`; one for 0..255 has 1/255 as `std`.
@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 pub struct PixelSpec {
     /// Pixels the short side has after the resize; in [`ResizeMode::Short`] the other keeps the aspect ratio, rounded down.
     pub resize: u32,
-    /// Height of the centre crop, in pixels, within the resized image.
+    /// Height of the center crop, in pixels, within the resized image.
     pub crop_height: u32,
-    /// Width of the centre crop, in pixels, within the resized image.
+    /// Width of the center crop, in pixels, within the resized image.
     pub crop_width: u32,
     /// Subtracted per channel after scaling to 0..1, in the order of `channels`.
     pub mean: [f32; 3],
@@ -60,7 +60,7 @@ pub enum PixelSpecError {
     },
     /// `mean` is not finite or `std` is not positive and finite.
     #[error("pixel spec: mean must be finite and std positive, they are {mean:?} and {std:?}")]
-    Normalisation {
+    Normalization {
         /// The mean as given.
         mean: [f32; 3],
         /// The standard deviation as given.
@@ -69,7 +69,7 @@ pub enum PixelSpecError {
 }
 
 impl PixelSpec {
-    /// Counts what a file becomes by the same spec: two since EXIF orientation is honoured. Pixels and features of other versions
+    /// Counts what a file becomes by the same spec: two since EXIF orientation is honored. Pixels and features of other versions
     /// are not mixed; who changes what is decoded or resized to counts on.
     pub const VERSION: u32 = 2;
 
@@ -150,7 +150,7 @@ impl PixelSpec {
         }
         let finite = self.mean.iter().all(|m| m.is_finite());
         if !finite || !self.std.iter().all(|s| s.is_finite() && *s > 0.0) {
-            return Err(PixelSpecError::Normalisation {
+            return Err(PixelSpecError::Normalization {
                 mean: self.mean,
                 std: self.std,
             });
@@ -164,13 +164,13 @@ impl PixelSpec {
     }
 }
 
-/// What a loaded pixel is: the crop's bytes as decoded, or the normalised network input.
+/// What a loaded pixel is: the crop's bytes as decoded, or the normalized network input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PixelFormat {
-    /// `u8[n, 3, h, w]`, before normalisation.
+    /// `u8[n, 3, h, w]`, before normalization.
     U8,
-    /// `f32[n, 3, h, w]`, normalised.
+    /// `f32[n, 3, h, w]`, normalized.
     F32,
 }
 

@@ -19,7 +19,7 @@ use strum::{Display, EnumString, IntoStaticStr};
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum Interpolation {
-    /// The pixel whose centre is nearest.
+    /// The pixel whose center is nearest.
     Nearest,
     /// A triangle over two pixels.
     #[default]

@@ -1,4 +1,4 @@
-use crate::{Normalisation, OpError, PixelFormat, PixelSpec, Precision, SampleRef, Tensor};
+use crate::{Normalization, OpError, PixelFormat, PixelSpec, Precision, SampleRef, Tensor};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ pub struct Stage {
     /// The batch is pixels `u8[n, 3, h, w]`, and this what they stand for: the network's input is made of them where it runs, so that a
     /// quarter of the bytes travels. `None` for a batch that is the input itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pixels: Option<Normalisation>,
+    pub pixels: Option<Normalization>,
     /// How exactly it is computed: what may be less exact is never shared with what may not.
     #[serde(default, skip_serializing_if = "Precision::is_full")]
     pub precision: Precision,

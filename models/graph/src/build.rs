@@ -1,4 +1,4 @@
-//! Building graphs in code: nodes, attributes, initialisers, and whole models.
+//! Building graphs in code: nodes, attributes, initializers, and whole models.
 
 use crate::onnx::{
     AttributeProto, AttributeType, Dimension, DimensionValue, GraphProto, ModelProto, NodeProto,
@@ -90,12 +90,12 @@ pub fn tensor(name: &str, value: &Tensor) -> AttributeProto {
     }
 }
 
-/// An initialiser (a weight or a constant).
+/// An initializer (a weight or a constant).
 pub fn initializer(name: &str, value: &Tensor) -> TensorProto {
     to_proto(name, value)
 }
 
-/// A one-axis `i64` initialiser, such as a shape or a list of axes.
+/// A one-axis `i64` initializer, such as a shape or a list of axes.
 pub fn integers(name: &str, values: &[i64]) -> TensorProto {
     TensorProto {
         name: name.into(),

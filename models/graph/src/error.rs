@@ -42,7 +42,7 @@ pub enum GraphError {
     /// A weight lies outside the file, where it may not be read.
     #[error("weight `{tensor}` is kept outside the model at `{location}`: {why}")]
     ExternalData {
-        /// The initialiser.
+        /// The initializer.
         tensor: String,
         /// The place it claims.
         location: String,
@@ -56,7 +56,7 @@ pub enum GraphError {
          with the others fixed as constants"
     )]
     Inputs {
-        /// How many real inputs, initialisers not counted.
+        /// How many real inputs, initializers not counted.
         count: usize,
         /// Their names.
         names: String,
@@ -153,7 +153,7 @@ pub enum GraphError {
     /// Weights do not belong to the model.
     #[error("weight `{name}` does not fit the model: {why}")]
     Weight {
-        /// The initialiser's name.
+        /// The initializer's name.
         name: String,
         /// What does not fit.
         #[source]

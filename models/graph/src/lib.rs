@@ -18,7 +18,7 @@ mod form;
 mod functions;
 mod head;
 mod infer;
-mod initialise;
+mod initialize;
 mod kinds;
 mod merge;
 mod model;

@@ -6,7 +6,7 @@ use frostline_tensor::Tensor;
 use std::collections::HashMap;
 
 impl Model {
-    /// The model with the initialisers of these names replaced: parts cut by [`Model::slice`] keep the names of the whole.
+    /// The model with the initializers of these names replaced: parts cut by [`Model::slice`] keep the names of the whole.
     ///
     /// # Errors
     /// [`GraphError::Weight`] for a name the model does not have, and for a shape or type that differs.
@@ -26,7 +26,7 @@ impl Model {
             let slot = places
                 .get(name)
                 .and_then(|&place| graph.initializer.get_mut(place));
-            let slot = slot.ok_or_else(|| wrong("the model has no initialiser of this name".into()))?;
+            let slot = slot.ok_or_else(|| wrong("the model has no initializer of this name".into()))?;
             let merged = to_proto(name, tensor);
             if slot.dims != merged.dims || slot.data_type != code_of(tensor.dtype()) {
                 let there = format!("type {} and shape {:?}", slot.data_type, slot.dims);

@@ -89,7 +89,7 @@ impl Model {
             .map_or(1, |set| set.version)
     }
 
-    /// The real inputs: old files list initialisers among them.
+    /// The real inputs: old files list initializers among them.
     pub fn inputs(&self) -> impl Iterator<Item = &ValueInfo> {
         let weights: std::collections::HashSet<&str> = self
             .graph
@@ -108,12 +108,12 @@ impl Model {
         &self.graph.output
     }
 
-    /// The initialiser of this name. Walks the list; for many look-ups use [`Model::initializers`].
+    /// The initializer of this name. Walks the list; for many look-ups use [`Model::initializers`].
     pub fn initializer(&self, name: &str) -> Option<&TensorProto> {
         self.graph.initializer.iter().find(|weight| weight.name == name)
     }
 
-    /// All initialisers by name.
+    /// All initializers by name.
     pub fn initializers(&self) -> HashMap<&str, &TensorProto> {
         self.graph
             .initializer
@@ -122,14 +122,14 @@ impl Model {
             .collect()
     }
 
-    /// The initialiser of this name as a tensor of its own.
+    /// The initializer of this name as a tensor of its own.
     ///
     /// # Errors
     /// [`GraphError::Weight`] when there is none, or its data is broken.
     pub fn weight(&self, name: &str) -> Result<Tensor, GraphError> {
         let missing = || GraphError::Weight {
             name: name.into(),
-            why: "the model has no such initialiser".into(),
+            why: "the model has no such initializer".into(),
         };
         crate::tensors::from_proto(self.initializer(name).ok_or_else(missing)?)
     }

@@ -76,7 +76,7 @@ pub struct Network {
     pub output: TensorInfo,
     /// Its cuts in order of execution; the output is the last where rows stay independent up to it.
     pub cuts: Vec<Cut>,
-    /// Its classifier head, where one was recognised.
+    /// Its classifier head, where one was recognized.
     pub head: Option<Head>,
 }
 
@@ -231,7 +231,7 @@ impl Model {
         let first = head.as_ref().and_then(Found::first);
         let shares = self.shares(analysis, output);
         let crossings = sweep::crossings(analysis, input, output);
-        let fused = sweep::inside_quantisation(self, input);
+        let fused = sweep::inside_quantization(self, input);
         let cuts = crossings.into_iter().filter_map(|(index, name)| {
             let info = info(analysis, name).filter(|_| !fused.contains(name))?;
             Some(Cut {

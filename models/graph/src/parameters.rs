@@ -8,7 +8,7 @@ use frostline_tensor::Data;
 use std::collections::{HashMap, HashSet};
 
 impl Model {
-    /// The weights that training adjusts, in order of first use: floating-point initialisers that stand where an operator expects a
+    /// The weights that training adjusts, in order of first use: floating-point initializers that stand where an operator expects a
     /// weight or a bias (tables that are added, tokens that are joined, slopes and scales as well), also behind nodes that only rearrange
     /// them. None are statistics of BatchNormalization, single numbers that scale or shift, what a `Constant` node holds, constants of
     /// shape chains, and two that exporters write where a weight could stand, told by their values: masks of attention (all 0 or

@@ -50,7 +50,7 @@ impl Model {
         }
         external::refuse(
             &proto,
-            "only initialisers may be kept outside the model; save it with its constants inside",
+            "only initializers may be kept outside the model; save it with its constants inside",
         )?;
         crate::contract::network_from(proto, image_size)
     }

@@ -35,7 +35,7 @@ pub(crate) fn open_batch(model: &Model) -> Result<Model, GraphError> {
     opening.finish(model)
 }
 
-/// Names the batch axis, where the axis is fixed to 1. Weights that old files list as inputs are overridden by their initialiser.
+/// Names the batch axis, where the axis is fixed to 1. Weights that old files list as inputs are overridden by their initializer.
 fn open_first_axis(value: &mut ValueInfo) {
     let shape = value
         .r#type

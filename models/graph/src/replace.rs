@@ -2,7 +2,7 @@
 
 use crate::analysis::Analysis;
 use crate::head::{EXPECTED, Found, Layer, find, inputs};
-use crate::initialise::Normal;
+use crate::initialize::Normal;
 use crate::onnx::{GraphProto, NodeProto, TensorProto, data_type};
 use crate::{GraphError, Model, build};
 use frostline_tensor::Tensor;
@@ -11,11 +11,11 @@ use std::collections::HashSet;
 impl Model {
     /// The network with its classifier head replaced by one that scores `classes` classes. Its weights are drawn from `seed` (normal,
     /// deviation 0.01), its bias is zero; a Softmax, LogSoftmax or Relu behind the head is removed, so the output is
-    /// `[batch, classes]` of raw scores. Weights that some exporters keep in `Constant` nodes become initialisers, so that all
+    /// `[batch, classes]` of raw scores. Weights that some exporters keep in `Constant` nodes become initializers, so that all
     /// weights can be trained and merged by name.
     ///
     /// # Errors
-    /// [`GraphError::Head`] when no head is recognised, or it cannot take another number of classes.
+    /// [`GraphError::Head`] when no head is recognized, or it cannot take another number of classes.
     pub fn replace_head(&self, classes: usize, seed: u64) -> Result<Self, GraphError> {
         self.keep_head(&vec![None; classes], seed)
     }
@@ -59,7 +59,7 @@ impl Model {
     /// Names of the weights of its classifier head.
     ///
     /// # Errors
-    /// [`GraphError::Head`] when no head is recognised.
+    /// [`GraphError::Head`] when no head is recognized.
     pub fn head_weights(&self) -> Result<Vec<String>, GraphError> {
         let analysis = Analysis::run(self)?;
         let found =
@@ -76,7 +76,7 @@ impl Model {
     /// one, with activations alone in between. There torchvision's and timm's networks drop elements in training.
     ///
     /// # Errors
-    /// [`GraphError::Head`] when no head is recognised.
+    /// [`GraphError::Head`] when no head is recognized.
     pub fn classifier_inputs(&self) -> Result<Vec<String>, GraphError> {
         let analysis = Analysis::run(self)?;
         let found =
@@ -318,7 +318,7 @@ impl Edit<'_> {
         Some((node.label().to_owned(), sizes.as_i64()?.to_vec()))
     }
 
-    /// The tensor behind a name that is an initialiser or a `Constant` node's output.
+    /// The tensor behind a name that is an initializer or a `Constant` node's output.
     fn constant(&self, name: &str) -> Option<TensorProto> {
         let weight = self.graph.initializer.iter().find(|weight| weight.name == name);
         let mut constants = self.graph.node.iter().filter(|node| node.op_type == "Constant");
@@ -426,7 +426,7 @@ impl Rows {
     }
 }
 
-/// Makes initialisers of the float tensors in `Constant` nodes; single numbers stay, they are no weights.
+/// Makes initializers of the float tensors in `Constant` nodes; single numbers stay, they are no weights.
 fn store_constants(graph: &mut GraphProto) {
     let stored = &mut graph.initializer;
     graph.node.retain(|node| {

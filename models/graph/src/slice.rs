@@ -16,7 +16,7 @@ impl Model {
     /// files, and has the same bytes whenever it is cut from the same model.
     ///
     /// Shapes of values before `from` that the part asks for are computed from the batch of `from`. A part that begins behind a
-    /// `DequantizeLinear` quantises again, which changes no value and lets engines compute in integers.
+    /// `DequantizeLinear` quantizes again, which changes no value and lets engines compute in integers.
     ///
     /// # Errors
     /// [`GraphError::UnknownCut`] for a name that is no end and no cut, [`GraphError::Order`] when the part would be empty, and those of
@@ -84,25 +84,25 @@ impl Part {
             part.nodes.insert(index, vec![plain(node)]);
             open.extend(used(node));
         }
-        part.requantise(analysis, from);
+        part.requantize(analysis, from);
         Ok(part)
     }
 
-    /// Quantises `from` again, if the whole network quantises it.
-    fn requantise(&mut self, analysis: &Analysis<'_>, from: &str) {
+    /// Quantizes `from` again, if the whole network quantizes it.
+    fn requantize(&mut self, analysis: &Analysis<'_>, from: &str) {
         let operator = |name: &str, operator: &str| {
             let (_, node) = analysis.producer(name)?;
             (node.standard_operator() == Some(operator)).then_some(node)
         };
-        let dequantise = operator(from, "DequantizeLinear");
-        let quantise = dequantise.and_then(|node| operator(node.input_name(0)?, "QuantizeLinear"));
-        let (Some(dequantise), Some(quantise)) = (dequantise, quantise) else {
+        let dequantize = operator(from, "DequantizeLinear");
+        let quantize = dequantize.and_then(|node| operator(node.input_name(0)?, "QuantizeLinear"));
+        let (Some(dequantize), Some(quantize)) = (dequantize, quantize) else {
             return;
         };
-        let (integers, dequantised) = (format!("{from}/integers"), format!("{from}/dequantised"));
+        let (integers, dequantized) = (format!("{from}/integers"), format!("{from}/dequantized"));
         for node in self.nodes.values_mut().flatten() {
             let reads = node.input.iter_mut().filter(|name| *name == from);
-            reads.for_each(|name| name.clone_from(&dequantised));
+            reads.for_each(|name| name.clone_from(&dequantized));
         }
         let renamed = |node: &NodeProto, input: &str, output: &str| {
             let mut node = plain(node).named(output);
@@ -111,8 +111,8 @@ impl Part {
             node
         };
         let again = vec![
-            renamed(quantise, from, &integers),
-            renamed(dequantise, &integers, &dequantised),
+            renamed(quantize, from, &integers),
+            renamed(dequantize, &integers, &dequantized),
         ];
         if let Some((producer, _)) = analysis.producer(from) {
             self.nodes.insert(producer, again);

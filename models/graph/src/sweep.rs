@@ -60,10 +60,10 @@ fn first_hidden_shape(analysis: &Analysis<'_>) -> usize {
         .unwrap_or(usize::MAX)
 }
 
-/// Values that an engine fuses into one quantised operator: the input of a `QuantizeLinear`, also in front of an activation function, and its
+/// Values that an engine fuses into one quantized operator: the input of a `QuantizeLinear`, also in front of an activation function, and its
 /// integers. A cut there would compute other numbers than the whole; the cut is the `DequantizeLinear` behind. That of the network's input is
 /// no cut either: pixels are smaller.
-pub(crate) fn inside_quantisation<'a>(model: &'a Model, input: &str) -> HashSet<&'a str> {
+pub(crate) fn inside_quantization<'a>(model: &'a Model, input: &str) -> HashSet<&'a str> {
     let nodes_of = |operators: &'static [&str]| {
         let nodes = model.nodes().iter();
         nodes.filter(move |node| {
@@ -72,18 +72,18 @@ pub(crate) fn inside_quantisation<'a>(model: &'a Model, input: &str) -> HashSet<
         })
     };
     let ends = |node: &'a NodeProto| node.input_name(0).zip(node.output_name(0));
-    let quantised: HashMap<&str, &str> = nodes_of(&["QuantizeLinear"]).filter_map(ends).collect();
-    let mut inside: HashSet<&str> = quantised.iter().flat_map(|(from, to)| [*from, *to]).collect();
+    let quantized: HashMap<&str, &str> = nodes_of(&["QuantizeLinear"]).filter_map(ends).collect();
+    let mut inside: HashSet<&str> = quantized.iter().flat_map(|(from, to)| [*from, *to]).collect();
     let activations = nodes_of(&["Relu", "Clip"]).filter_map(ends);
     inside.extend(
         activations
-            .filter(|(_, to)| quantised.contains_key(to))
+            .filter(|(_, to)| quantized.contains_key(to))
             .map(|(from, _)| from),
     );
-    let pixels = quantised.get(input);
-    let dequantised = nodes_of(&["DequantizeLinear"]).filter_map(ends);
+    let pixels = quantized.get(input);
+    let dequantized = nodes_of(&["DequantizeLinear"]).filter_map(ends);
     inside.extend(
-        dequantised
+        dequantized
             .filter(|(from, _)| Some(from) == pixels)
             .map(|(_, to)| to),
     );

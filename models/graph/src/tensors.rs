@@ -33,7 +33,7 @@ pub fn code_of(dtype: DType) -> i32 {
     }
 }
 
-/// `tensor` as an initialiser called `name` (its bytes are copied once).
+/// `tensor` as an initializer called `name` (its bytes are copied once).
 pub(crate) fn to_proto(name: &str, tensor: &Tensor) -> TensorProto {
     TensorProto {
         name: name.into(),
@@ -58,7 +58,7 @@ pub(crate) fn dims_of(proto: &TensorProto) -> Result<Vec<usize>, GraphError> {
         .collect()
 }
 
-/// An initialiser as a tensor of its own.
+/// An initializer as a tensor of its own.
 ///
 /// # Errors
 /// [`GraphError::Weight`] for an element type our tensors do not hold, and for data that does not fit its shape.

@@ -4,7 +4,7 @@ use frostline_tensor::DType;
 use std::collections::HashMap;
 
 /// The most candidates of one network: HAPI's deepest networks have 22 blocks, and measuring takes time for each. Half would join
-/// neighbouring blocks of ResNet50, double would only tell cuts apart that cost the same.
+/// neighboring blocks of ResNet50, double would only tell cuts apart that cost the same.
 pub(crate) const MOST_CANDIDATES: usize = 24;
 
 /// The longest chain of cheap operators that is followed.

@@ -35,15 +35,15 @@ pub(crate) fn encoded_activations(rows: &Tensor) -> Result<BTreeMap<String, Enco
     measured.collect()
 }
 
-/// Pixels as they may travel at the split `input`: before normalisation (`u8`), and after (`f32`), by the encoding's name.
+/// Pixels as they may travel at the split `input`: before normalization (`u8`), and after (`f32`), by the encoding's name.
 ///
 /// # Errors
 /// [`ProfileError::Frame`] for rows that no answer could hold.
 pub fn encoded_pixels(
     bytes: &Tensor,
-    normalised: &Tensor,
+    normalized: &Tensor,
 ) -> Result<BTreeMap<String, Encoded>, ProfileError> {
-    let pixels = [(Encoding::U8, bytes), (Encoding::F32, normalised)];
+    let pixels = [(Encoding::U8, bytes), (Encoding::F32, normalized)];
     let measured = pixels
         .into_iter()
         .map(|(encoding, rows)| Ok((encoding.to_string(), codec(&some_rows(rows)?, encoding)?)));

@@ -17,7 +17,7 @@ fn processor(cpuinfo: &str) -> &str {
     field(cpuinfo, "model name").unwrap_or("unknown processor")
 }
 
-/// The driver lists its GPUs by bus address, which is CUDA's order only where all are alike; on others the name may be a neighbour's.
+/// The driver lists its GPUs by bus address, which is CUDA's order only where all are alike; on others the name may be a neighbor's.
 fn gpu_name(index: u32) -> Option<String> {
     let listed = std::fs::read_dir("/proc/driver/nvidia/gpus").ok()?;
     let mut folders: Vec<_> = listed.flatten().map(|entry| entry.path()).collect();

@@ -11,7 +11,7 @@ struct Pair {
     gather: usize,
 }
 
-/// `suffix` with the Gather in front of the LayerNormalization wherever it reads nothing else, and does not cut through what is normalised; `None`
+/// `suffix` with the Gather in front of the LayerNormalization wherever it reads nothing else, and does not cut through what is normalized; `None`
 /// where that is nowhere. What a dropout is at stays.
 pub(crate) fn select_early(suffix: &Model, dropouts: &[Dropout]) -> Result<Option<Model>, TrainingError> {
     let nodes = suffix.nodes();
@@ -84,7 +84,7 @@ fn pair(suffix: &Model, norm: usize, dropouts: &[Dropout]) -> Option<Pair> {
     reads.then_some(Pair { norm, gather })
 }
 
-/// The Gather of the norm's input, and the norm of what it gives; `None` where the Gather cuts through what is normalised.
+/// The Gather of the norm's input, and the norm of what it gives; `None` where the Gather cuts through what is normalized.
 fn swapped(norm: &NodeProto, gather: &NodeProto, shapes: &Shapes) -> Option<[NodeProto; 2]> {
     let rank = shapes.dims(norm.input_name(0)?)?.len() as i64;
     let counted = |axis: i64| if axis < 0 { axis + rank } else { axis };

@@ -36,7 +36,7 @@ pub enum TrainingError {
     /// A weight whose shape its operator does not take.
     #[error("cannot train this suffix: weight '{weight}': {source}")]
     Weight {
-        /// The initialiser's name.
+        /// The initializer's name.
         weight: String,
         /// What is wrong with its shape.
         source: ShapeError,

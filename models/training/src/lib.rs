@@ -1,4 +1,4 @@
-//! The gradient graph of a suffix, losses and optimisers: ONNX in, ONNX out.
+//! The gradient graph of a suffix, losses and optimizers: ONNX in, ONNX out.
 //!
 //! [`TrainingGraph::build`] takes the layers behind the freeze cut and writes one training step as a plain ONNX model that
 //! stock ONNX Runtime executes, on any of its devices: forward pass, [`Loss`], backward pass by reverse-mode differentiation, and the
@@ -41,7 +41,7 @@
 //! rule, and [`StepSettings::winograd`] names the weights. Those lie as `[taps, m·c]` in their slots.
 //!
 //! # Memory
-//! A step holds each weight and what the optimiser remembers of it once, the activations that the backward pass reads, and the tensors of
+//! A step holds each weight and what the optimizer remembers of it once, the activations that the backward pass reads, and the tensors of
 //! the layer in work. ONNX Runtime decides when a tensor's memory is free, so the graph is written for it:
 //!
 //! - It runs what the last written leaf needs first. Updates are written in reverse: a gradient becomes an update as soon as it is made.

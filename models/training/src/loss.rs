@@ -5,7 +5,7 @@ use crate::source::Source;
 use frostline_graph::build;
 use frostline_tensor::DType;
 
-/// What a step minimises. Formulas and names are PyTorch's; each is a mean over the batch.
+/// What a step minimizes. Formulas and names are PyTorch's; each is a mean over the batch.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Loss {
     /// Softmax cross-entropy, for one class a sample (`torch.nn.CrossEntropyLoss`).

@@ -23,7 +23,7 @@ const IN_PLACE: [&str; 10] = [
 /// Bytes that a step takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StepMemory {
-    /// Weights, and what the optimiser remembers of them.
+    /// Weights, and what the optimizer remembers of them.
     pub state: u64,
     /// The rows that it is for, and the largest sum of tensors that are alive at once.
     pub alive: u64,

@@ -24,7 +24,7 @@ pub struct CpuSteps {
 
 impl CpuSteps {
     /// Of batches of `batch` rows. A batch is halved while the tensors of a step take more than the state and more than 64 MiB. It stays whole where
-    /// that saves less than a tenth, as sums of gradients are kept beside, and where [`BatchNorm::Updated`] normalises with its statistics.
+    /// that saves less than a tenth, as sums of gradients are kept beside, and where [`BatchNorm::Updated`] normalizes with its statistics.
     ///
     /// # Errors
     /// As [`TrainingGraph::build`].

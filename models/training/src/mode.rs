@@ -23,13 +23,13 @@ use std::ops::Range;
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum BatchNorm {
-    /// The stored statistics normalise and stay as they are; scale and bias are trained.
+    /// The stored statistics normalize and stay as they are; scale and bias are trained.
     #[default]
     Stored,
     /// All of it stays as it is.
     Frozen,
-    /// Those of the batch normalise, and the stored ones move towards them by the momentum in the model, as in PyTorch's training mode;
-    /// scale and bias are trained. Where a batch has one value a channel, the stored ones normalise.
+    /// Those of the batch normalize, and the stored ones move towards them by the momentum in the model, as in PyTorch's training mode;
+    /// scale and bias are trained. Where a batch has one value a channel, the stored ones normalize.
     Updated,
 }
 
@@ -83,8 +83,8 @@ pub(crate) fn moving_statistics(suffix: &Model, mode: BatchNorm) -> Result<Vec<&
 /// What BatchNormalization reads in `slots`.
 pub(crate) fn read_by_batch_norm(suffix: &Model, slots: Range<usize>) -> impl Iterator<Item = &str> {
     let nodes = suffix.nodes().iter();
-    let normalising = nodes.filter(|node| node.standard_operator() == Some("BatchNormalization"));
-    normalising.flat_map(move |node| slots.clone().filter_map(|slot| node.input_name(slot)))
+    let normalizing = nodes.filter(|node| node.standard_operator() == Some("BatchNormalization"));
+    normalizing.flat_map(move |node| slots.clone().filter_map(|slot| node.input_name(slot)))
 }
 
 impl Dropout {

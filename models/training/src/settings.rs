@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct StepSettings {
     /// How gradients become new weights.
     pub optimizer: Optimizer,
-    /// What is minimised.
+    /// What is minimized.
     pub loss: Loss,
     /// What the learning rate of a weight is multiplied by, by the weight's name in the suffix; 1 for those not named.
     pub rates: BTreeMap<String, f64>,
@@ -31,7 +31,7 @@ pub struct StepSettings {
 }
 
 impl From<Optimizer> for StepSettings {
-    /// Cross-entropy with this optimiser, and nothing else.
+    /// Cross-entropy with this optimizer, and nothing else.
     fn from(optimizer: Optimizer) -> Self {
         Self {
             optimizer,

@@ -11,7 +11,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 pub(crate) struct Source<'a> {
     pub(crate) suffix: &'a Model,
     pub(crate) shapes: Shapes,
-    /// Stored tensors: initialisers and what Constant nodes hold.
+    /// Stored tensors: initializers and what Constant nodes hold.
     pub(crate) constants: HashMap<&'a str, &'a TensorProto>,
     pub(crate) input: &'a str,
     pub(crate) input_dims: Vec<usize>,

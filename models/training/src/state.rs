@@ -7,7 +7,7 @@ use frostline_graph::onnx::{NodeProto, ValueInfo};
 use frostline_graph::tensors::code_of;
 use frostline_tensor::{DType, Data, Shape, ShapeError, Tensor};
 
-/// A tensor that lives from step to step: a weight, or what the optimiser remembers of one.
+/// A tensor that lives from step to step: a weight, or what the optimizer remembers of one.
 ///
 /// Feed `initial` as `input` at the first step, and from then on what the step before gave as `output`.
 #[derive(Debug, Clone, PartialEq)]

@@ -35,7 +35,7 @@ impl Trainability {
     ///
     /// # Errors
     /// [`TrainingError::Graph`] where the network has no head that can be replaced, [`TrainingError::Suffix`] where it gives no scores of classes.
-    pub fn analyse(model: &Model) -> Result<Self, TrainingError> {
+    pub fn analyze(model: &Model) -> Result<Self, TrainingError> {
         let headed = model.replace_head(CLASSES, 0)?;
         let source = Source::from_suffix(&headed, BATCH, BatchNorm::default())?;
         let mut writer = Writer::of_shapes(&source);

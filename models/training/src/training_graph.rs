@@ -17,7 +17,7 @@ const LOSS: &str = "loss";
 const LOGITS: &str = "logits";
 
 /// One training step of a suffix as a plain ONNX model for one batch size: forward pass, loss, backward pass, and the
-/// optimiser's update.
+/// optimizer's update.
 ///
 /// A last, short batch gets a graph of its own: the state slots do not depend on the batch size.
 #[derive(Debug, Clone)]
@@ -38,7 +38,7 @@ pub struct TrainingGraph {
     pub loss: String,
     /// The output with the logits before the update, `[batch, outputs]`.
     pub logits: String,
-    /// What lives from step to step: every weight of the suffix, and what the optimiser remembers.
+    /// What lives from step to step: every weight of the suffix, and what the optimizer remembers.
     pub state: Vec<StateSlot>,
     /// The outputs that may be written over the inputs of their slots: whatever reads the input has run by then.
     pub in_place: Vec<String>,

@@ -26,8 +26,8 @@ def cut(photograph, box, sides, size, generator):
     return turned_square(photograph, (x, y), side, degrees, size, mirrored=generator.random() < 0.5)
 
 
-def turned_square(photograph, centre, side, degrees, size, mirrored):
-    """Resamples the turned square around `centre` to `size` x `size` (bicubic, at double size first when it shrinks)."""
+def turned_square(photograph, center, side, degrees, size, mirrored):
+    """Resamples the turned square around `center` to `size` x `size` (bicubic, at double size first when it shrinks)."""
     turn = math.radians(degrees)
     oversampled = size * 2 if side > size else size
     step = side / oversampled
@@ -35,15 +35,15 @@ def turned_square(photograph, centre, side, degrees, size, mirrored):
     a, b = step * math.cos(turn) * flip, -step * math.sin(turn)
     d, e = step * math.sin(turn) * flip, step * math.cos(turn)
     middle = oversampled / 2.0
-    offset_x = centre[0] - a * middle - b * middle
-    offset_y = centre[1] - d * middle - e * middle
+    offset_x = center[0] - a * middle - b * middle
+    offset_y = center[1] - d * middle - e * middle
     coefficients = (a, b, offset_x, d, e, offset_y)
     patch = photograph.transform((oversampled, oversampled), Image.Transform.AFFINE, coefficients, Image.Resampling.BICUBIC)
     return patch if oversampled == size else patch.resize((size, size), Image.Resampling.BOX)
 
 
 def relight(patch, generator):
-    """Other light: brightness, contrast, saturation, the lamp's colour, and a little blur."""
+    """Other light: brightness, contrast, saturation, the lamp's color, and a little blur."""
     patch = ImageEnhance.Color(patch).enhance(generator.uniform(0.0, 1.1))
     patch = ImageEnhance.Contrast(patch).enhance(generator.uniform(0.6, 1.4))
     if generator.random() < 0.5:

@@ -6,7 +6,7 @@ The backbone is a small ResNet. It never sees a photo of the demo's task: it lea
 by telling tiles of them apart under turning, zoom and light (exemplar networks: Dosovitskiy et al., "Discriminative Unsupervised
 Feature Learning with Convolutional Neural Networks", 2014). Each tile is one class of its head. Needs torch
 (tests/bench/peers/setup_torch.py makes one), onnx, NumPy, Pillow and pip. About five minutes on one
-core. `--steps 0` exports the backbone as it was initialised (BatchNorm statistics measured), for comparison.
+core. `--steps 0` exports the backbone as it was initialized (BatchNorm statistics measured), for comparison.
 """
 
 import argparse
@@ -100,7 +100,7 @@ def make_samples():
     return torch.from_numpy(numpy.stack(images)), torch.tensor(labels)
 
 
-def normalise(images):
+def normalize(images):
     mean = torch.tensor(PIXELS["mean"]).view(1, 3, 1, 1)
     std = torch.tensor(PIXELS["std"]).view(1, 3, 1, 1)
     return (images.float() / 255.0 - mean) / std
@@ -115,7 +115,7 @@ def train(module, images, labels, steps):
     right = 0
     for step in range(1, steps + 1):
         chosen = torch.randint(len(labels), (BATCH,), generator=order)
-        logits = module(normalise(images[chosen]))
+        logits = module(normalize(images[chosen]))
         loss = nn.functional.cross_entropy(logits, labels[chosen], label_smoothing=0.1)
         optimizer.zero_grad()
         loss.backward()
@@ -132,7 +132,7 @@ def measure_statistics(module, images):
     """BatchNorm statistics of an untrained network, so that it is a fair baseline."""
     with torch.no_grad():
         for start in range(0, 50 * BATCH, BATCH):
-            module(normalise(images[start::50][:BATCH]))
+            module(normalize(images[start::50][:BATCH]))
 
 
 def rename(model, names):

@@ -84,5 +84,5 @@ def load(name):
     digest = hashlib.sha256(data).hexdigest()
     if digest != photograph.sha256:
         expected = f"{photograph.path} of {photograph.package} should have SHA-256 {photograph.sha256}"
-        sys.exit(f"{expected}, it has {digest}: the photograph changed; check its licence and update sources.py")
+        sys.exit(f"{expected}, it has {digest}: the photograph changed; check its license and update sources.py")
     return Image.open(io.BytesIO(data)).convert("RGB")

@@ -39,7 +39,7 @@ fn of_data(event: &Event) -> Option<String> {
         Event::LeftOut(LeftOut { objects, first }) => {
             let more = if *objects > first.len() { ", .." } else { "" };
             format!(
-                "skipped    {objects} non-image or unlabelled objects: {}{more}",
+                "skipped    {objects} non-image or unlabeled objects: {}{more}",
                 first.join(", ")
             )
         }
@@ -83,7 +83,7 @@ fn of_data(event: &Event) -> Option<String> {
 fn of_int8(event: &Event) -> Option<String> {
     let Event::Int8 {
         used,
-        quantised_layers,
+        quantized_layers,
         layers,
         cosine,
         speedup,
@@ -94,7 +94,7 @@ fn of_int8(event: &Event) -> Option<String> {
     };
     let used = if *used { "int8" } else { "f32" };
     Some(format!(
-        "precision  {used} for the frozen layers: int8 is {speedup:.1} times as fast here, cosine similarity {cosine:.4}, {quantised_layers} of {layers} \
+        "precision  {used} for the frozen layers: int8 is {speedup:.1} times as fast here, cosine similarity {cosine:.4}, {quantized_layers} of {layers} \
          layers; {reason}"
     ))
 }

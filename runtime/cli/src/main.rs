@@ -31,7 +31,7 @@ mod plot;
 mod predict;
 mod profile;
 mod program;
-mod quantise;
+mod quantize;
 mod reference;
 mod report;
 mod reporter;

@@ -2,7 +2,7 @@
 
 use crate::arguments::{HostFlags, Model as Command};
 use crate::output::{bytes, meant, print_each, print_json, print_table, stdout};
-use crate::quantise;
+use crate::quantize;
 use crate::train::read_model;
 use anyhow::{Context, Result, bail};
 use frostline_graph::{Model, ModelLimits, Network};
@@ -71,7 +71,7 @@ struct Verdict {
 pub(crate) async fn run(command: Command, json: bool, stop: &CancellationToken) -> Result<()> {
     let (model, host) = match command {
         Command::Show { model, host } => (model, host),
-        Command::Quantise(flags) => return quantise::run(*flags, json, stop).await,
+        Command::Quantize(flags) => return quantize::run(*flags, json, stop).await,
         Command::List { host } => return list(&host.access().client()?.models().await?, json),
     };
     let shown = match &host.host {
@@ -187,7 +187,7 @@ fn read(file: &Path) -> Result<Shown> {
     let model = read_model(file)?;
     let bytes = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
     let network = model.network()?;
-    let trainability = Trainability::analyse(&model);
+    let trainability = Trainability::analyze(&model);
     let obstacle = |cut: &str| match &trainability {
         Ok(trainability) => trainability.against(cut).map(ToString::to_string),
         Err(error) => Some(error.to_string()),

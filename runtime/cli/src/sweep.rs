@@ -115,7 +115,7 @@ pub(crate) async fn run(flags: &Train, job: Job, json: bool, stop: &Cancellation
     let recorded = Recorded {
         sweep: flags.sweep.clone(),
         job: JobSpec {
-            // A variant's optimiser has a rate of its own, where none is given.
+            // A variant's optimizer has a rate of its own, where none is given.
             recipe: job.spec.recipe.clone(),
             ..job.spec.recorded()
         },

@@ -285,7 +285,7 @@ fn a_models_sha256_is_the_files() {
 }
 
 #[test]
-fn a_log_that_no_terminal_shows_has_no_colours() {
+fn a_log_that_no_terminal_shows_has_no_colors() {
     let logged = frostline(&["-vv", "model", "show", &backbone()]);
     let log = String::from_utf8(logged.stderr).unwrap();
     assert!(log.contains("started") && !log.contains('\x1b'), "{log:?}");

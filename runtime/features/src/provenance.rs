@@ -20,7 +20,7 @@ pub struct Provenance {
     pub guest: String,
     /// What the guest is told.
     pub parameters: String,
-    /// What travelling does to rows.
+    /// What traveling does to rows.
     pub rounding: Rounding,
     /// How exactly hosts' GPUs compute.
     pub precision: Precision,
@@ -36,7 +36,7 @@ pub struct Provenance {
     pub shape: Vec<usize>,
 }
 
-/// What travelling from the split does to rows; each takes in those before it.
+/// What traveling from the split does to rows; each takes in those before it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rounding {
     /// Nothing.

@@ -30,7 +30,7 @@ as_word!(
     Unfreezing,
     CacheLimit,
     crate::Channels,
-    crate::Colour,
+    crate::Color,
     crate::Prices
 );
 
@@ -145,7 +145,7 @@ impl fmt::Display for Policy {
     }
 }
 
-/// What the rule `auto` minimises.
+/// What the rule `auto` minimizes.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, strum::EnumString, strum::VariantNames,
 )]
@@ -232,9 +232,9 @@ pub enum PrefixPrecision {
     /// As the network was exported.
     #[default]
     F32,
-    /// Quantised to eight bits; an error if that is too imprecise.
+    /// Quantized to eight bits; an error if that is too imprecise.
     Int8,
-    /// Quantised if that is faster and precise enough.
+    /// Quantized if that is faster and precise enough.
     Auto,
 }
 

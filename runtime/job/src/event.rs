@@ -12,7 +12,7 @@ use strum::VariantNames;
 /// Receives what happens during a job, from any thread, in order; it must not block for long.
 pub type Events = Arc<dyn Fn(Event) + Send + Sync>;
 
-/// What happens during a job. Serialises to the objects that `train --json` prints, one a line.
+/// What happens during a job. Serializes to the objects that `train --json` prints, one a line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, strum::VariantNames)]
 #[serde(remote = "Self", tag = "event", rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
@@ -80,12 +80,12 @@ pub enum Event {
         /// For people: why this one.
         reason: String,
     },
-    /// The frozen layers were quantised to int8 and compared with f32.
+    /// The frozen layers were quantized to int8 and compared with f32.
     Int8 {
         /// Whether the job uses int8.
         used: bool,
         /// Layers in int8.
-        quantised_layers: usize,
+        quantized_layers: usize,
         /// Layers that could be.
         layers: usize,
         /// Mean cosine similarity of activations at the freeze cut to those in f32, on held-out images.
@@ -138,7 +138,7 @@ pub enum Event {
         /// On the validation samples, `validation_accuracy` for classes.
         #[serde(flatten, with = "validation")]
         validation: Quality,
-        /// Body bytes received for it, and for a look at the training samples where features are standardised.
+        /// Body bytes received for it, and for a look at the training samples where features are standardized.
         bytes_received: u64,
         /// Wall time it took.
         seconds: f64,
@@ -352,7 +352,7 @@ pub struct Received {
     pub listing: u64,
     /// Measurements: of the link, of the host, and objects to measure this machine with.
     pub measuring: u64,
-    /// Validation before the first step, and what features are standardised by.
+    /// Validation before the first step, and what features are standardized by.
     pub baseline: u64,
     /// Training batches of all epochs.
     pub training: u64,
@@ -465,7 +465,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_serialise_as_scripts_expect() {
+    fn events_serialize_as_scripts_expect() {
         let step = Event::Step {
             epoch: 1,
             step: 3,

@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn minimising_the_cost_needs_prices() {
+    fn minimizing_the_cost_needs_prices() {
         let priced = spec(&["--objective", "cost", "--prices", "host=0.05,gb=0.09"]);
         assert_eq!(priced.objective, Objective::Cost);
         assert_eq!(priced.prices.unwrap().to_string(), "host=0.05,trainer=0,gb=0.09");

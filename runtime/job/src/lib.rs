@@ -34,7 +34,7 @@ pub use choice::{
 };
 pub use event::{Event, Events, LeftOut, Logged, Measuring, ProfileState, Received, Shared, Task};
 pub use notice::{HostState, Notice, Notices, UploadKind};
-pub use pixels::{Channels, Colour, PixelFlags, PixelSource, pixels_line};
+pub use pixels::{Channels, Color, PixelFlags, PixelSource, pixels_line};
 pub use plain::{Plain, plain, plain_line};
 pub use prices::Prices;
 pub use quality::Quality;

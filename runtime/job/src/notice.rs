@@ -5,7 +5,7 @@ use std::sync::Arc;
 /// Receives what happens on the way, from any thread, in order; it must not block for long.
 pub type Notices = Arc<dyn Fn(Notice) + Send + Sync>;
 
-/// What happens between a client and its hosts. Serialises to objects that say in `event` which one they are.
+/// What happens between a client and its hosts. Serializes to objects that say in `event` which one they are.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, strum::VariantNames)]
 #[serde(tag = "event", rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn notices_serialise_as_scripts_expect() {
+    fn notices_serialize_as_scripts_expect() {
         let down = Notice::Host {
             host: "http://a:8080".to_owned(),
             state: HostState::Down,

@@ -32,12 +32,12 @@ impl fmt::Display for Channels {
     }
 }
 
-/// A colour of bytes.
+/// A color of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Colour(pub [u8; 3]);
+pub struct Color(pub [u8; 3]);
 
-impl FromStr for Colour {
+impl FromStr for Color {
     type Err = String;
 
     fn from_str(words: &str) -> Result<Self, String> {
@@ -49,7 +49,7 @@ impl FromStr for Colour {
     }
 }
 
-impl fmt::Display for Colour {
+impl fmt::Display for Color {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [red, green, blue] = self.0;
         write!(to, "{red},{green},{blue}")
@@ -64,12 +64,12 @@ settings! {
         Identity pixels: Option<StatedPixels> = None => arg(long, value_name = "FILE");
         /// Pixels that the short side of an image is resized to
         Identity resize: Option<u32> = None => arg(long, value_name = "PIXELS");
-        /// Pixels a side of the square that is cropped from its centre
+        /// Pixels a side of the square that is cropped from its center
         Identity crop: Option<u32> = None => arg(long, value_name = "PIXELS");
         /// How it is resized: by its short side, to the crop's shape, or into that shape with its own [short, squash, pad]
         Identity resize_mode: Option<ResizeMode> = None => arg(long, value_name = "MODE");
         /// What `pad` fills with: red, green and blue of 0 to 255
-        Identity fill: Option<Colour> = None => arg(long, value_name = "R,G,B");
+        Identity fill: Option<Color> = None => arg(long, value_name = "R,G,B");
         /// How values between pixels are computed [bilinear, bicubic, lanczos, nearest]; all but the last are antialiased
         Identity interpolation: Option<Interpolation> = None => arg(long, value_name = "NAME");
         /// The order of the network's channels [rgb, bgr]
@@ -182,7 +182,7 @@ pub fn pixels_line(recipe: &PixelSpec, source: PixelSource) -> String {
     let resize = match resize_mode {
         ResizeMode::Short => format!("short side {resize}"),
         ResizeMode::Squash => format!("squashed to {resize}"),
-        ResizeMode::Pad => format!("padded to {resize} with {}", Colour(fill)),
+        ResizeMode::Pad => format!("padded to {resize} with {}", Color(fill)),
     };
     let order = match channels {
         ChannelOrder::Rgb => "",

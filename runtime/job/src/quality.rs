@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_serialise_by_their_names() {
+    fn figures_serialize_by_their_names() {
         let quality = Quality::Numbers {
             mae: 1.0,
             rmse: 2.0,

@@ -23,9 +23,9 @@ settings! {
         Identity batch: usize = 64 => arg(long, value_name = "N", value_parser = positive);
         /// Batches whose gradients make one update
         Identity gradient_accumulation_steps: usize = 1 => arg(long, value_name = "N", value_parser = positive);
-        /// The optimiser
+        /// The optimizer
         Identity optimizer: OptimizerName = OptimizerName::Sgd => arg(long, value_parser = named::<OptimizerName>());
-        /// What is minimised: cross-entropy for one class an image, bce for several labels, mse for numbers
+        /// What is minimized: cross-entropy for one class an image, bce for several labels, mse for numbers
         Identity loss: LossName = LossName::CrossEntropy => arg(long, value_parser = named::<LossName>());
         /// Momentum, for sgd, from 0 to below 1
         Identity momentum: f64 = 0.9 => arg(long);
@@ -42,7 +42,7 @@ settings! {
         Identity lr_step_size: u32 = 30 => arg(long, value_name = "EPOCHS");
         /// What the scheduler step multiplies the rate by
         Identity lr_gamma: f64 = 0.1 => arg(long, value_name = "FACTOR");
-        /// What becomes of BatchNormalization in the layers that are trained: stored normalises by the stored statistics, frozen keeps scale and
+        /// What becomes of BatchNormalization in the layers that are trained: stored normalizes by the stored statistics, frozen keeps scale and
         /// bias as well, updated is PyTorch's training mode
         Identity batch_norm: BatchNorm = BatchNorm::Stored => arg(long, value_parser = named::<BatchNorm>());
         /// Cut the norm of all gradients down to this
@@ -51,7 +51,7 @@ settings! {
         Identity model_ema_decay: Option<f64> = None => arg(long, value_name = "DECAY");
         /// Share of what is dropped at random in a step in front of the head, and between the classifier's linear layers where it has several
         Identity dropout: f64 = 0.0 => arg(long, value_name = "SHARE");
-        /// Standardise the features of a linear classifier over the training images, in one pass before the first epoch; the tuned model takes
+        /// Standardize the features of a linear classifier over the training images, in one pass before the first epoch; the tuned model takes
         /// the same input as without
         Identity standardize: bool = false
             => arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = clap::ArgAction::Set);
@@ -81,7 +81,7 @@ settings! {
         /// Do so many random operations of such a magnitude, 0 to 30, to each training image; 2,9 where it stands alone
         Identity rand_augment: Option<RandAugment> = None
             => arg(long, value_name = "OPS,MAGNITUDE", num_args = 0..=1, default_missing_value = "2,9", value_parser = rand_augment);
-        /// Change the colours of training images by so much: one number for brightness, contrast and saturation, or one each; a fourth is the
+        /// Change the colors of training images by so much: one number for brightness, contrast and saturation, or one each; a fourth is the
         /// hue's, to 0.5
         Identity color_jitter: Option<ColorJitter> = None
             => arg(long, value_name = "X[,X,X[,HUE]]", value_parser = color_jitter);
@@ -106,7 +106,7 @@ macro_rules! names {
 
 names! {
     "snake_case",
-    /// The name of an optimiser.
+    /// The name of an optimizer.
     OptimizerName {
         /// Stochastic gradient descent with momentum.
         #[default]
@@ -151,12 +151,12 @@ names! {
     "snake_case",
     /// What becomes of `BatchNormalization` in the layers that are trained.
     BatchNorm {
-        /// The stored statistics normalise and stay as they are; scale and bias are trained.
+        /// The stored statistics normalize and stay as they are; scale and bias are trained.
         #[default]
         Stored,
         /// All of it stays as it is.
         Frozen,
-        /// Those of the batch normalise, and the stored ones follow, as in PyTorch's training mode.
+        /// Those of the batch normalize, and the stored ones follow, as in PyTorch's training mode.
         Updated,
     }
 }
@@ -197,7 +197,7 @@ impl Recipe {
         }
     }
 
-    /// The learning rates, by default those that suit optimiser and loss.
+    /// The learning rates, by default those that suit optimizer and loss.
     pub fn rates(&self) -> LearningRates {
         let usual = match (self.optimizer, self.loss) {
             // Its curvature is twice the square of the features: with 512 of about 1 and momentum 0.9, rates above 0.004 diverge.
@@ -208,7 +208,7 @@ impl Recipe {
         self.lr.clone().unwrap_or(LearningRates::One(usual))
     }
 
-    /// The weight decay, by default that which suits the optimiser.
+    /// The weight decay, by default that which suits the optimizer.
     pub fn decay(&self) -> f64 {
         self.weight_decay.unwrap_or(match self.optimizer {
             OptimizerName::Sgd => 0.0,

@@ -64,7 +64,7 @@ settings! {
         Exact split: Policy = Policy::Auto => arg(long, alias = "policy", value_name = "CUT");
         /// The only splits to choose from
         Exact candidates: Option<Vec<Split>> = None => arg(skip);
-        /// What --split auto minimises: the job's time, or its cost at --prices
+        /// What --split auto minimizes: the job's time, or its cost at --prices
         Exact objective: Objective = Objective::Time => arg(long, value_parser = named::<Objective>());
         /// Prices in any currency, as in host=0.05,trainer=0.20,gb=0.09: of an hour of one host core and of one trainer core, and of a GB from
         /// host to trainer. The trainer's cores (--threads) are paid from the job's start to its end, a host's while they work for it
@@ -278,7 +278,7 @@ impl JobSpec {
         settings
     }
 
-    /// Refuses to minimise the cost without prices, or at prices that are all 0.
+    /// Refuses to minimize the cost without prices, or at prices that are all 0.
     ///
     /// # Errors
     /// [`SettingError`].

@@ -31,7 +31,7 @@ class Network(torch.nn.Module):
 
 
 def network():
-    """The same one every time, its normalisation with statistics of its own."""
+    """The same one every time, its normalization with statistics of its own."""
     torch.manual_seed(0)
     made = Network()
     for name, value in made.named_buffers():

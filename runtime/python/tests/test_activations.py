@@ -207,10 +207,10 @@ class States(unittest.TestCase):
         for other in (activations(count=51), activations(batch=9)):
             with self.assertRaises(ValueError):
                 other.load_state_dict(state)
-        labelled = activations()
-        labelled.samples.labels[0] = 1
+        labeled = activations()
+        labeled.samples.labels[0] = 1
         with self.assertRaisesRegex(ValueError, "the samples are others"):
-            labelled.load_state_dict(state)
+            labeled.load_state_dict(state)
 
 
 class Workers(unittest.TestCase):

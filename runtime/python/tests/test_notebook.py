@@ -13,7 +13,7 @@ TUTORIALS = bundled.REPOSITORY / "runtime/docs/tutorials"
 
 
 class Notebook(unittest.TestCase):
-    def test_nearest_neighbours(self):
+    def test_nearest_neighbors(self):
         for module in ("matplotlib", "PIL", "pyarrow"):
             if importlib.util.find_spec(module) is None:
                 self.skipTest(f"{module} is not installed")
@@ -22,7 +22,7 @@ class Notebook(unittest.TestCase):
         matplotlib.use("agg")
         self.addCleanup(os.chdir, os.getcwd())
         os.chdir(TUTORIALS)
-        cells = json.loads((TUTORIALS / "nearest-neighbours.ipynb").read_text())["cells"]
+        cells = json.loads((TUTORIALS / "nearest-neighbors.ipynb").read_text())["cells"]
         known: dict[str, object] = {"__name__": "notebook"}
         for number, cell in enumerate(cells):
             if cell["cell_type"] != "code":
@@ -31,7 +31,7 @@ class Notebook(unittest.TestCase):
             code = "".join(line for line in cell["source"] if not line.startswith("%"))
             with self.subTest(cell=number), contextlib.redirect_stdout(io.StringIO()):
                 exec(compile(code, f"cell {number}", "exec"), known)
-        # The share of neighbours of the query's class; chance is 0.125.
+        # The share of neighbors of the query's class; chance is 0.125.
         self.assertGreater(known["hits"].mean(), 0.5)
 
 

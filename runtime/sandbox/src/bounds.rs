@@ -34,7 +34,7 @@ pub enum GuestPart {
     /// Data segments.
     #[strum(serialize = "data segments")]
     DataSegments,
-    /// Element segments, which initialise tables.
+    /// Element segments, which initialize tables.
     #[strum(serialize = "element segments")]
     ElementSegments,
     /// Exports of every module and component.

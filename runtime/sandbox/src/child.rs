@@ -1,6 +1,6 @@
 //! Compiling a guest in a child process, seen from outside.
 
-use crate::artefact_load::Compiled;
+use crate::artifact_load::Compiled;
 use crate::compiler::{COMPILED, ChildCompiler, REFUSED};
 use crate::error::{CompileCost, SandboxError};
 use crate::text::{MESSAGE, one_line};

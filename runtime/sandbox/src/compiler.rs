@@ -1,4 +1,4 @@
-use crate::artefact_load::Compiled;
+use crate::artifact_load::Compiled;
 use crate::config::SandboxConfig;
 use crate::error::SandboxError;
 use crate::text::{MESSAGE, one_line};

@@ -46,10 +46,10 @@ pub struct SandboxConfig {
     /// How long a call may wait for one of [`Self::instances`].
     pub permit_deadline: Duration,
     /// A directory of this host alone for compiled guests, created when missing. Without it every start recompiles.
-    pub artefacts: Option<PathBuf>,
+    pub artifacts: Option<PathBuf>,
     /// The most bytes of compiled guests there; the least recently used are evicted. A compiled guest takes about four
     /// times its component, so this holds thousands.
-    pub artefact_bytes: u64,
+    pub artifact_bytes: u64,
 }
 
 impl Default for SandboxConfig {
@@ -70,8 +70,8 @@ impl Default for SandboxConfig {
             prepare_deadline: Duration::from_secs(60),
             describe_deadline: Duration::from_secs(5),
             permit_deadline: Duration::from_secs(60),
-            artefacts: None,
-            artefact_bytes: 1 << 30,
+            artifacts: None,
+            artifact_bytes: 1 << 30,
         }
     }
 }

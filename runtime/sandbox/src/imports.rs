@@ -6,7 +6,7 @@ use crate::nn::code_for_guest;
 use crate::state::CallState;
 use crate::text::{MESSAGE, check_name, one_line};
 use frostline_tensor::{
-    ChannelOrder, Interpolation, Normalisation, OpError, PixelFormat, PixelSpec, ResizeMode, SampleFailure,
+    ChannelOrder, Interpolation, Normalization, OpError, PixelFormat, PixelSpec, ResizeMode, SampleFailure,
     SampleLoader, SampleRef, Shape,
 };
 use std::sync::Arc;
@@ -122,10 +122,10 @@ impl CallState {
             check_name(sample.etag.as_deref().unwrap_or_default())?;
         }
         allowance.count_reads(samples.len())?;
-        // Normalised where they are needed, usually by the lane that runs the stage.
+        // Normalized where they are needed, usually by the lane that runs the stage.
         let pixels = match format {
             images::PixelFormat::Raw => None,
-            images::PixelFormat::Normalised => Some(Normalisation::from_spec(&spec)),
+            images::PixelFormat::Normalized => Some(Normalization::from_spec(&spec)),
         };
         let batch = Shape::new(spec.sample_shape()).batched(samples.len());
         let charge = allowance.charge_tensor(batch.elements().map_err(OpError::from)?)?;

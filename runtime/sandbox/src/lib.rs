@@ -21,8 +21,8 @@
 mod allowance;
 mod answer;
 mod arguments;
-mod artefact_load;
-mod artefacts;
+mod artifact_load;
+mod artifacts;
 mod bindings;
 mod bounds;
 mod breach;

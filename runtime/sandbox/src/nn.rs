@@ -148,7 +148,7 @@ impl tensor::HostTensor for CallState {
         let held = self.table.get(&tensor)?;
         let bytes = held.tensor.shape().bytes(held.dtype().size())?;
         check_limit(breach::Resource::Memory, bytes as u64, self.memory_cap as u64)?;
-        Ok(held.normalised()?.as_bytes().to_vec())
+        Ok(held.normalized()?.as_bytes().to_vec())
     }
 
     fn drop(&mut self, tensor: Resource<GuestTensor>) -> wasmtime::Result<()> {

@@ -1,5 +1,5 @@
 use crate::allowance::Allowance;
-use crate::artefacts::Artefacts;
+use crate::artifacts::Artifacts;
 use crate::bindings::{FrozenPrefix, FrozenPrefixPre};
 use crate::child::{Compilation, KillOnDrop};
 use crate::compiler::ChildCompiler;
@@ -34,7 +34,7 @@ pub struct Sandbox {
 struct Inner {
     runner: Arc<Runner>,
     linker: Linker<CallState>,
-    artefacts: Option<Artefacts>,
+    artifacts: Option<Artifacts>,
     compilations: Arc<TurnGate>,
     loads: Arc<TurnGate>,
 }
@@ -43,18 +43,18 @@ impl Sandbox {
     /// Sets up the engine, its pool of instances and the guests' threads.
     ///
     /// # Errors
-    /// [`SandboxError::Host`] when the machine lacks the address space or threads, or the artefact directory cannot be
+    /// [`SandboxError::Host`] when the machine lacks the address space or threads, or the artifact directory cannot be
     /// used.
     pub fn new(config: SandboxConfig) -> Result<Self, SandboxError> {
         let runner = Runner::start(config)?;
         let mut linker = Linker::new(&runner.engine);
         FrozenPrefix::add_to_linker::<_, HasSelf<_>>(&mut linker, |state| state)
             .map_err(|error| SandboxError::host(format!("cannot link the host functions: {error:#}")))?;
-        let max_bytes = runner.config.artefact_bytes;
-        let directory = runner.config.artefacts.as_deref();
-        let open = |directory| Artefacts::open(directory, &runner.engine, max_bytes);
+        let max_bytes = runner.config.artifact_bytes;
+        let directory = runner.config.artifacts.as_deref();
+        let open = |directory| Artifacts::open(directory, &runner.engine, max_bytes);
         let inner = Inner {
-            artefacts: directory.map(open).transpose()?,
+            artifacts: directory.map(open).transpose()?,
             compilations: TurnGate::open(COMPILATIONS, usize::MAX),
             loads: TurnGate::open(LOADS, usize::MAX),
             linker,
@@ -79,8 +79,8 @@ impl Sandbox {
     /// # Errors
     /// The system's.
     pub fn retain<'a>(&self, guests: impl IntoIterator<Item = (&'a str, &'a str)>) -> io::Result<()> {
-        let artefacts = self.inner.artefacts.as_ref();
-        artefacts.map_or(Ok(()), |artefacts| artefacts.retain(guests))
+        let artifacts = self.inner.artifacts.as_ref();
+        artifacts.map_or(Ok(()), |artifacts| artifacts.retain(guests))
     }
 
     /// Prepares a guest with default limits, as [`Self::prepare_within`].
@@ -141,7 +141,7 @@ impl Sandbox {
     }
 
     async fn load_in_turn(&self, bytes: Bytes) -> Result<Option<Prepared>, SandboxError> {
-        if self.inner.artefacts.is_none() {
+        if self.inner.artifacts.is_none() {
             return Ok(None);
         }
         let permit = self.permit(&self.inner.loads).await?;
@@ -176,12 +176,12 @@ impl Sandbox {
         let Inner {
             runner,
             linker,
-            artefacts,
+            artifacts,
             ..
         } = &*self.inner;
-        let stored = artefacts
+        let stored = artifacts
             .as_ref()
-            .and_then(|artefacts| artefacts.load(&runner.engine, &self.tenant, sha256));
+            .and_then(|artifacts| artifacts.load(&runner.engine, &self.tenant, sha256));
         let link = |component| world::link(&runner.engine, linker, &component);
         let linked = stored.map(link).transpose()?;
         Ok(linked.map(|pre| (sha256.to_owned(), pre)))
@@ -194,7 +194,7 @@ impl Sandbox {
         compilation: &Compilation,
     ) -> Result<Component, SandboxError> {
         let Inner {
-            runner, artefacts, ..
+            runner, artifacts, ..
         } = &*self.inner;
         upload::check(bytes, &runner.config)?;
         let compiled = match &runner.config.compiler {
@@ -207,8 +207,8 @@ impl Sandbox {
         let component = compiled.load(&runner.engine);
         let component =
             component.map_err(|error| SandboxError::not_a_guest(one_line(&format!("{error:#}"), MESSAGE)))?;
-        if let Some(artefacts) = artefacts {
-            artefacts.store(&self.tenant, sha256, &compiled);
+        if let Some(artifacts) = artifacts {
+            artifacts.store(&self.tenant, sha256, &compiled);
         }
         Ok(component)
     }

@@ -5,7 +5,7 @@ use crate::config::SandboxConfig;
 use crate::error::SandboxError;
 use crate::memory::MemoryReservation;
 use crate::meter::Meter;
-use frostline_tensor::{BoxFuture, DType, Normalisation, OpError, OpErrorCode, PixelSpec, Stage, Tensor};
+use frostline_tensor::{BoxFuture, DType, Normalization, OpError, OpErrorCode, PixelSpec, Stage, Tensor};
 use futures::FutureExt;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use wasmtime::component::ResourceTable;
 #[allow(unreachable_pub, reason = "the generated bindings re-export it")]
 pub struct GuestTensor {
     pub(crate) tensor: Tensor,
-    /// Set where the tensor holds raw pixels: the guest sees normalised `f32`, which are computed where they are needed.
-    pub(crate) pixels: Option<Normalisation>,
+    /// Set where the tensor holds raw pixels: the guest sees normalized `f32`, which are computed where they are needed.
+    pub(crate) pixels: Option<Normalization>,
     pub(crate) charge: Charge,
 }
 
@@ -147,7 +147,7 @@ impl CallState {
     pub(crate) fn push_tensor(
         &mut self,
         tensor: Tensor,
-        pixels: Option<Normalisation>,
+        pixels: Option<Normalization>,
         mut charge: Charge,
     ) -> Result<wasmtime::component::Resource<GuestTensor>, ImportError> {
         charge.shrink_to(tensor.byte_len());
@@ -161,8 +161,8 @@ impl CallState {
 }
 
 impl GuestTensor {
-    /// The tensor as the guest sees it: pixels as normalised floats.
-    pub(crate) fn normalised(&self) -> Result<Cow<'_, Tensor>, OpError> {
+    /// The tensor as the guest sees it: pixels as normalized floats.
+    pub(crate) fn normalized(&self) -> Result<Cow<'_, Tensor>, OpError> {
         match self.pixels {
             Some(pixels) => Ok(Cow::Owned(pixels.apply(&self.tensor)?)),
             None => Ok(Cow::Borrowed(&self.tensor)),
@@ -221,17 +221,17 @@ mod tests {
     #[test]
     fn a_guest_sees_floats_where_pixels_are_held() {
         let allowance = Allowance::new(Limits::default());
-        let normalisation = Normalisation::from_spec(&PixelSpec::imagenet(1, 2));
+        let normalization = Normalization::from_spec(&PixelSpec::imagenet(1, 2));
         let held = |pixels| GuestTensor {
             tensor: Tensor::new([1, 3, 1, 2], Data::U8(vec![0, 50, 100, 150, 200, 255])).unwrap(),
             pixels,
             charge: allowance.charge_tensor(6).unwrap(),
         };
-        let (raw, normalised) = (held(None), held(Some(normalisation)));
-        assert_eq!((raw.dtype(), normalised.dtype()), (DType::U8, DType::F32));
-        assert_eq!(*raw.normalised().unwrap(), raw.tensor);
-        let floats = normalised.normalised().unwrap();
-        assert_eq!(*floats, normalisation.apply(&raw.tensor).unwrap());
-        assert_eq!(floats.dtype(), normalised.dtype());
+        let (raw, normalized) = (held(None), held(Some(normalization)));
+        assert_eq!((raw.dtype(), normalized.dtype()), (DType::U8, DType::F32));
+        assert_eq!(*raw.normalized().unwrap(), raw.tensor);
+        let floats = normalized.normalized().unwrap();
+        assert_eq!(*floats, normalization.apply(&raw.tensor).unwrap());
+        assert_eq!(floats.dtype(), normalized.dtype());
     }
 }

@@ -19,7 +19,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), OpError> {
     )))
 }
 
-/// At most `max` bytes of a text with control characters replaced, so that a guest cannot forge lines or colours.
+/// At most `max` bytes of a text with control characters replaced, so that a guest cannot forge lines or colors.
 pub(crate) fn one_line(text: &str, max: usize) -> String {
     let mut line = String::new();
     for character in text.chars() {

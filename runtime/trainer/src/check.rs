@@ -85,7 +85,7 @@ impl Job {
         };
         let suffix = self.model.slice(Some(freeze), None)?;
         batch_norm(&self.spec.recipe).check(&suffix).map_err(untrained)?;
-        let trainability = Trainability::analyse(&self.model).map_err(untrained)?;
+        let trainability = Trainability::analyze(&self.model).map_err(untrained)?;
         let Some(obstacle) = trainability.against(freeze) else {
             return Ok(());
         };

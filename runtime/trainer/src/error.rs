@@ -4,7 +4,7 @@ use frostline_client::{ClientError, DatasetError};
 use frostline_engine::EngineError;
 use frostline_graph::{Cut, GraphError, Network};
 use frostline_profile::ProfileError;
-use frostline_quantisation::QuantisationError;
+use frostline_quantization::QuantizationError;
 use frostline_tensor::{OpError, PixelSpecError, ShapeError, one_line};
 use frostline_training::TrainingError;
 use frostline_wire::{Encoding, Split, TermsError};
@@ -33,7 +33,7 @@ pub enum TrainerError {
     #[error(
         "'{root}' has no labels.csv, which multi-label and regression training need; put one beside the data, or pass --labels FILE"
     )]
-    Unlabelled {
+    Unlabeled {
         /// The data root.
         root: String,
     },
@@ -48,7 +48,7 @@ pub enum TrainerError {
         /// What stands in the way.
         source: TrainingError,
     },
-    /// Features cannot be standardised.
+    /// Features cannot be standardized.
     #[error("--standardize requires a linear classifier: {why}")]
     Standardize {
         /// What there is instead, and what to do.
@@ -226,9 +226,9 @@ pub enum TrainerError {
         /// The cut, by its module, before which the error grew most.
         worst: String,
     },
-    /// The frozen layers cannot be quantised.
-    #[error("cannot quantise the frozen layers: {0}")]
-    Quantisation(#[from] QuantisationError),
+    /// The frozen layers cannot be quantized.
+    #[error("cannot quantize the frozen layers: {0}")]
+    Quantization(#[from] QuantizationError),
     /// Two batches do not fit the memory given to the job.
     #[error(
         "{batches} batches of {batch} samples at the split '{split}' need {needed} bytes each, more than the {limit} bytes of \

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::task::AbortOnDropHandle;
 
-/// Between two times that a job asks: neighbours come and go in seconds to minutes, and an answer takes a host microseconds.
+/// Between two times that a job asks: neighbors come and go in seconds to minutes, and an answer takes a host microseconds.
 const EVERY: Duration = Duration::from_secs(10);
 
 /// How long a host may take to answer; one that does not changes nothing.

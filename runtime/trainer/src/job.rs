@@ -145,14 +145,14 @@ pub fn last_cut_before_head(model: &Model) -> Result<String, TrainerError> {
 
 /// Why a network has no cut to freeze up to, with what to do.
 fn why_no_cut(model: &Model, network: &Network) -> &'static str {
-    let quantised = |node: &NodeProto| {
+    let quantized = |node: &NodeProto| {
         let operator = node.op_type.as_str();
         operator.starts_with("QLinear")
             || operator.ends_with("Integer")
             || operator.ends_with("QuantizeLinear")
     };
-    if model.nodes().iter().any(quantised) {
-        "the network is quantised, which cannot be trained: fine-tune its f32 export, and quantise the tuned model"
+    if model.nodes().iter().any(quantized) {
+        "the network is quantized, which cannot be trained: fine-tune its f32 export, and quantize the tuned model"
     } else if network.head.is_none() {
         "the network ends in no classifier that could be replaced; --head linear puts one behind the features it ends in"
     } else {

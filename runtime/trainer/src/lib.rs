@@ -4,7 +4,7 @@
 //! * [`RunFolder`], [`runs`]: the folder that a job resumes from; `docs/runs.md` describes it.
 //! * [`evaluate`]: an [`EvaluationJob`] to a [`Quality`], and to [`Tables`] of it.
 //! * [`Predictor`]: predicts images on this machine, without a host.
-//! * [`quantise`]: a [`QuantisationJob`] to a network with layers in int8.
+//! * [`quantize`]: a [`QuantizationJob`] to a network with layers in int8.
 //! * [`study`]: profiles a network on a host.
 //! * [`plan`], [`Policy`], [`Simulation`]: where a network is divided, and why.
 //! * [`rehearsal`]: training steps at given splits, for benchmarks.
@@ -54,7 +54,7 @@ pub use frostline_job::{
     Recipe, Sampling, Scheduler, SettingError, Shared, Unfreezing,
 };
 pub use guest::Guest;
-pub use int8::{QuantisationJob, quantise};
+pub use int8::{QuantizationJob, quantize};
 pub use job::{EvaluationJob, Job, feature_cache, last_cut_before_head};
 pub use measure::ProfileCache;
 pub use notes::{Int8Note, input_pixels, read_pixels_beside};

@@ -124,7 +124,7 @@ pub(crate) fn pixels(
             DType::F16 | DType::F64 => {
                 "export the network after `model.float()`, with an example input of torch.float32"
             }
-            _ => "export the network for f32 images, without its own division by 255 and normalisation",
+            _ => "export the network for f32 images, without its own division by 255 and normalization",
         };
         let reason = format!("the model's input '{}' is {}; {change}", input.name, input.dtype);
         return Err(TrainerError::Pixels { reason });

@@ -1,5 +1,5 @@
-//! Standardised features for a linear classifier: each has mean 0 and deviation 1 over the training samples while it is trained, as scikit-learn's
-//! `StandardScaler` makes them, and the classifier that is written takes them as they come. Numbers that are learnt are standardised in the same way,
+//! Standardized features for a linear classifier: each has mean 0 and deviation 1 over the training samples while it is trained, as scikit-learn's
+//! `StandardScaler` makes them, and the classifier that is written takes them as they come. Numbers that are learnt are standardized in the same way,
 //! as scikit-learn's `TransformedTargetRegressor` does, and the network that is written gives them as they are.
 
 use crate::TrainerError;
@@ -86,7 +86,7 @@ impl LinearHead {
         })
     }
 
-    /// The classifier of features as they come, among the `weights` of the one of standardised features: with `s = 1 / deviation`, `W·((x - m)·s) + b`
+    /// The classifier of features as they come, among the `weights` of the one of standardized features: with `s = 1 / deviation`, `W·((x - m)·s) + b`
     /// is `(W·s)·x + (b - (W·s)·m)`.
     pub(crate) fn fold(
         &self,
@@ -215,25 +215,25 @@ impl Standard {
         &self.of
     }
 
-    /// Rows `[rows, features, ..]` with each feature standardised.
+    /// Rows `[rows, features, ..]` with each feature standardized.
     pub(crate) fn apply(&self, rows: &Tensor) -> Result<Tensor, TrainerError> {
         let values = rows.as_f32().unwrap_or_default();
         let each = values.len() / (self.of.len() * rows.rows()?).max(1);
         let features = values.chunks(each.max(1)).zip(self.of.iter().cycle());
-        let standardised = features.flat_map(|(values, (mean, scale))| {
+        let standardized = features.flat_map(|(values, (mean, scale))| {
             values
                 .iter()
                 .map(move |value| ((f64::from(*value) - mean) * scale) as f32)
         });
-        Ok(Tensor::f32(rows.shape().clone(), standardised.collect())?)
+        Ok(Tensor::f32(rows.shape().clone(), standardized.collect())?)
     }
 
-    /// Whether a `suffix` may learn standardised numbers: nothing that bends them lies behind its head.
+    /// Whether a `suffix` may learn standardized numbers: nothing that bends them lies behind its head.
     pub(crate) fn fits(suffix: &Model) -> Result<bool, TrainerError> {
         Ok(gain(suffix)?.is_some())
     }
 
-    /// The head of numbers as they are, among the `weights` of the one of standardised numbers: with `d` for the deviation, `W·d` and `b·d + m`,
+    /// The head of numbers as they are, among the `weights` of the one of standardized numbers: with `d` for the deviation, `W·d` and `b·d + m`,
     /// where all biases together move the output by `m`.
     pub(crate) fn unfold(
         &self,
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn the_folded_classifier_scores_features_as_the_other_scores_standardised_ones() {
+    fn the_folded_classifier_scores_features_as_the_other_scores_standardized_ones() {
         let standard = Standard {
             of: vec![(1.0, 2.0), (-3.0, 0.5)],
         };
@@ -364,7 +364,7 @@ mod tests {
             let bias = Tensor::f32([3], vec![0.5, 0.0, -1.0]).unwrap();
             let mut weights = vec![("b".to_owned(), bias), ("w".to_owned(), tensor)];
             let rows = Tensor::f32([1, 2], features.to_vec()).unwrap();
-            let standardised = standard.apply(&rows).unwrap();
+            let standardized = standard.apply(&rows).unwrap();
             let scores = |weights: &[(String, Tensor)], x: &[f32]| -> Vec<f32> {
                 let (b, w) = (weights[0].1.as_f32().unwrap(), weights[1].1.as_f32().unwrap());
                 let at = |output: usize, feature: usize| {
@@ -378,7 +378,7 @@ mod tests {
                     .map(|output| b[output] + x[0] * at(output, 0) + x[1] * at(output, 1))
                     .collect()
             };
-            let before = scores(&weights, standardised.as_f32().unwrap());
+            let before = scores(&weights, standardized.as_f32().unwrap());
             head.fold(&standard, &mut weights).unwrap();
             assert_eq!(scores(&weights, &features), before);
         }

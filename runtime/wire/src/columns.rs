@@ -6,7 +6,7 @@ use arrow_array::types::{ArrowPrimitiveType, Float16Type, Float32Type, Int8Type,
 use arrow_array::{ArrayRef, FixedSizeListArray, LargeListArray, PrimitiveArray, new_null_array};
 use arrow_buffer::{NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::DataType;
-use frostline_tensor::{Data, exceeds_f16, quantise, to_f16};
+use frostline_tensor::{Data, exceeds_f16, quantize, to_f16};
 use half::f16;
 use std::sync::Arc;
 
@@ -68,39 +68,39 @@ fn eight_bits(format: &RowFormat, values: &[f32], width: usize) -> Result<Vec<Ar
     let slices = format.slices();
     let rows = values.len() / width;
     let mut exact = Exact::default();
-    let mut quantised = vec![0_i8; values.len()];
+    let mut quantized = vec![0_i8; values.len()];
     let (mut scales, mut offsets) = (vec![0.0; rows * slices], vec![0.0; rows * slices]);
-    let places = quantised.chunks_exact_mut(width).zip(
+    let places = quantized.chunks_exact_mut(width).zip(
         scales
             .chunks_exact_mut(slices)
             .zip(offsets.chunks_exact_mut(slices)),
     );
-    for (row, (quantised, (scales, offsets))) in values.chunks_exact(width).zip(places) {
-        if quantise_row(row, quantised, scales, offsets) {
+    for (row, (quantized, (scales, offsets))) in values.chunks_exact(width).zip(places) {
+        if quantize_row(row, quantized, scales, offsets) {
             exact.skip();
         } else {
-            quantised.fill(0);
+            quantized.fill(0);
             scales.fill(0.0);
             offsets.fill(0.0);
             exact.keep(row);
         }
     }
     Ok(vec![
-        list::<Int8Type>(format.column_type()?, quantised, exact.encoded())?,
+        list::<Int8Type>(format.column_type()?, quantized, exact.encoded())?,
         list::<Float32Type>(format.scales_type()?, scales, None)?,
         list::<Float32Type>(format.scales_type()?, offsets, None)?,
         exact.column()?,
     ])
 }
 
-/// Quantises the slices of one row; `false` as soon as one cannot be.
-fn quantise_row(row: &[f32], into: &mut [i8], scales: &mut [f32], offsets: &mut [f32]) -> bool {
+/// Quantizes the slices of one row; `false` as soon as one cannot be.
+fn quantize_row(row: &[f32], into: &mut [i8], scales: &mut [f32], offsets: &mut [f32]) -> bool {
     let slice = (row.len() / scales.len().max(1)).max(1);
     let places = into
         .chunks_exact_mut(slice)
         .zip(scales.iter_mut().zip(offsets.iter_mut()));
     for (values, (into, (scale, offset))) in row.chunks_exact(slice).zip(places) {
-        let Some(affine) = quantise(values, into) else {
+        let Some(affine) = quantize(values, into) else {
             return false;
         };
         (*scale, *offset) = (affine.scale, affine.offset);

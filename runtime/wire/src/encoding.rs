@@ -21,7 +21,7 @@ pub enum Values {
     /// As computed.
     #[default]
     F32,
-    /// Pixels before normalisation; for the split `input` only, and exact there.
+    /// Pixels before normalization; for the split `input` only, and exact there.
     U8,
     /// Half precision; a row with a finite value beyond 65504 travels as `f32`.
     F16,

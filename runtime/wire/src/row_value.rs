@@ -1,14 +1,14 @@
-use frostline_tensor::{Affine, dequantise, from_f16};
+use frostline_tensor::{Affine, dequantize, from_f16};
 use half::f16;
 
-/// The activation of one sample as it travelled, row-major.
+/// The activation of one sample as it traveled, row-major.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum RowValue<'a> {
     /// An object's bytes, as stored.
     Object(&'a [u8]),
     /// Activations as computed.
     F32(&'a [f32]),
-    /// Pixels before normalisation.
+    /// Pixels before normalization.
     U8(&'a [u8]),
     /// Activations in half precision.
     F16(&'a [f16]),
@@ -76,7 +76,7 @@ fn read_int8(values: &[i8], scales: &[f32], offsets: &[f32], into: &mut [f32]) -
         .chunks_exact(slice)
         .zip(into.chunks_exact_mut(slice))
         .zip(affines)
-        .all(|((values, into), affine)| dequantise(values, affine, into))
+        .all(|((values, into), affine)| dequantize(values, affine, into))
 }
 
 #[cfg(test)]

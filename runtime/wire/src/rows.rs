@@ -44,7 +44,7 @@ pub enum RowFormat {
     Object,
     /// `f32` of this shape per sample.
     F32(Vec<usize>),
-    /// `u8` of this shape per sample: pixels before normalisation.
+    /// `u8` of this shape per sample: pixels before normalization.
     U8(Vec<usize>),
     /// `f16` of this shape per sample, or `f32` for a sample it cannot hold.
     F16(Vec<usize>),

@@ -36,7 +36,7 @@ def parse_arguments():
     return parser.parse_args()
 
 
-def synchronise(device):
+def synchronize(device):
     if device.startswith("cuda"):
         torch.cuda.synchronize()
 
@@ -54,11 +54,11 @@ def forward(arguments):
         with torch.inference_mode():
             for _ in range(WARM):
                 network(batch)
-            synchronise(arguments.device)
+            synchronize(arguments.device)
             start = time.perf_counter()
             for _ in range(batches):
                 network(batch)
-            synchronise(arguments.device)
+            synchronize(arguments.device)
         best = max(best, batches * arguments.batch / (time.perf_counter() - start))
     return best
 
@@ -81,7 +81,7 @@ def job(arguments):
             optimizer.zero_grad()
             nn.functional.cross_entropy(suffix(activations), labels.to(arguments.device)).backward()
             optimizer.step()
-        synchronise(arguments.device)
+        synchronize(arguments.device)
         seconds = time.perf_counter() - start
     return len(photos) / seconds
 

@@ -74,7 +74,7 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
     ),
     (
         "isolation",
-        "isolation of tenants: hostile behaviour, effect on neighbours, tenants per host",
+        "isolation of tenants: hostile behavior, effect on neighbors, tenants per host",
         isolation::run,
     ),
     (

@@ -1,7 +1,7 @@
 //! The networks that are measured, torchvision's with random weights: those change neither shapes nor times.
 
 use crate::photos::Photos;
-use crate::prefix::quantised;
+use crate::prefix::quantized;
 use crate::report::{Report, folder};
 use crate::run::source;
 use crate::trainer::cannot_train;
@@ -114,14 +114,14 @@ impl Grid {
 }
 
 impl Network {
-    /// Its file. The first call exports it, and quantises it with the usual photos where its name says so.
+    /// Its file. The first call exports it, and quantizes it with the usual photos where its name says so.
     pub(crate) fn file(&self) -> Result<PathBuf> {
         let Some(plain) = self.name.strip_suffix(INT8) else {
             return exported(&self.name);
         };
         let file = folder()?.join("networks").join(format!("{}.onnx", self.name));
         if !file.is_file() {
-            quantised(
+            quantized(
                 &exported(plain)?,
                 &Photos::find(None).part("train"),
                 &self.freeze,

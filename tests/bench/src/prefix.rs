@@ -53,7 +53,7 @@ fn speed(report: &mut Report) -> Result<()> {
         let (model, freeze) = (exported(&name)?, grid.network(&name)?.freeze.clone());
         let folder = tempfile::tempdir()?;
         let data = photos.part("train");
-        let int8 = quantised(&model, &data, &freeze, &folder.path().join("int8.onnx"))?;
+        let int8 = quantized(&model, &data, &freeze, &folder.path().join("int8.onnx"))?;
         let mut rates = [0.0_f64; 2];
         for _ in 0..ROUNDS {
             for (rate, file) in rates.iter_mut().zip([&model, &int8.file]) {
@@ -103,7 +103,7 @@ pub(crate) struct Int8Network {
 }
 
 /// Writes `model` with its layers up to `freeze` in int8 to `out`.
-pub(crate) fn quantised(model: &Path, data: &Path, freeze: &str, out: &Path) -> Result<Int8Network> {
+pub(crate) fn quantized(model: &Path, data: &Path, freeze: &str, out: &Path) -> Result<Int8Network> {
     let (model, data, file) = (text(model)?, text(data)?, text(out)?);
     let lines = frostline(&[
         "model",
@@ -120,7 +120,7 @@ pub(crate) fn quantised(model: &Path, data: &Path, freeze: &str, out: &Path) -> 
     let found = lines
         .last()
         .and_then(|line| line.get("comparison"))
-        .context("frostline model quantise printed nothing")?;
+        .context("frostline model quantize printed nothing")?;
     let number = |key: &str| found.get(key).and_then(Value::as_f64).unwrap_or(f64::NAN);
     Ok(Int8Network {
         file: out.to_owned(),

@@ -137,7 +137,7 @@ enum RowSource {
     Kept,
     /// The host.
     Fetched,
-    /// This machine's disk, of pixels that travelled in half precision and of layers that ran here.
+    /// This machine's disk, of pixels that traveled in half precision and of layers that ran here.
     Middle,
 }
 

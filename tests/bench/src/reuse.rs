@@ -82,11 +82,11 @@ pub(crate) fn run(report: &mut Report, rig: &Rig, python: &Path) -> Result<()> {
         all.extend(network(report, trainer, &links, python)?);
         Ok(())
     })?;
-    summarise(report, &all);
+    summarize(report, &all);
     Ok(())
 }
 
-fn summarise(report: &mut Report, all: &[Compared]) {
+fn summarize(report: &mut Report, all: &[Compared]) {
     let each = |of: fn(&Compared) -> f64| all.iter().map(of).collect::<Vec<f64>>();
     let later = each(|one| one.streamed / one.later);
     let pytorch = each(|one| one.pytorch / one.ours);

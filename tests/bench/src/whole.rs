@@ -9,7 +9,7 @@ pub(crate) struct Whole {
     /// From the listing to the tuned model.
     pub(crate) seconds: f64,
     pub(crate) epochs: Vec<Epoch>,
-    /// Where it was divided at first, and how its activations travelled.
+    /// Where it was divided at first, and how its activations traveled.
     pub(crate) place: Option<(Split, Encoding)>,
     present: Epoch,
 }

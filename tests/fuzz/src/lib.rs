@@ -30,7 +30,7 @@ pub struct Target {
     pub run: fn(&[u8]),
     /// Valid inputs to mutate.
     pub seeds: fn() -> Vec<Vec<u8>>,
-    /// Mutations in ordinary tests: some seconds, unoptimised.
+    /// Mutations in ordinary tests: some seconds, unoptimized.
     pub mutations: usize,
 }
 

@@ -145,7 +145,7 @@ fn resized(image: &[u8], width: u16, height: u16) -> Option<Vec<u8>> {
 fn many_codes() -> Vec<u8> {
     let mut bits = Bits::default();
     bits.push(0x2f, 8);
-    // 4 x 4 pixels, no alpha, version 0; no transforms, no colour cache, a group for each block of 4 x 4.
+    // 4 x 4 pixels, no alpha, version 0; no transforms, no color cache, a group for each block of 4 x 4.
     [(3, 14), (3, 14), (0, 4), (0, 1), (0, 1), (1, 1), (0, 3)]
         .into_iter()
         .for_each(|(value, count)| bits.push(value, count));

@@ -15,7 +15,7 @@ pub fn hidden_frame() -> Vec<u8> {
     .concat();
     let mut jpeg = vec![0xff, 0xd8];
     jpeg.extend(hidden);
-    // A quantisation table of ones.
+    // A quantization table of ones.
     jpeg.extend([0xff, 0xdb, 0, 67, 0]);
     jpeg.extend([1; 64]);
     jpeg.extend(frame(20_000));

@@ -2,7 +2,7 @@
 
 use crate::{Scene, exchange, guests, images, models};
 use anyhow::Result;
-use frostline_behaviours::Behaviour;
+use frostline_behaviors::Behavior;
 use frostline_client::ClientError;
 use frostline_hostile::HostileModel;
 use std::pin::Pin;
@@ -58,7 +58,7 @@ pub struct CaseResult {
 
 #[derive(Debug, Clone)]
 pub(crate) enum Act {
-    Guest(&'static Behaviour),
+    Guest(&'static Behavior),
     Model(Arc<HostileModel>),
     Image(images::Image),
     Request(exchange::Ask),
@@ -76,7 +76,7 @@ impl Case {
     /// If the scene itself fails; refusals of the host are results.
     pub async fn run(&self, scene: &Scene) -> Result<CaseResult> {
         match &self.act {
-            Act::Guest(behaviour) => guests::run(scene, behaviour).await,
+            Act::Guest(behavior) => guests::run(scene, behavior).await,
             Act::Model(model) => models::run(scene, model).await,
             Act::Image(image) => images::run(scene, *image).await,
             Act::Request(ask) => exchange::run(scene, *ask).await,

@@ -1,6 +1,6 @@
 //! Tenants that do nothing forbidden, but more of it than anybody needs.
 
-use crate::neighbour::{distinct, photos, pin};
+use crate::neighbor::{distinct, photos, pin};
 use crate::scene::{Scene, backbone};
 use anyhow::Result;
 use frostline_trainer::Guest;

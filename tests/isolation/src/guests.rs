@@ -1,11 +1,11 @@
-//! Guests that misbehave: the table of `frostline-behaviours`, on a real host with a small network.
+//! Guests that misbehave: the table of `frostline-behaviors`, on a real host with a small network.
 
 use crate::case::{Act, Case, CaseResult, Class, Expected};
-use crate::neighbour::{photos, pin};
+use crate::neighbor::{photos, pin};
 use crate::scene::Scene;
 use anyhow::Result;
 use bytes::Bytes;
-use frostline_behaviours::{BEHAVIOURS, Behaviour, Ending, Source};
+use frostline_behaviors::{BEHAVIORS, Behavior, Ending, Source};
 use frostline_client::{ClientError, HostClient};
 use frostline_graph::build::{batched, initializer, model, node};
 use frostline_graph::onnx::GraphProto;
@@ -21,18 +21,18 @@ const WIDTH: usize = 4;
 
 /// Those that are made here.
 pub(crate) fn made() -> Vec<Case> {
-    let made = |behaviour: &&Behaviour| matches!(behaviour.guest, Source::Made(_));
-    BEHAVIOURS.iter().filter(made).map(case).collect()
+    let made = |behavior: &&Behavior| matches!(behavior.guest, Source::Made(_));
+    BEHAVIORS.iter().filter(made).map(case).collect()
 }
 
 /// Those that `cargo xtask guests` compiles.
 pub(crate) fn compiled() -> Vec<Case> {
-    let compiled = |behaviour: &&Behaviour| matches!(behaviour.guest, Source::Compiled);
-    BEHAVIOURS.iter().filter(compiled).map(case).collect()
+    let compiled = |behavior: &&Behavior| matches!(behavior.guest, Source::Compiled);
+    BEHAVIORS.iter().filter(compiled).map(case).collect()
 }
 
-fn case(behaviour: &'static Behaviour) -> Case {
-    let expected = match behaviour.ends {
+fn case(behavior: &'static Behavior) -> Case {
+    let expected = match behavior.ends {
         Ending::Refused(words) => Expected::new("400", &[words]),
         Ending::NotDescribed(words)
         | Ending::Limit(words)
@@ -42,25 +42,25 @@ fn case(behaviour: &'static Behaviour) -> Case {
         Ending::Served => Expected::new("200", &[]),
     };
     Case {
-        name: behaviour.name.to_owned(),
-        does: behaviour.does.to_owned(),
+        name: behavior.name.to_owned(),
+        does: behavior.does.to_owned(),
         class: Class::Guest,
         expected,
-        act: Act::Guest(behaviour),
+        act: Act::Guest(behavior),
     }
 }
 
-fn bytes(behaviour: &Behaviour) -> Result<Vec<u8>> {
-    match behaviour.guest {
+fn bytes(behavior: &Behavior) -> Result<Vec<u8>> {
+    match behavior.guest {
         Source::Made(make) => Ok(make()),
-        Source::Compiled => Ok(std::fs::read(frostline_needs::built_guest(behaviour.name))?),
+        Source::Compiled => Ok(std::fs::read(frostline_needs::built_guest(behavior.name))?),
     }
 }
 
 /// Uploads it, has it describe itself, and extracts two photos with it; whichever the host refuses first is what is seen.
-pub(crate) async fn run(scene: &Scene, behaviour: &Behaviour) -> Result<CaseResult> {
+pub(crate) async fn run(scene: &Scene, behavior: &Behavior) -> Result<CaseResult> {
     let client = scene.client()?;
-    let bytes = bytes(behaviour)?;
+    let bytes = bytes(behavior)?;
     match attempt(scene, &client, bytes.into()).await? {
         Ok(rows) => Ok(CaseResult::new(200, format!("{rows} rows"))),
         Err(error) => Ok(CaseResult::refused(&error)),

@@ -1,7 +1,7 @@
 //! Samples that are no photos, or pretend to be larger than any: each among good ones, which must come through.
 
 use crate::case::{Act, Case, CaseResult, Class, Expected};
-use crate::neighbour::{pin, sample};
+use crate::neighbor::{pin, sample};
 use crate::scene::{Scene, backbone};
 use anyhow::Result;
 use frostline_graph::Model;

@@ -1,8 +1,8 @@
-//! The isolation suite: attacks of a tenant on a host, one case each, while a neighbour extracts.
+//! The isolation suite: attacks of a tenant on a host, one case each, while a neighbor extracts.
 //!
-//! A case is contained if it ends as expected, the neighbour's activations are bit-identical, the host still serves, and no data leaked:
+//! A case is contained if it ends as expected, the neighbor's activations are bit-identical, the host still serves, and no data leaked:
 //! everything a tenant owns is marked, and all that tenants receive and the host writes is searched for marks. Hostile guests are in
-//! `frostline-behaviours`, hostile models in `frostline-hostile`; requests and images are here.
+//! `frostline-behaviors`, hostile models in `frostline-hostile`; requests and images are here.
 
 mod canary;
 mod case;
@@ -14,7 +14,7 @@ mod lost_lane;
 mod memory;
 mod mixture;
 mod models;
-mod neighbour;
+mod neighbor;
 mod requests;
 mod scene;
 mod slow;
@@ -24,7 +24,7 @@ pub use case::{Case, CaseResult, Class, Expected};
 pub use lost_lane::{AttemptResult, is_part, lost_lane, play, without_walls};
 pub use memory::{BUDGET, MemoryPeak, Watch, memory_cases, row_cases};
 pub use mixture::{MixtureReport, mixture};
-pub use neighbour::{Neighbour, distinct};
+pub use neighbor::{Neighbor, distinct};
 pub use scene::Scene;
 pub use slow::keep_lanes;
 

@@ -47,7 +47,7 @@ type Attempt = (&'static str, fn(&Target) -> io::Result<()>);
 const ATTEMPTS: [Attempt; 20] = [
     ("read the token", |on| fs::read(&on.token).map(drop)),
     ("read the key of compiled guests", |on| {
-        fs::read(on.state.join("artefacts/key")).map(drop)
+        fs::read(on.state.join("artifacts/key")).map(drop)
     }),
     ("list the state", |on| fs::read_dir(&on.state).map(drop)),
     ("write to the state", |on| {

@@ -1,10 +1,10 @@
-//! All cases at once, by many tenants, on two hosts with one state, over HTTP/1, HTTP/2 and TLS, with floods beside them: and a neighbour's
+//! All cases at once, by many tenants, on two hosts with one state, over HTTP/1, HTTP/2 and TLS, with floods beside them: and a neighbor's
 //! job on each host, which must come to its right end.
 
 use crate::case::Case;
 use crate::floods::{FLOODS, Flood};
 use crate::memory::{BUDGET, MemoryPeak, Watch, wait_until_released};
-use crate::neighbour::Neighbour;
+use crate::neighbor::Neighbor;
 use crate::scene::Scene;
 use anyhow::Result;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 /// Tenants that go through all the cases.
 const TENANTS: usize = 8;
 
-/// How long the neighbour's speed is taken while it is alone, and each time beside the others.
+/// How long the neighbor's speed is taken while it is alone, and each time beside the others.
 const SPAN: Duration = Duration::from_secs(10);
 
 /// What came of it.
@@ -31,21 +31,21 @@ pub struct MixtureReport {
     pub panics: usize,
     /// What a host's ledger, or the memory of its processes, was over its budget at most.
     pub over_budget: u64,
-    /// The neighbour's speed on the host where it was slower, relative to its fair share: what it has alone, divided by all tenants.
-    pub neighbour_ratio: f64,
+    /// The neighbor's speed on the host where it was slower, relative to its fair share: what it has alone, divided by all tenants.
+    pub neighbor_ratio: f64,
     /// The same of the slowest [`SPAN`].
-    pub neighbour_slowest_span: f64,
-    /// Extractions that the neighbour began, and those that ended with the very bits they had when it was alone.
-    pub neighbour_began: usize,
-    /// See [`MixtureReport::neighbour_began`].
-    pub neighbour_finished: usize,
+    pub neighbor_slowest_span: f64,
+    /// Extractions that the neighbor began, and those that ended with the very bits they had when it was alone.
+    pub neighbor_began: usize,
+    /// See [`MixtureReport::neighbor_began`].
+    pub neighbor_finished: usize,
     /// Why the others did not.
-    pub neighbour_failures: Vec<String>,
+    pub neighbor_failures: Vec<String>,
     /// What is left of somebody who is gone.
     pub left_over: Vec<String>,
 }
 
-/// The neighbour's work on one host.
+/// The neighbor's work on one host.
 #[derive(Debug, Default)]
 struct Work {
     rates: Vec<f64>,
@@ -59,12 +59,12 @@ struct Work {
 /// When the scene itself fails.
 pub async fn mixture(binary: &Path, cases: &[Case], span: Duration) -> Result<MixtureReport> {
     let scene = Scene::start_crowded(binary, TENANTS + FLOODS.len(), BUDGET).await?;
-    let neighbours = [
-        Neighbour::start(&scene).await?,
-        Neighbour::start(&scene.on(1)).await?,
+    let neighbors = [
+        Neighbor::start(&scene).await?,
+        Neighbor::start(&scene.on(1)).await?,
     ];
     // Both hosts share one machine.
-    let (first, second) = tokio::join!(alone(&neighbours[0]), alone(&neighbours[1]));
+    let (first, second) = tokio::join!(alone(&neighbors[0]), alone(&neighbors[1]));
     let alone = [first?, second?];
     let (stop, stopped) = watch::channel(false);
     let (mut actors, mut working, mut watching) = (JoinSet::new(), JoinSet::new(), JoinSet::new());
@@ -76,8 +76,8 @@ pub async fn mixture(binary: &Path, cases: &[Case], span: Duration) -> Result<Mi
             None => actors.spawn(run_cases(actor, cases.to_vec(), number, stopped)),
         };
     }
-    for neighbour in neighbours {
-        working.spawn(work(neighbour, stopped.clone()));
+    for neighbor in neighbors {
+        working.spawn(work(neighbor, stopped.clone()));
     }
     for host in [0, 1] {
         let (scene, stopped) = (scene.on(host), stopped.clone());
@@ -88,12 +88,12 @@ pub async fn mixture(binary: &Path, cases: &[Case], span: Duration) -> Result<Mi
     let _ = stop.send(true);
     let mut mixed = MixtureReport {
         acts: actors.join_all().await.into_iter().sum(),
-        neighbour_ratio: f64::INFINITY,
-        neighbour_slowest_span: f64::INFINITY,
+        neighbor_ratio: f64::INFINITY,
+        neighbor_slowest_span: f64::INFINITY,
         ..MixtureReport::default()
     };
     for (work, alone) in working.join_all().await.into_iter().zip(alone) {
-        mixed.neighbour_worked(work, alone);
+        mixed.neighbor_worked(work, alone);
     }
     for seen in watching.join_all().await {
         let MemoryPeak { held, anonymous } = seen?;
@@ -107,25 +107,25 @@ pub async fn mixture(binary: &Path, cases: &[Case], span: Duration) -> Result<Mi
 }
 
 impl MixtureReport {
-    fn neighbour_worked(&mut self, work: Work, alone: f64) {
+    fn neighbor_worked(&mut self, work: Work, alone: f64) {
         let fair = alone / (TENANTS + FLOODS.len() + 1) as f64;
         let mean = work.rates.iter().sum::<f64>() / work.rates.len() as f64;
         let slowest = work.rates.iter().copied().fold(f64::INFINITY, f64::min);
         // Without a whole span there is no speed.
-        self.neighbour_ratio = if mean.is_nan() {
+        self.neighbor_ratio = if mean.is_nan() {
             0.0
         } else {
-            self.neighbour_ratio.min(mean / fair)
+            self.neighbor_ratio.min(mean / fair)
         };
-        self.neighbour_slowest_span = self.neighbour_slowest_span.min(slowest / fair);
-        self.neighbour_began += work.began;
-        self.neighbour_finished += work.began - work.failures.len();
-        self.neighbour_failures.extend(work.failures);
+        self.neighbor_slowest_span = self.neighbor_slowest_span.min(slowest / fair);
+        self.neighbor_began += work.began;
+        self.neighbor_finished += work.began - work.failures.len();
+        self.neighbor_failures.extend(work.failures);
     }
 }
 
-async fn alone(neighbour: &Neighbour) -> Result<f64> {
-    neighbour.rate(SPAN).await
+async fn alone(neighbor: &Neighbor) -> Result<f64> {
+    neighbor.rate(SPAN).await
 }
 
 /// Goes through the cases again and again, from another one than the others; how many it ended. Beside so many others a case may be refused
@@ -164,13 +164,13 @@ async fn run_flood(scene: Scene, flood: Flood, mut stopped: Receiver<bool>) -> u
 }
 
 /// Extracts until it is stopped, and takes its speed.
-async fn work(neighbour: Neighbour, stopped: Receiver<bool>) -> Work {
+async fn work(neighbor: Neighbor, stopped: Receiver<bool>) -> Work {
     let mut work = Work::default();
     while !*stopped.borrow() {
         let (began, mut images) = (tokio::time::Instant::now(), 0);
         while began.elapsed() < SPAN && !*stopped.borrow() {
             work.began += 1;
-            match neighbour.check_patiently().await {
+            match neighbor.check_patiently().await {
                 Ok(rows) => images += rows,
                 Err(error) => work.failures.push(format!("{error:#}")),
             }

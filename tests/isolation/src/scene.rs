@@ -1,4 +1,4 @@
-//! A host, its admin, and its tenants: one that misbehaves, within low limits, or several, and their neighbour. All that each of them has
+//! A host, its admin, and its tenants: one that misbehaves, within low limits, or several, and their neighbor. All that each of them has
 //! is marked.
 
 mod tls;
@@ -16,7 +16,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 pub(crate) use world::backbone;
-use world::{Host, NEIGHBOUR, Tenant, World};
+use world::{Host, NEIGHBOR, Tenant, World};
 
 /// How long the second host may take to learn of the tenants; it reads the state every few seconds.
 const SECOND_HOST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -92,7 +92,7 @@ impl Scene {
         hosts.push(tls::host(&world, Command::new(binary), &budget)?);
         let names = (0..hostile).map(|number| format!("{HOSTILE}-{number}"));
         let scene = Self::with(world, hosts, names).await?;
-        for actor in scene.everybody().filter(|actor| actor.name() != NEIGHBOUR) {
+        for actor in scene.everybody().filter(|actor| actor.name() != NEIGHBOR) {
             actor.limit()?;
             crate::memory::write(&actor.tenant()?.root)?;
         }
@@ -107,14 +107,14 @@ impl Scene {
         Self::with(world, hosts, [HOSTILE.to_owned()]).await
     }
 
-    /// The scene with the neighbour and these hostile tenants, of whom the first acts.
+    /// The scene with the neighbor and these hostile tenants, of whom the first acts.
     async fn with(
         mut world: World,
         hosts: Vec<Host>,
         hostile: impl IntoIterator<Item = String>,
     ) -> Result<Self> {
         world.hosts = hosts;
-        for name in hostile.into_iter().chain([NEIGHBOUR.to_owned()]) {
+        for name in hostile.into_iter().chain([NEIGHBOR.to_owned()]) {
             let tenant = world.add(name).await?;
             world.tenants.push(tenant);
         }
@@ -147,15 +147,15 @@ impl Scene {
         Ok(())
     }
 
-    /// The scene as the neighbour plays it.
-    pub(crate) fn neighbour(&self) -> Self {
+    /// The scene as the neighbor plays it.
+    pub(crate) fn neighbor(&self) -> Self {
         Self {
             actor: self.world.tenants.len() - 1,
             ..self.clone()
         }
     }
 
-    /// The scene as each of its tenants plays it, in turns on its hosts; the neighbour is the last.
+    /// The scene as each of its tenants plays it, in turns on its hosts; the neighbor is the last.
     pub(crate) fn everybody(&self) -> impl Iterator<Item = Self> {
         (0..self.world.tenants.len()).map(|actor| Self {
             actor,

@@ -1,7 +1,7 @@
 //! A tenant whose every row keeps a lane for a minute, in kernels that look for no signal for seconds: products of whole numbers, for which
 //! ONNX Runtime has no fast kernel.
 
-use crate::neighbour::{photos, pin};
+use crate::neighbor::{photos, pin};
 use crate::scene::{Scene, backbone};
 use anyhow::Result;
 use frostline_graph::Model;

@@ -1,10 +1,10 @@
-//! Every case once, with the neighbour at work beside it.
+//! Every case once, with the neighbor at work beside it.
 
 // Helpers outside `#[test]` functions count as production code to clippy.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use frostline_e2e::frostline_binary;
-use frostline_isolation::{BUDGET, Case, Neighbour, Scene, Watch, cases, memory_cases, mixture, row_cases};
+use frostline_isolation::{BUDGET, Case, Neighbor, Scene, Watch, cases, memory_cases, mixture, row_cases};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -28,11 +28,11 @@ mod needs_guests {
 async fn all_contained(cases: &[Case]) {
     let binary = frostline_binary().expect("frostline is not built: run `cargo xtask test`");
     let scene = Scene::start(&binary, &[]).await.unwrap();
-    let neighbour = Neighbour::start(&scene).await.unwrap();
+    let neighbor = Neighbor::start(&scene).await.unwrap();
     let mut wrong = Vec::new();
     for case in cases {
         let (stop, stopped) = watch::channel(false);
-        let (ended, beside) = tokio::join!(run(case, &scene, stop), neighbour.work(stopped));
+        let (ended, beside) = tokio::join!(run(case, &scene, stop), neighbor.work(stopped));
         wrong.extend(ended.err());
         wrong.extend(beside.err().map(|error| beside_of(case, &error)));
     }
@@ -47,19 +47,19 @@ async fn all_contained(cases: &[Case]) {
 async fn a_leak_would_be_seen() {
     let binary = frostline_binary().expect("frostline is not built: run `cargo xtask test`");
     let scene = Scene::start(&binary, &[]).await.unwrap();
-    let neighbour = Neighbour::start(&scene).await.unwrap();
+    let neighbor = Neighbor::start(&scene).await.unwrap();
     assert_eq!(scene.foreign().unwrap().len(), 0);
-    neighbour.leak(&scene).await.unwrap();
+    neighbor.leak(&scene).await.unwrap();
     let seen = scene.foreign().unwrap();
     for secret in ["Key", "Photo", "Activation"] {
         let mut whose = seen.keys();
-        let found = whose.any(|what| what.starts_with(&format!("{secret} of neighbour seen by Tenant")));
+        let found = whose.any(|what| what.starts_with(&format!("{secret} of neighbor seen by Tenant")));
         assert!(found, "{secret}: {seen:#?}");
     }
     assert_eq!(seen.len(), 3, "{seen:#?}");
 }
 
-/// Everything at once for a while; the benchmark `isolation` does it for ten minutes, and measures the neighbour's speed.
+/// Everything at once for a while; the benchmark `isolation` does it for ten minutes, and measures the neighbor's speed.
 async fn none_is_harmed_by_a_mixture_of(cases: &[Case]) {
     let binary = frostline_binary().expect("frostline is not built: run `cargo xtask test`");
     let mixed = mixture(&binary, cases, MIXTURE).await.unwrap();
@@ -67,24 +67,24 @@ async fn none_is_harmed_by_a_mixture_of(cases: &[Case]) {
     assert!(mixed.foreign.is_empty(), "{:#?}", mixed.foreign);
     assert!(mixed.left_over.is_empty(), "{:#?}", mixed.left_over);
     assert_eq!((mixed.panics, mixed.over_budget), (0, 0));
-    assert!(mixed.acts > 0 && mixed.neighbour_began > 0);
+    assert!(mixed.acts > 0 && mixed.neighbor_began > 0);
     assert!(
-        mixed.neighbour_failures.is_empty(),
+        mixed.neighbor_failures.is_empty(),
         "{:#?}",
-        mixed.neighbour_failures
+        mixed.neighbor_failures
     );
 }
 
 async fn within_budget(cases: &[Case]) {
     let binary = frostline_binary().expect("frostline is not built: run `cargo xtask test`");
     let scene = Scene::start_within(&binary, BUDGET).await.unwrap();
-    let neighbour = Neighbour::start(&scene).await.unwrap();
+    let neighbor = Neighbor::start(&scene).await.unwrap();
     let mut wrong = Vec::new();
     for case in cases {
         let (stop, stopped) = watch::channel(false);
         let (ended, beside, seen) = tokio::join!(
             run(case, &scene, stop),
-            neighbour.work(stopped.clone()),
+            neighbor.work(stopped.clone()),
             Watch::run(&scene, stopped)
         );
         let seen = seen.unwrap();
@@ -118,7 +118,7 @@ async fn run(case: &Case, scene: &Scene, stop: watch::Sender<bool>) -> Result<()
 }
 
 fn beside_of(case: &Case, error: &dyn std::fmt::Display) -> String {
-    format!("{}: its neighbour: {error:#}", case.name)
+    format!("{}: its neighbor: {error:#}", case.name)
 }
 
 fn none(wrong: &[String], cases: usize) {
@@ -137,9 +137,9 @@ mod needs_unshare {
     async fn a_host_serves_where_there_is_no_proc() {
         let binary = frostline_binary().expect("frostline is not built: run `cargo xtask test`");
         let scene = Scene::start_without_proc(&binary).await.unwrap();
-        let neighbour = Neighbour::start(&scene).await.unwrap();
+        let neighbor = Neighbor::start(&scene).await.unwrap();
         let (_, stop) = watch::channel(true);
-        neighbour.work(stop).await.unwrap();
+        neighbor.work(stop).await.unwrap();
         let top = scene.admin(&["top", "--once"]).unwrap();
         // 80 % of what a machine is taken to have that does not tell.
         assert_eq!(top["memory"]["budget"], (4_u64 << 30) / 5 * 4, "{top}");
@@ -182,7 +182,7 @@ mod needs_walls {
             log.contains("Landlock, seccomp") && log.contains("--require-walls"),
             "{log}"
         );
-        Neighbour::start(&scene).await.unwrap();
+        Neighbor::start(&scene).await.unwrap();
         let command = without_walls(player, &binary);
         let refused = Scene::start_as(&binary, command, &["--require-walls"]).await;
         let error = refused.err().unwrap();
@@ -196,9 +196,9 @@ mod needs_walls {
     async fn every_thread_of_a_lane_is_behind_its_walls() {
         let binary = frostline_binary().expect("frostline is not built: run `cargo xtask test`");
         let scene = Scene::start(&binary, &["--require-walls"]).await.unwrap();
-        let neighbour = Neighbour::start(&scene).await.unwrap();
+        let neighbor = Neighbor::start(&scene).await.unwrap();
         let (_, stop) = watch::channel(true);
-        neighbour.work(stop).await.unwrap();
+        neighbor.work(stop).await.unwrap();
         let lanes = scene.children("lanes").unwrap();
         assert!(!lanes.is_empty());
         for lane in lanes {

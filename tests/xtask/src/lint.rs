@@ -38,7 +38,7 @@ const FORBIDDEN: [(&str, &[&str]); 15] = [
     ),
     ("frostline-profile", &["wasmtime", "ort", "object_store", "hyper"]),
     (
-        "frostline-quantisation",
+        "frostline-quantization",
         &["wasmtime", "ort", "object_store", "hyper"],
     ),
     (
@@ -116,7 +116,7 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Checks licences, sources and bans with cargo-deny, and known vulnerabilities if the advisory database can be fetched.
+/// Checks licenses, sources and bans with cargo-deny, and known vulnerabilities if the advisory database can be fetched.
 fn check_dependencies() -> Result<()> {
     let path = cargo_deny()?;
     let deny = |arguments: &[&str]| {

@@ -40,15 +40,15 @@ Usage: cargo xtask <command>
              --skipped  run only the tests that the last run left out; fail if a test stays skipped that .ci/may-skip does not list
              --gpu      fail if the GPU tests cannot run
              other arguments are passed to the test runner
-  lint       check formatting, clippy, dependency rules, import cycles, names, links, tables, and licences with cargo-deny
+  lint       check formatting, clippy, dependency rules, import cycles, names, links, tables, and licenses with cargo-deny
   structure  print lines, functions, import cycles and public names per crate: cargo xtask structure [FOLDER]
   reference  write the reference of commands, settings, metrics and routes (--check: fail if it is stale)
   fuzz       run the fuzz targets, 30 s each: cargo xtask fuzz [--seconds N] [TARGET..]
   guests     build the guests from source (--check: fail if the committed component is stale)
   dist       write the artifacts of a release to dist/: cargo xtask dist [tarball|wheel|deb|image|chart|sbom..]
-             (--profile dev: unoptimised)
+             (--profile dev: unoptimized)
   deploy     check these artifacts on clean systems, and the chart and the alerts without a cluster: cargo xtask deploy [CHECK..]
-  wheel      build the Python wheel and print its path (--release: optimised)
+  wheel      build the Python wheel and print its path (--release: optimized)
   link       relay a loopback port to a host at a fixed rate: cargo xtask link PORT TO MBIT
   ort        download the ONNX Runtime library to target/ and print its path (--gpu: the build for NVIDIA GPUs)
   gpu-kit    pack tests and benchmarks for a machine with a GPU and nothing else: cargo xtask gpu-kit [--photos DIR] [--arch N]

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_do_not_hide_the_count() {
+    fn colors_do_not_hide_the_count() {
         let words = "\u{1b}[32;1m     Summary\u{1b}[0m [   0.005s] \u{1b}[1m1\u{1b}[0m test run: 1 passed\n";
         assert_eq!(relayed(Runner::Nextest, words).0, 1);
     }

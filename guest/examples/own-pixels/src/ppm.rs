@@ -14,7 +14,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Picture<'_>, &'static str> {
     let (height, rest) = number(rest)?;
     let (depth, rest) = number(rest)?;
     if depth != 255 {
-        return Err("only 8 bits a colour are read");
+        return Err("only 8 bits a color are read");
     }
     let (_, rest) = rest.split_first().ok_or("it ends after its header")?;
     let (pixels, _) = rest.as_chunks::<3>();

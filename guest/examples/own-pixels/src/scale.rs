@@ -1,6 +1,6 @@
 use crate::ppm::Picture;
 
-/// Scales a picture to `height` by `width` (bilinear, centres of pixels aligned) and to -1..1, as three planes.
+/// Scales a picture to `height` by `width` (bilinear, centers of pixels aligned) and to -1..1, as three planes.
 pub(crate) fn to_planes(picture: &Picture<'_>, height: u32, width: u32) -> Vec<f32> {
     let rows: Vec<Between> = (0..height).map(|y| between(y, height, picture.height)).collect();
     let columns: Vec<Between> = (0..width).map(|x| between(x, width, picture.width)).collect();
@@ -18,7 +18,7 @@ pub(crate) fn to_planes(picture: &Picture<'_>, height: u32, width: u32) -> Vec<f
     planes
 }
 
-/// Two neighbours along one axis, and how much of the second is taken.
+/// Two neighbors along one axis, and how much of the second is taken.
 struct Between {
     first: usize,
     second: usize,

@@ -10,7 +10,7 @@ use frostline_guest::{
 
 struct Guest;
 
-/// How a photo becomes the network's input: its short side is resized, the centre is cut out, colours are scaled to 0..1,
+/// How a photo becomes the network's input: its short side is resized, the center is cut out, colors are scaled to 0..1,
 /// `mean` is subtracted and what remains divided by `std`, for red, green and blue.
 fn spec(input: &[u32]) -> Result<PixelSpec, Failure> {
     let &[3, height, width] = input else {
@@ -48,7 +48,7 @@ impl FrozenPrefix for Guest {
     fn extract(samples: Vec<Sample>, job: Job) -> Result<Activations, Failure> {
         // The host reads and decodes, and augments where the job asks for it. `pixels` is a handle: the values never enter this
         // guest's memory.
-        let loaded = images::load_augmented(&samples, spec(&job.input_shape)?, PixelFormat::Normalised)?;
+        let loaded = images::load_augmented(&samples, spec(&job.input_shape)?, PixelFormat::Normalized)?;
         let tensor = stage::run(&job.stage, &job.input, loaded.pixels)?;
         // A photo that could not be read is named; the others go on.
         Ok(Activations {

@@ -36,7 +36,7 @@ impl FrozenPrefix for TwoStage {
     fn extract(samples: Vec<Sample>, job: Job) -> Result<Activations, Failure> {
         let first = &job.parameters;
         let loaded =
-            images::load_augmented(&samples, pixel_spec(&job.input_shape)?, PixelFormat::Normalised)?;
+            images::load_augmented(&samples, pixel_spec(&job.input_shape)?, PixelFormat::Normalized)?;
         let between = stage::run(&stage::up_to(first), &job.input, loaded.pixels)?;
         log::write(
             Level::Debug,

@@ -60,7 +60,7 @@ pub struct LanesConfig {
     pub queue_bytes: usize,
     /// The longest a submission may wait for a lane.
     pub queue_deadline: Duration,
-    /// The longest it may take to have a session for a submission: to get its network, and to read and optimise it.
+    /// The longest it may take to have a session for a submission: to get its network, and to read and optimize it.
     pub open_deadline: Duration,
     /// The longest one may run, once its session is open.
     pub run_deadline: Duration,

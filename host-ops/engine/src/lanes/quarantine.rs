@@ -2,7 +2,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// Crashes after which a model is not run any more. The first may be chance (the system was out of memory, somebody
-/// ended the process); a third would cost the neighbours on the lane a third restart and tell nothing new.
+/// ended the process); a third would cost the neighbors on the lane a third restart and tell nothing new.
 pub(super) const CRASHES: u32 = 2;
 
 /// Models under suspicion, at most. A stranger who has more of them crash only gets the oldest forgotten.

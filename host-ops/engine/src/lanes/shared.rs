@@ -21,11 +21,11 @@ pub(super) struct Shared {
     state: Mutex<State>,
     /// Work waits for memory that somebody else holds.
     lacks: AtomicBool,
-    /// Signalled when a lane may have something to do.
+    /// Signaled when a lane may have something to do.
     work: Condvar,
-    /// Signalled when the clock sleeps too long.
+    /// Signaled when the clock sleeps too long.
     clock: Condvar,
-    /// Signalled when a lane has finished something, and when the lanes end.
+    /// Signaled when a lane has finished something, and when the lanes end.
     finished: Condvar,
 }
 

@@ -1,4 +1,4 @@
-//! Prepared stages: each stage saved once as ONNX Runtime's optimised model, its weights as kernels read them in a file of their own. Lanes
+//! Prepared stages: each stage saved once as ONNX Runtime's optimized model, its weights as kernels read them in a file of their own. Lanes
 //! map that file, so its weights take memory once, however many lanes run the stage.
 //!
 //! A stage has a folder of its own, named by all that what lies in it depends on. It is made in a process that is thrown away, and a lane
@@ -40,7 +40,7 @@ pub(crate) struct Prepared {
     naming: Naming,
     store: Store,
     state: Mutex<State>,
-    /// Signalled when a stage has been prepared, or could not be.
+    /// Signaled when a stage has been prepared, or could not be.
     made: Condvar,
 }
 

@@ -2,10 +2,10 @@
 
 use super::networks::{floats, network, node, relu, slow, value, whole};
 use crate::binding::{Passage, Staging};
-use crate::normaliser::Normaliser;
+use crate::normalizer::Normalizer;
 use crate::{Device, EngineError, Interrupt, InterruptCause, Session, SessionOptions, values};
 use frostline_graph::onnx::data_type;
-use frostline_tensor::{Data, Normalisation, PixelSpec, Tensor};
+use frostline_tensor::{Data, Normalization, PixelSpec, Tensor};
 use half::{bf16, f16};
 use ort::memory::Allocator;
 use ort::value::{DynTensor, TensorElementType};
@@ -150,7 +150,7 @@ fn an_interrupt_ends_a_bound_run_and_what_is_kept_serves_on() {
 #[test]
 fn a_device_makes_the_same_floats_of_pixels_as_the_host() {
     // Loads the library, which an allocator needs.
-    let mut normaliser = Normaliser::open(Device::Cpu).unwrap();
+    let mut normalizer = Normalizer::open(Device::Cpu).unwrap();
     let bytes: Vec<u8> = (0..6).flat_map(|_| 0..=u8::MAX).collect();
     let pixels = Tensor::new([2, 3, 16, 16], Data::U8(bytes)).unwrap();
     let mut staged = DynTensor::new(
@@ -173,12 +173,12 @@ fn a_device_makes_the_same_floats_of_pixels_as_the_host() {
         other([1.0, -3.0, 1e-9], [1e-3, 255.0, 7.0]),
     ];
     for spec in specs {
-        let normalisation = Normalisation::from_spec(&spec);
-        let made = normaliser.run(&staged, normalisation, &Interrupt::new()).unwrap();
+        let normalization = Normalization::from_spec(&spec);
+        let made = normalizer.run(&staged, normalization, &Interrupt::new()).unwrap();
         let made = values::extract("floats", &made).unwrap();
         assert_eq!(
             made.as_bytes(),
-            normalisation.apply(&pixels).unwrap().as_bytes(),
+            normalization.apply(&pixels).unwrap().as_bytes(),
             "{spec:?}"
         );
     }

@@ -37,11 +37,11 @@ async fn who_asks_for_everything_and_leaves_takes_nothing_along() {
         .map(|_| greedy.submit(&stage("swollen"), batch(16, 1.0)))
         .collect();
     wait_for(&lanes, |stats| stats.running > 0);
-    let neighbour = lanes
-        .for_tenant("neighbour")
+    let neighbor = lanes
+        .for_tenant("neighbor")
         .submit(&stage("relu"), batch(2, 1.0));
     drop(asked);
-    assert_eq!(neighbour.await, Ok(batch(2, 1.0)));
+    assert_eq!(neighbor.await, Ok(batch(2, 1.0)));
     let stats = wait_for(&lanes, |stats| {
         stats.queued + stats.running == 0 && stats.memory_reserved == stats.memory_held
     });

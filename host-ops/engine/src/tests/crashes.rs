@@ -100,11 +100,11 @@ async fn an_abort_of_a_bounded_run_is_taken_for_want_of_memory() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_that_crashes_twice_is_put_away_and_others_go_on() {
     let (_, lanes) = start(one_lane(place()));
-    let neighbour = lanes.for_tenant("neighbour");
+    let neighbor = lanes.for_tenant("neighbor");
     for model in ["divided", "folded"] {
         let guilty = lanes.for_tenant(model);
         let crashing = guilty.submit(&stage(model), wholes(i64::MIN));
-        let meanwhile = neighbour.submit(&stage("relu"), batch(3, 2.0));
+        let meanwhile = neighbor.submit(&stage("relu"), batch(3, 2.0));
         let error = crashing.await.unwrap_err();
         assert_eq!(error.code, OpErrorCode::RuntimeError);
         let expected = format!(
@@ -117,14 +117,14 @@ async fn a_model_that_crashes_twice_is_put_away_and_others_go_on() {
         assert!(again.message.starts_with(&expected), "{again}");
     }
     assert_eq!(lanes.stats().crashes, 4, "what is put away is not tried");
-    let same = neighbour.submit(&stage("divided"), wholes(10)).await;
+    let same = neighbor.submit(&stage("divided"), wholes(10)).await;
     assert_eq!(same, Ok(wholes(-10)), "another tenant's data does no harm");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tenant_whose_models_crash_pauses_with_all_of_them() {
     let (_, lanes) = start(one_lane(for_hours()));
-    let (guilty, neighbour) = (lanes.for_tenant("guilty"), lanes.for_tenant("neighbour"));
+    let (guilty, neighbor) = (lanes.for_tenant("guilty"), lanes.for_tenant("neighbor"));
     let crashing = guilty.submit(&stage("divided"), wholes(i64::MIN));
     crashing.await.unwrap_err();
     for model in ["folded", "relu"] {
@@ -134,7 +134,7 @@ async fn a_tenant_whose_models_crash_pauses_with_all_of_them() {
         assert!(refused.host_caused && pauses, "{refused}");
     }
     assert_eq!(lanes.stats().crashes, 2, "another model is not tried");
-    assert!(neighbour.submit(&stage("relu"), batch(1, 1.0)).await.is_ok());
+    assert!(neighbor.submit(&stage("relu"), batch(1, 1.0)).await.is_ok());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -144,14 +144,14 @@ async fn a_run_that_keeps_another_tenant_waiting_is_ended_and_counted() {
         ..one_lane(for_hours())
     });
     let rows = 16 << 10;
-    let (slow, neighbour) = (in_runs_for("slow", &lanes, rows), lanes.for_tenant("neighbour"));
+    let (slow, neighbor) = (in_runs_for("slow", &lanes, rows), lanes.for_tenant("neighbor"));
     // Half a minute of work at least.
     let endless = Tensor::f32([rows, 256], vec![1.0; rows * 256]).unwrap();
     // The second is counted as a crash would be, even where it ended as it was told.
     for _ in 0..2 {
         let running = slow.submit(&stage("endless"), endless.clone());
         wait_for(&lanes, |stats| stats.running == 1);
-        let waited = neighbour.submit(&stage("relu"), batch(1, 1.0)).await;
+        let waited = neighbor.submit(&stage("relu"), batch(1, 1.0)).await;
         assert_eq!(waited, Ok(batch(1, 1.0)));
         let ended = running.await.unwrap_err();
         assert_eq!((ended.code, ended.host_caused), (OpErrorCode::Timeout, true));

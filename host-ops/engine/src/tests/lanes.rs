@@ -6,7 +6,7 @@ use super::session::ABSENT;
 use super::setup::{Source, batch, in_runs_of, large, one_lane, stage, start, wait_for};
 use crate::{ChildLanes, Device, Isolation, Lanes, LanesConfig, LanesPlace};
 use frostline_batching::{Budget, Memory};
-use frostline_tensor::{Data, GraphExecutor, Normalisation, OpError, OpErrorCode, PixelSpec, Stage, Tensor};
+use frostline_tensor::{Data, GraphExecutor, Normalization, OpError, OpErrorCode, PixelSpec, Stage, Tensor};
 use futures::future::{join_all, poll_immediate};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -34,7 +34,7 @@ in_both_places! {
     many_submissions_at_once_each_get_their_own_rows
     what_a_tenant_left_in_a_lane_is_gone_before_another_runs
     a_batch_without_elements_is_refused
-    pixels_are_normalised_where_the_network_runs
+    pixels_are_normalized_where_the_network_runs
     errors_name_the_stage_and_carry_the_engines_text
     a_panic_costs_one_run_and_the_lane_goes_on
     dropping_a_future_removes_queued_work
@@ -135,13 +135,13 @@ async fn a_batch_without_elements_is_refused(place: LanesPlace) {
     assert_eq!(source.asked.load(Ordering::Relaxed), 0);
 }
 
-async fn pixels_are_normalised_where_the_network_runs(place: LanesPlace) {
+async fn pixels_are_normalized_where_the_network_runs(place: LanesPlace) {
     let (source, lanes) = start(one_lane(place));
     let bytes = Tensor::new([2, 3, 1, 3], Data::U8((100..118).collect())).unwrap();
-    let normalisation = Normalisation::from_spec(&PixelSpec::imagenet(1, 3));
-    let floats = normalisation.apply(&bytes).unwrap();
+    let normalization = Normalization::from_spec(&PixelSpec::imagenet(1, 3));
+    let floats = normalization.apply(&bytes).unwrap();
     let of_pixels = Stage {
-        pixels: Some(normalisation),
+        pixels: Some(normalization),
         ..stage("pixels")
     };
     for _ in 0..2 {

@@ -49,8 +49,8 @@ async fn a_poisonous_row_in_a_joined_run_is_blamed_alone() {
         );
         let after = lanes.stats();
         assert_eq!(after.quarantines, before.quarantines + 1);
-        let neighbour = lanes.for_tenant("neighbour");
-        let next = neighbour.submit(&stage("divided"), row(3)).await;
+        let neighbor = lanes.for_tenant("neighbor");
+        let next = neighbor.submit(&stage("divided"), row(3)).await;
         assert_eq!(next, Ok(row(-3)), "it is not put away for others");
         // Twice alone, and once with the healthy one.
         if after.crashes == before.crashes + 3 {

@@ -6,7 +6,7 @@ fn squeezenet() -> Vec<u8> {
     std::fs::read(frostline_needs::shared_file("data/squeezenet1_1_pooled.onnx")).unwrap()
 }
 
-/// Rows that differ, with values between -2 and 2 as normalised pixels have.
+/// Rows that differ, with values between -2 and 2 as normalized pixels have.
 fn pixels(rows: usize) -> Tensor {
     let noise =
         |index: u64| (index.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as f32 / (1_u64 << 22) as f32 - 2.0;

@@ -1,7 +1,7 @@
 use super::geometry::{self, Area};
 use super::random::Random;
 use super::{Canvas, Operation, Rgb};
-use crate::resize::{centre, resized, to_planes};
+use crate::resize::{center, resized, to_planes};
 use crate::{ImageError, RgbImage};
 use frostline_tensor::{
     Augmentation, ChannelOrder, ColorJitter, PixelSpec, RandAugment, RandomErasing, RandomResizedCrop, View,
@@ -10,11 +10,11 @@ use frostline_tensor::{
 /// What chance said about one sample.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Draw {
-    /// What is cut out of the image and resized to the network's input; without one the short side is resized and the centre cut out.
+    /// What is cut out of the image and resized to the network's input; without one the short side is resized and the center cut out.
     pub crop: Option<Area>,
     /// Whether left and right are exchanged then.
     pub flip: bool,
-    /// What is done to the colours and the shape, one after the other.
+    /// What is done to the colors and the shape, one after the other.
     pub operations: Vec<Operation>,
     /// What is painted over in the end, and with what.
     pub erase: Option<(Area, [u8; 3])>,
@@ -56,7 +56,7 @@ impl Draw {
     pub fn apply(&self, image: &RgbImage, spec: &PixelSpec) -> Result<Vec<u8>, ImageError> {
         let pixels = match self.crop {
             Some(area) => resized(image, area, spec)?,
-            None => centre(image, spec)?,
+            None => center(image, spec)?,
         };
         let width = spec.crop_width as usize;
         let mut canvas = Canvas { pixels, width };
@@ -66,8 +66,8 @@ impl Draw {
         for operation in &self.operations {
             operation.apply(&mut canvas);
         }
-        if let Some((area, colour)) = self.erase {
-            geometry::fill(&mut canvas, area, colour);
+        if let Some((area, color)) = self.erase {
+            geometry::fill(&mut canvas, area, color);
         }
         Ok(to_planes(&canvas.pixels, spec.channels))
     }
@@ -90,7 +90,7 @@ fn cut_out(crop: RandomResizedCrop, mut random: Random, width: u32, height: u32)
             };
         }
     }
-    // The most of the centre that has such a shape.
+    // The most of the center that has such a shape.
     let [narrow, wide] = crop.ratio;
     let ratio = f64::from(width) / f64::from(height);
     let side = |length: f64, most: u32| (length.round_ties_even() as u32).clamp(1, most);
@@ -156,7 +156,7 @@ fn jittered(jitter: ColorJitter, mut random: Random) -> Vec<Operation> {
     all.into_iter().flatten().collect()
 }
 
-/// `RandomErasing`, whether and where, and its value before normalisation.
+/// `RandomErasing`, whether and where, and its value before normalization.
 fn painted(erasing: RandomErasing, mut random: Random, spec: &PixelSpec) -> Option<(Area, Rgb)> {
     if !random.happens(erasing.p) {
         return None;
@@ -177,22 +177,22 @@ fn painted(erasing: RandomErasing, mut random: Random, spec: &PixelSpec) -> Opti
                     width: w,
                     height: h,
                 },
-                colour(erasing.value, spec),
+                color(erasing.value, spec),
             ));
         }
     }
     None
 }
 
-/// The pixel that comes nearest to `value` once it is normalised.
-fn colour(value: f64, spec: &PixelSpec) -> Rgb {
-    let mut colour = [0; 3];
-    for ((colour, mean), std) in colour.iter_mut().zip(spec.mean).zip(spec.std) {
+/// The pixel that comes nearest to `value` once it is normalized.
+fn color(value: f64, spec: &PixelSpec) -> Rgb {
+    let mut color = [0; 3];
+    for ((color, mean), std) in color.iter_mut().zip(spec.mean).zip(spec.std) {
         // What is out of range is the nearest end.
-        *colour = ((value * f64::from(std) + f64::from(mean)) * 255.0).round() as u8;
+        *color = ((value * f64::from(std) + f64::from(mean)) * 255.0).round() as u8;
     }
     if spec.channels == ChannelOrder::Bgr {
-        colour.reverse();
+        color.reverse();
     }
-    colour
+    color
 }

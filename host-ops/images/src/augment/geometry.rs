@@ -24,17 +24,17 @@ pub(super) fn flip(canvas: &mut Canvas) {
 }
 
 /// Paints an area over.
-pub(super) fn fill(canvas: &mut Canvas, area: Area, colour: Rgb) {
+pub(super) fn fill(canvas: &mut Canvas, area: Area, color: Rgb) {
     let (left, width) = (area.left as usize, area.width as usize);
     let rows = canvas.pixels.chunks_mut(canvas.width.max(1));
     for row in rows.skip(area.top as usize).take(area.height as usize) {
         if let Some(part) = row.get_mut(left..left.saturating_add(width)) {
-            part.fill(colour);
+            part.fill(color);
         }
     }
 }
 
-/// `Image.rotate` by `degrees` against the clock around the centre.
+/// `Image.rotate` by `degrees` against the clock around the center.
 pub(super) fn rotation(degrees: f64, width: u32, height: u32) -> Matrix {
     let angle = -degrees.to_radians();
     let (sin, cos) = (libm::sin(angle), libm::cos(angle));

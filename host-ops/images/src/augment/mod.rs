@@ -1,6 +1,6 @@
 //! Training images, varied at random: [`Draw`] is what chance said for one sample, and what it makes of the image.
 
-mod colour;
+mod color;
 mod draw;
 mod geometry;
 mod operation;

@@ -1,5 +1,5 @@
 use super::Canvas;
-use super::colour;
+use super::color;
 use super::geometry::{self, Matrix};
 use frostline_tensor::Augmentation;
 
@@ -10,7 +10,7 @@ pub enum Operation {
     Affine(Matrix),
     /// `ImageEnhance.Brightness`: from black (0) over the image (1) on.
     Brightness(f32),
-    /// `ImageEnhance.Color`: from grey.
+    /// `ImageEnhance.Color`: from gray.
     Color(f32),
     /// `ImageEnhance.Contrast`: from its mean.
     Contrast(f32),
@@ -69,36 +69,36 @@ impl Operation {
         match self {
             Self::Affine(matrix) => geometry::transform(canvas, matrix),
             Self::Brightness(factor) => {
-                colour::look_up(
+                color::look_up(
                     pixels,
-                    &[colour::table(|value| colour::blend(0, value, factor)); 3],
+                    &[color::table(|value| color::blend(0, value, factor)); 3],
                 );
             }
             Self::Contrast(factor) => {
-                let mean = colour::mean(pixels);
-                colour::look_up(
+                let mean = color::mean(pixels);
+                color::look_up(
                     pixels,
-                    &[colour::table(|value| colour::blend(mean, value, factor)); 3],
+                    &[color::table(|value| color::blend(mean, value, factor)); 3],
                 );
             }
-            Self::Color(factor) => colour::saturate(pixels, factor),
-            Self::Sharpness(factor) => colour::sharpen(canvas, factor),
-            Self::Hue(turns) => colour::turn(pixels, turns),
+            Self::Color(factor) => color::saturate(pixels, factor),
+            Self::Sharpness(factor) => color::sharpen(canvas, factor),
+            Self::Hue(turns) => color::turn(pixels, turns),
             Self::Posterize(bits) => {
                 let kept = 255_u8.checked_shl(8_u32.saturating_sub(bits)).unwrap_or(0);
-                colour::look_up(pixels, &[colour::table(|value| value & kept); 3]);
+                color::look_up(pixels, &[color::table(|value| value & kept); 3]);
             }
             Self::Solarize(from) => {
                 let invert = |value: u8| if f32::from(value) < from { value } else { !value };
-                colour::look_up(pixels, &[colour::table(invert); 3]);
+                color::look_up(pixels, &[color::table(invert); 3]);
             }
             Self::AutoContrast => {
-                let tables = colour::histograms(pixels).map(colour::stretched);
-                colour::look_up(pixels, &tables);
+                let tables = color::histograms(pixels).map(color::stretched);
+                color::look_up(pixels, &tables);
             }
             Self::Equalize => {
-                let tables = colour::histograms(pixels).map(colour::equalised);
-                colour::look_up(pixels, &tables);
+                let tables = color::histograms(pixels).map(color::equalized);
+                color::look_up(pixels, &tables);
             }
         }
     }

@@ -4,7 +4,7 @@ use crate::fixture;
 use bytes::Bytes;
 use frostline_images::{
     BatchLimits, BatchLoader, ByteSource, DecodeLimits, DecodePool, DecodeRoom, Guard, Held, LoaderOptions,
-    Undecoded, load, normalise,
+    Undecoded, load, normalize,
 };
 use frostline_tensor::{
     BoxFuture, LoadedPixels, OpError, OpErrorCode, PixelFormat, PixelSpec, SampleLoader, SampleRef,
@@ -74,10 +74,10 @@ async fn loaded(keys: &[&str], format: PixelFormat) -> LoadedPixels {
 
 #[tokio::test]
 async fn a_broken_sample_is_listed_and_the_others_keep_their_order() {
-    let keys = ["colour.png", "missing.jpg", "grey.jpg", "text.jpg", "palette.png"];
+    let keys = ["color.png", "missing.jpg", "gray.jpg", "text.jpg", "palette.png"];
     let batch = loaded(&keys, PixelFormat::U8).await;
     assert_eq!(batch.pixels.shape().dims(), [3, 3, 18, 16]);
-    let rows: Vec<Vec<u8>> = ["colour.png", "grey.jpg", "palette.png"]
+    let rows: Vec<Vec<u8>> = ["color.png", "gray.jpg", "palette.png"]
         .iter()
         .map(|name| load(&fixture(name), &spec(), &DecodeLimits::default()).unwrap())
         .collect();
@@ -100,18 +100,18 @@ async fn a_broken_sample_is_listed_and_the_others_keep_their_order() {
 }
 
 #[tokio::test]
-async fn normalising_bytes_later_gives_the_same_values() {
-    let keys = ["colour.png", "colour-420.jpg", "missing.jpg"];
+async fn normalizing_bytes_later_gives_the_same_values() {
+    let keys = ["color.png", "color-420.jpg", "missing.jpg"];
     let bytes = loaded(&keys, PixelFormat::U8).await;
     let floats = loaded(&keys, PixelFormat::F32).await;
-    let later = normalise(&bytes.pixels, &spec()).unwrap();
+    let later = normalize(&bytes.pixels, &spec()).unwrap();
     assert_eq!(later.as_bytes(), floats.pixels.as_bytes());
     let (byte, value) = (
         bytes.pixels.as_u8().unwrap()[0],
         floats.pixels.as_f32().unwrap()[0],
     );
     assert_eq!(value, (f32::from(byte) / 255.0 - 0.485) / 0.229);
-    assert!(normalise(&floats.pixels, &spec()).is_err(), "already normalised");
+    assert!(normalize(&floats.pixels, &spec()).is_err(), "already normalized");
 }
 
 #[tokio::test]
@@ -155,7 +155,7 @@ async fn reads_overlap_up_to_the_limit_and_end_with_the_load() {
         },
     );
     let mut load = loader.load(
-        samples(&["colour.png", "wait1", "wait2", "wait3", "wait4"]),
+        samples(&["color.png", "wait1", "wait2", "wait3", "wait4"]),
         spec(),
         PixelFormat::U8,
     );
@@ -207,7 +207,7 @@ impl ByteSource for Sizes {
         let bytes = if sample.key == "large" {
             large()
         } else {
-            fixture("colour.png")
+            fixture("color.png")
         };
         self.0.fetch_add(1, Ordering::SeqCst);
         let guard: Guard = Box::new(Lent(Arc::clone(&self.0), 1));
@@ -221,7 +221,7 @@ impl ByteSource for Sizes {
 
 /// A GIF of 4096 x 2048 pixels, of which its frame covers a few.
 fn large() -> Vec<u8> {
-    let mut gif = fixture("colour.gif");
+    let mut gif = fixture("color.gif");
     gif[6..10].copy_from_slice(&[0, 16, 0, 8]);
     gif
 }

@@ -65,25 +65,25 @@ fn formats_that_are_not_decoded_are_refused_by_name() {
     }
     assert!(matches!(
         decoded(&media(b"isom\0\0\0\0mp42")),
-        Err(ImageError::Unrecognised { .. })
+        Err(ImageError::Unrecognized { .. })
     ));
 }
 
 #[test]
 fn a_cut_image_is_refused_wherever_it_is_cut() {
     for name in [
-        "colour-420.jpg",
+        "color-420.jpg",
         "progressive.jpg",
-        "colour.png",
-        "colour-alpha-16-interlaced.png",
+        "color.png",
+        "color-alpha-16-interlaced.png",
         "lossy.webp",
         "lossy-alpha.webp",
         "lossless.webp",
         "animated.webp",
-        "colour.gif",
+        "color.gif",
         "interlaced.gif",
         "animated.gif",
-        "colour.bmp",
+        "color.bmp",
         "palette-4.bmp",
         "runs.bmp",
     ] {
@@ -105,11 +105,11 @@ fn a_cut_image_is_refused_wherever_it_is_cut() {
         }
     }
     for name in [
-        "colour-420.jpg",
-        "colour.png",
+        "color-420.jpg",
+        "color.png",
         "lossy.webp",
-        "colour.gif",
-        "colour.bmp",
+        "color.gif",
+        "color.bmp",
     ] {
         let cut = fixture(name);
         let error = decoded(&cut[..cut.len() - 20]).unwrap_err();
@@ -119,10 +119,10 @@ fn a_cut_image_is_refused_wherever_it_is_cut() {
 
 #[test]
 fn a_size_over_the_limit_is_refused_before_it_is_allocated() {
-    let mut jpeg = fixture("colour-444.jpg");
+    let mut jpeg = fixture("color-444.jpg");
     let frame = jpeg.windows(2).position(|marker| marker == [0xff, 0xc0]).unwrap();
     jpeg[frame + 5..frame + 9].copy_from_slice(&[0xff, 0xff, 0xff, 0xff]);
-    let mut png = fixture("colour.png");
+    let mut png = fixture("color.png");
     png[16..24].copy_from_slice(&[0x7f, 0xff, 0xff, 0xff, 0x7f, 0xff, 0xff, 0xff]);
     let expected = [(65_535, jpeg), (0x7fff_ffff, png)];
     for (side, bytes) in expected {
@@ -137,9 +137,9 @@ fn a_size_over_the_limit_is_refused_before_it_is_allocated() {
 
 #[test]
 fn a_webp_or_gif_over_the_limit_is_refused_before_it_is_allocated() {
-    let mut screen = fixture("colour.gif");
+    let mut screen = fixture("color.gif");
     screen[6..10].fill(0xff);
-    let mut place = fixture("colour.gif");
+    let mut place = fixture("color.gif");
     let frame = place
         .windows(5)
         .rposition(|start| start == [0x2c, 0, 0, 0, 0])
@@ -205,7 +205,7 @@ fn a_jpeg_of_very_many_scans_is_refused() {
 
 #[test]
 fn a_frame_header_that_only_some_readers_see_hides_no_size() {
-    let image = fixture("colour-444.jpg");
+    let image = fixture("color-444.jpg");
     let place = image
         .windows(2)
         .position(|marker| marker == [0xff, 0xc0])

@@ -1,7 +1,7 @@
 """What timm, transformers and torchvision make of Pillow images by their own configurations, with Pillow alone.
 
 Reads lines of JSON {"path", "library", "config"} from standard input, writes 3 x height x width bytes for each to standard output: the pixels
-before they are scaled and normalised.
+before they are scaled and normalized.
 """
 import json
 import math
@@ -21,7 +21,7 @@ def by_short_side(image, short, resample):
     return image.resize(size, resample)
 
 
-def centre(image, height, width):
+def center(image, height, width):
     left = int(round((image.width - width) / 2.0))
     top = int(round((image.height - height) / 2.0))
     return image.crop((left, top, left + width, top + height))
@@ -43,7 +43,7 @@ def timm(image, config):
         image = canvas
     else:
         image = by_short_side(image, scale[0], resample)
-    return centre(image, height, width)
+    return center(image, height, width)
 
 
 def transformers(image, config):
@@ -54,18 +54,18 @@ def transformers(image, config):
         short = size["shortest_edge"]
         if short >= 384:
             return image.resize((short, short), resample)
-        return centre(by_short_side(image, int(short / config["crop_pct"]), resample), short, short)
+        return center(by_short_side(image, int(short / config["crop_pct"]), resample), short, short)
     if "shortest_edge" in size:
         image = by_short_side(image, size["shortest_edge"], resample)
     else:
         image = image.resize((size["width"], size["height"]), resample)
-    return centre(image, crop["height"], crop["width"]) if config.get("do_center_crop") else image
+    return center(image, crop["height"], crop["width"]) if config.get("do_center_crop") else image
 
 
 def torchvision(image, config):
     """`ImageClassification`."""
     resample = Image.Resampling[config["interpolation"].upper()]
-    return centre(by_short_side(image, config["resize_size"], resample), config["crop_size"], config["crop_size"])
+    return center(by_short_side(image, config["resize_size"], resample), config["crop_size"], config["crop_size"])
 
 
 for line in sys.stdin:

@@ -253,7 +253,7 @@ fn pixels_are_those_that_networks_are_trained_with() {
 
 #[test]
 fn channels_come_in_the_networks_order() {
-    let photo = crate::fixture("colour.png");
+    let photo = crate::fixture("color.png");
     let rgb = PixelSpec {
         resize: 8,
         ..PixelSpec::imagenet(8, 8)

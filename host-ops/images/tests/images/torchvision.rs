@@ -116,7 +116,7 @@ fn the_same_draw_gives_torchvisions_pixels_within_one_level() {
     let image = RgbImage::new(source.width, source.height, hex::decode(source.pixels).unwrap()).unwrap();
     let (mut values, mut off) = (0, 0);
     for case in &cases {
-        let colour = [0, 1, 2].map(|channel| {
+        let color = [0, 1, 2].map(|channel| {
             let level = case.value * f64::from(spec.std[channel]) + f64::from(spec.mean[channel]);
             (level * 255.0).round() as u8
         });
@@ -128,7 +128,7 @@ fn the_same_draw_gives_torchvisions_pixels_within_one_level() {
                 .iter()
                 .filter_map(|one| operation(one, &spec))
                 .collect(),
-            erase: case.erase.map(|erased| (area(erased), colour)),
+            erase: case.erase.map(|erased| (area(erased), color)),
         };
         let ours = draw.apply(&image, &spec).unwrap();
         let theirs = hex::decode(&case.pixels).unwrap();
@@ -140,7 +140,7 @@ fn the_same_draw_gives_torchvisions_pixels_within_one_level() {
             .max()
             .unwrap();
         println!("{}: {furthest}", case.name);
-        // The resize rounds a few values differently; all that is done to the colours and the shape is Pillow's to the bit.
+        // The resize rounds a few values differently; all that is done to the colors and the shape is Pillow's to the bit.
         let exact = !case.operations.is_empty() && case.erase.is_none();
         assert!(furthest <= u8::from(!exact), "{}: {furthest}", case.name);
         values += ours.len();
@@ -239,7 +239,7 @@ fn erasings_are_distributed_as_torchvisions() {
 }
 
 #[test]
-fn colours_are_jittered_as_torchvisions() {
+fn colors_are_jittered_as_torchvisions() {
     let jitter = ColorJitter {
         brightness: 0.4,
         contrast: 1.5,
@@ -292,7 +292,7 @@ fn operations_and_signs_are_chosen_alike() {
         *counts.entry(format!("{:?}", draw.operations)).or_default() += 1;
         flips += u32::from(draw.flip);
     }
-    // Identity, posterise, solarise, autocontrast and equalise once, nine others with either sign.
+    // Identity, posterise, solarise, autocontrast and equalize once, nine others with either sign.
     assert_eq!(counts.len(), 5 + 2 * 9);
     for (what, count) in counts {
         let share = f64::from(count) / f64::from(COUNT);

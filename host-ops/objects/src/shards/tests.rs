@@ -54,7 +54,7 @@ fn samples_are_images_with_the_label_of_the_same_name() {
         file("00002.seg.PNG", &[7; 3000]),
         file("00002.cls", b"3"),
         file("./sub/00003.jpeg", b""),
-        file("unlabelled.jpg", b"x"),
+        file("unlabeled.jpg", b"x"),
         file("blank.jpg", b"y"),
         file("blank.cls", b" \n"),
         file(&long, b"long"),
@@ -66,7 +66,7 @@ fn samples_are_images_with_the_label_of_the_same_name() {
         ("blank.jpg", None, b"y".to_vec()),
         (long.as_str(), None, b"long".to_vec()),
         ("sub/00003.jpeg", None, b"".to_vec()),
-        ("unlabelled.jpg", None, b"x".to_vec()),
+        ("unlabeled.jpg", None, b"x".to_vec()),
     ];
     let names: Vec<&str> = found.iter().map(|(name, ..)| name.as_str()).collect();
     assert_eq!(names, expected.each_ref().map(|(name, ..)| *name));

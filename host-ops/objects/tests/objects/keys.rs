@@ -90,7 +90,7 @@ async fn keys_stay_inside_every_kind_of_store() {
 }
 
 #[tokio::test]
-async fn a_neighbours_prefix_that_starts_alike_is_out_of_reach() {
+async fn a_neighbors_prefix_that_starts_alike_is_out_of_reach() {
     let server = S3Server::start().await;
     server.contents.put("acme/a.jpg", "mine");
     server.contents.put("acme-two/b.jpg", "not mine");

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::Notify;
 
-/// An archive of `count` labelled photos, each with content of its own.
+/// An archive of `count` labeled photos, each with content of its own.
 fn shard(first: usize, count: usize) -> Bytes {
     let mut builder = tar::Builder::new(Vec::new());
     for number in first..first + count {

@@ -57,7 +57,7 @@ pub enum Inadmissible {
     /// An operator that is not ONNX's own.
     #[error(
         "node `{node}` uses `{operator}` of the domain `{domain}`; only ONNX's own operators are taken: export the network \
-         without an engine's optimisations and custom operators"
+         without an engine's optimizations and custom operators"
     )]
     Domain {
         /// The node.

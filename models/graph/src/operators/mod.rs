@@ -23,7 +23,7 @@ mod normalization;
 mod operator;
 mod pointwise;
 mod products;
-mod quantisation;
+mod quantization;
 mod reduction;
 mod regrouping;
 mod repetition;
@@ -53,7 +53,7 @@ const FAMILIES: &[&[Operator]] = &[
     normalization::OPERATORS,
     pointwise::OPERATORS,
     products::OPERATORS,
-    quantisation::OPERATORS,
+    quantization::OPERATORS,
     reduction::OPERATORS,
     regrouping::OPERATORS,
     repetition::OPERATORS,

@@ -53,7 +53,7 @@ const fn normalization(name: &'static str, since: i64) -> Operator {
     Operator::new(name, since, |context| context.same_output()).shrinks(true)
 }
 
-/// A scale of ones and a bias of zeros: the normalisation stands for another whose affine part follows (a GroupNorm), or has none.
+/// A scale of ones and a bias of zeros: the normalization stands for another whose affine part follows (a GroupNorm), or has none.
 fn changes_nothing(values: &[Vec<f64>]) -> bool {
     let [scale, bias] = values else {
         return false;
@@ -66,7 +66,7 @@ pub(super) fn on_first_axis(view: &RowView<'_>) -> Option<Samples> {
     view.only_samples().filter(|samples| samples.axis == 0)
 }
 
-/// Before operator set 13 these normalise over all axes from `axis` on.
+/// Before operator set 13 these normalize over all axes from `axis` on.
 fn softmax(view: &RowView<'_>) -> Option<Samples> {
     let samples = view.samples(0)?;
     let since_13 = view.context().opset >= 13;

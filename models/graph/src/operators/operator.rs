@@ -79,7 +79,7 @@ pub(crate) enum HeadPart {
     Product,
     /// Adds the bias to a product.
     Bias,
-    /// May stand behind a head: rearranges, pools or normalises its scores.
+    /// May stand behind a head: rearranges, pools or normalizes its scores.
     Tail,
 }
 

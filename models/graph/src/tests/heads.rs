@@ -309,7 +309,7 @@ fn a_weight_that_others_share_is_kept_for_them() {
 }
 
 #[test]
-fn weights_in_constant_nodes_become_initialisers() {
+fn weights_in_constant_nodes_become_initializers() {
     let hidden = noisy(11, &[6, 6]);
     let layers = vec![
         node("Constant", &[], &["v"]).with([tensor("value", &hidden)]),

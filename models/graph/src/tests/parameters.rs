@@ -28,7 +28,7 @@ fn names(node: Vec<NodeProto>, initializer: Vec<TensorProto>) -> Vec<String> {
 }
 
 #[test]
-fn normalisations_train_their_affine_part_and_keep_their_statistics() {
+fn normalizations_train_their_affine_part_and_keep_their_statistics() {
     let row: &[(&str, &[usize])] = &[("s", &[2]), ("b", &[2]), ("m", &[2]), ("v", &[2])];
     let batch = node("BatchNormalization", &["x", "s", "b", "m", "v"], &["y"]);
     assert_eq!(found(vec![batch], row), ["s", "b"]);
@@ -96,11 +96,11 @@ fn masks_and_scales_that_change_nothing_are_constants() {
     let mask = (0..12).map(|place| if place % 3 == 0 { -100.0 } else { 0.0 });
     assert!(names(add(), vec![stored("table", mask.collect())]).is_empty());
     assert_eq!(names(add(), vec![stored("table", vec![0.0; 12])]), ["table"]);
-    let normalised = |bias: f32| {
+    let normalized = |bias: f32| {
         let row = |name: &str, value: f32| initializer(name, &Tensor::f32([2], vec![value; 2]).unwrap());
         let norm = node("InstanceNormalization", &["x", "s", "b"], &["y"]);
         names(vec![norm], vec![row("s", 1.0), row("b", bias)])
     };
-    assert!(normalised(0.0).is_empty());
-    assert_eq!(normalised(0.5), ["s", "b"]);
+    assert!(normalized(0.0).is_empty());
+    assert_eq!(normalized(0.5), ["s", "b"]);
 }

@@ -13,28 +13,28 @@ enum Step {
     Convolution,
     Residual,
     Branches,
-    Normalisation,
+    Normalization,
     Pool,
     Patches,
     BatchBehind,
     ScaledByShape,
     Attention,
     ConstantBranch,
-    Quantisation,
+    Quantization,
 }
 
 const STEPS: &[Step] = &[
     Step::Convolution,
     Step::Residual,
     Step::Branches,
-    Step::Normalisation,
+    Step::Normalization,
     Step::Pool,
     Step::Patches,
     Step::BatchBehind,
     Step::ScaledByShape,
     Step::Attention,
     Step::ConstantBranch,
-    Step::Quantisation,
+    Step::Quantization,
 ];
 
 /// A network in the making: the current value is `[batch, channels, size, size]`.
@@ -117,7 +117,7 @@ impl Draft {
                 self.channels += 2;
                 self.add("Concat", &[&left, &right], vec![int("axis", 1)])
             }
-            Step::Normalisation => self.normalisation(&from),
+            Step::Normalization => self.normalization(&from),
             Step::Pool if self.size < 4 => self.add("Tanh", &[&from], vec![]),
             Step::Pool => {
                 self.size /= 2;
@@ -149,7 +149,7 @@ impl Draft {
                 let constant = self.add("Add", &[&left, &right], vec![]);
                 self.add("Mul", &[&from, &constant], vec![])
             }
-            Step::Quantisation => {
+            Step::Quantization => {
                 let scale = self.name();
                 self.weights.push(initializer(
                     &scale,
@@ -167,7 +167,7 @@ impl Draft {
         };
     }
 
-    fn normalisation(&mut self, from: &str) -> String {
+    fn normalization(&mut self, from: &str) -> String {
         let scale = self.weight(&[self.channels]);
         let (bias, mean) = (self.weight(&[self.channels]), self.weight(&[self.channels]));
         let noise = self.weight(&[self.channels]);
@@ -242,9 +242,9 @@ proptest! {
     fn parts_equal_the_whole_at_every_cut(steps in prop::collection::vec(prop::sample::select(STEPS), 1..7)) {
         let model = network(&steps);
         let network = model.network().unwrap();
-        // After every step one value carries everything, and so do those around the head; the input of a quantisation is no cut.
-        let quantisations = steps.iter().filter(|step| matches!(step, Step::Quantisation)).count();
-        prop_assert!(network.cuts.len() + quantisations >= steps.len() + 3, "{:?}", network.cuts);
+        // After every step one value carries everything, and so do those around the head; the input of a quantization is no cut.
+        let quantizations = steps.iter().filter(|step| matches!(step, Step::Quantization)).count();
+        prop_assert!(network.cuts.len() + quantizations >= steps.len() + 3, "{:?}", network.cuts);
         let cuts: Vec<String> = network.cuts.iter().map(|cut| cut.name.clone()).filter(|name| name != "scores").collect();
         assert_parts_equal_whole(&model, &cuts);
         for cut in &cuts {

@@ -193,7 +193,7 @@ mod needs_shared {
 
     #[test]
     fn parameters_are_found_by_operator_and_slot() {
-        // 20 convolutions with folded bias and one classifier; 120 convolutions (58 with folded bias), 62 normalisations, a classifier;
+        // 20 convolutions with folded bias and one classifier; 120 convolutions (58 with folded bias), 62 normalizations, a classifier;
         // twelve blocks of 12 and 8 around them.
         for (name, count) in [("resnet18", 42), ("vit_b_16", 12 * 12 + 8)] {
             for opset in ["opset17", "opset20"] {

@@ -20,7 +20,7 @@ pub(super) fn squeezenet(file: &str) -> Model {
 
 /// Numbers between -1 and 1 that look random: the same for the same seed.
 pub(super) fn noise(seed: u64, count: usize) -> Vec<f32> {
-    crate::initialise::Normal::new(seed, 0.5).draw(count)
+    crate::initialize::Normal::new(seed, 0.5).draw(count)
 }
 
 /// A tensor of noise.
@@ -43,7 +43,7 @@ pub(super) fn filled(skeleton: &Model) -> Model {
         let positive = ["var", "weight", "gamma", "scale"]
             .iter()
             .any(|word| weight.name.contains(word));
-        let (centre, spread) = match dims.as_slice() {
+        let (center, spread) = match dims.as_slice() {
             [_, rest @ ..] if !rest.is_empty() => (0.0, (6.0 / rest.iter().product::<usize>() as f32).sqrt()),
             _ if positive => (1.0, 0.1),
             _ => (0.0, 0.01),
@@ -55,7 +55,7 @@ pub(super) fn filled(skeleton: &Model) -> Model {
             raw.extend(
                 values
                     .iter()
-                    .flat_map(|value| (centre + spread * value).to_le_bytes()),
+                    .flat_map(|value| (center + spread * value).to_le_bytes()),
             );
         }
         weight.raw_data = Bytes::from(raw);

@@ -11,7 +11,7 @@ pub(crate) struct Values {
 }
 
 impl Values {
-    /// Knows the inputs (every axis without a fixed size taken as `batch`) and the initialisers.
+    /// Knows the inputs (every axis without a fixed size taken as `batch`) and the initializers.
     pub(crate) fn start(model: &Model, batch: usize) -> Result<Self, GraphError> {
         let mut values = Self {
             opset: model.opset(),

@@ -26,8 +26,8 @@ pub(super) fn hard_sigmoid(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Tr
     let forward = move |emit: &mut Emitter, x: &str| hard_step(emit, x, alpha, beta);
     unary(tape, call, forward, move |emit, at| {
         let half = emit.scalar(0.5);
-        let centred = emit.sub(at.y, &half);
-        let distance = emit.node("Abs", &[&centred], vec![]);
+        let centered = emit.sub(at.y, &half);
+        let distance = emit.node("Abs", &[&centered], vec![]);
         let between = emit.node("Less", &[&distance, &half], vec![]);
         let between = ones_where(emit, &between);
         let slope = emit.scale(at.dy, alpha);

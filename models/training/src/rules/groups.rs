@@ -1,13 +1,13 @@
-//! InstanceNormalization and GroupNormalization: each sample is normalised by itself, channel by channel or group by group.
+//! InstanceNormalization and GroupNormalization: each sample is normalized by itself, channel by channel or group by group.
 
-use super::standard::Standardised;
+use super::standard::Standardized;
 use crate::TrainingError;
 use crate::call::Call;
 use crate::tape::{Form, Tape, Value};
 
 pub(super) fn instance_normalization(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let channels = call.value(0)?.channels();
-    normalise(tape, call, channels)
+    normalize(tape, call, channels)
 }
 
 pub(super) fn group_normalization(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
@@ -16,11 +16,11 @@ pub(super) fn group_normalization(tape: &mut Tape, call: &Call<'_>) -> Result<Va
     if groups == 0 || channels % groups != 0 {
         return Err(call.unsupported(format!("{channels} channels do not make {groups} groups")));
     }
-    normalise(tape, call, groups)
+    normalize(tape, call, groups)
 }
 
 /// Scale and bias have a number for each channel, or (before operator set 21) for each group.
-fn normalise(tape: &mut Tape, call: &Call<'_>, groups: usize) -> Result<Value, TrainingError> {
+fn normalize(tape: &mut Tape, call: &Call<'_>, groups: usize) -> Result<Value, TrainingError> {
     let (input, scale, bias) = (call.value(0)?, call.value(1)?, call.value(2)?);
     let (batch, row) = (input.batch(), input.elements() / input.batch().max(1));
     let lines = scale.elements().max(1);
@@ -32,7 +32,7 @@ fn normalise(tape: &mut Tape, call: &Call<'_>, groups: usize) -> Result<Value, T
 
     let x = tape.standard(&input);
     let x = tape.emit.reshape(&x, &grouped);
-    let standard = Standardised::new(&mut tape.emit, &x, &[2], call.float("epsilon", 1e-5));
+    let standard = Standardized::new(&mut tape.emit, &x, &[2], call.float("epsilon", 1e-5));
     let hat = tape.emit.reshape(&standard.hat, &affine);
     let (gamma, beta) = (tape.standard(&scale), tape.standard(&bias));
     let gamma = tape.emit.reshape(&gamma, &[lines, 1]);

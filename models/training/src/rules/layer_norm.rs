@@ -40,13 +40,13 @@ impl Rows {
         self.axis..self.input.rank()
     }
 
-    /// `dx = (g - mean(g) - x * mean(g * x)) / deviation` with `g = dy * scale`, where `x` is the normalised input: the gradient
-    /// through a normalisation, as in Ba et al., Layer Normalization (2016). Without the first mean it is that of RMSNormalization.
-    fn backward(&self, tape: &mut Tape, dy: &str, of: &Normalised) {
-        let Normalised {
+    /// `dx = (g - mean(g) - x * mean(g * x)) / deviation` with `g = dy * scale`, where `x` is the normalized input: the gradient
+    /// through a normalization, as in Ba et al., Layer Normalization (2016). Without the first mean it is that of RMSNormalization.
+    fn backward(&self, tape: &mut Tape, dy: &str, of: &Normalized) {
+        let Normalized {
             normal,
             inverse,
-            centred,
+            centered,
         } = of;
         let dims = self.input.shape();
         let along = tape.emit.mul(dy, normal);
@@ -71,7 +71,7 @@ impl Rows {
         let along = tape.emit.mean(&along, self.axes(), true);
         let share = tape.emit.mul(normal, &along);
         let mut rest = tape.emit.sub(&slope, &share);
-        if *centred {
+        if *centered {
             let mean = tape.emit.mean(&slope, self.axes(), true);
             rest = tape.emit.sub(&rest, &mean);
         }
@@ -80,13 +80,13 @@ impl Rows {
     }
 }
 
-/// What a normalisation made of its rows.
-struct Normalised {
+/// What a normalization made of its rows.
+struct Normalized {
     normal: String,
     /// One over their deviations.
     inverse: String,
     /// Whether their means were taken away.
-    centred: bool,
+    centered: bool,
 }
 
 pub(super) fn layer_normalization(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
@@ -120,10 +120,10 @@ pub(super) fn layer_normalization(tape: &mut Tape, call: &Call<'_>) -> Result<Va
                 Float::F64 => tape.emit.node("Cast", &[inverse], vec![to]),
             };
             let normal = normal.clone();
-            let of = Normalised {
+            let of = Normalized {
                 normal,
                 inverse,
-                centred: true,
+                centered: true,
             };
             rows.backward(tape, &dy, &of);
         }
@@ -147,10 +147,10 @@ pub(super) fn rms_normalization(tape: &mut Tape, call: &Call<'_>) -> Result<Valu
     let normal = tape.emit.mul(&x, &inverse);
     let y = tape.emit.mul(&normal, &scale);
     let output = call.output(Form::Standard, y);
-    let of = Normalised {
+    let of = Normalized {
         normal,
         inverse,
-        centred: false,
+        centered: false,
     };
     tape.on_backward(&output, move |tape, gradient| {
         let dy = tape.standard(gradient);

@@ -1,4 +1,4 @@
-//! LRN: each element is scaled down by its neighbours in other channels.
+//! LRN: each element is scaled down by its neighbors in other channels.
 
 use crate::TrainingError;
 use crate::call::Call;

@@ -1,6 +1,6 @@
 //! BatchNormalization: scale and bias are trained; mean and variance stay as they are stored, or are those of the batch.
 
-use super::standard::Standardised;
+use super::standard::Standardized;
 use crate::TrainingError;
 use crate::call::Call;
 use crate::mode::BatchNorm;
@@ -46,8 +46,8 @@ fn by_stored_statistics(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Train
             let along = tape.emit.mul(&dy, &x);
             let along = tape.sum_per_channel(&along, gradient, form);
             let across = tape.emit.mul(&total, &mean);
-            let centred = tape.emit.sub(&along, &across);
-            let gradient = tape.emit.mul(&centred, &inverse);
+            let centered = tape.emit.sub(&along, &across);
+            let gradient = tape.emit.mul(&centered, &inverse);
             tape.accumulate_tensor(&scale, Form::Standard, gradient);
         }
         tape.accumulate_tensor(&bias, Form::Standard, total);
@@ -94,7 +94,7 @@ fn statistics(call: &Call<'_>, rank: usize, channels: usize) -> Result<(Vec<f64>
     Ok((mean, inverse.collect()))
 }
 
-/// Normalises by mean and variance over all but the channels, and moves the stored ones towards them.
+/// Normalizes by mean and variance over all but the channels, and moves the stored ones towards them.
 fn by_batch_statistics(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let (input, scale, bias) = (call.value(0)?, call.value(1)?, call.value(2)?);
     let (rank, channels) = (input.rank(), input.channels());
@@ -105,7 +105,7 @@ fn by_batch_statistics(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Traini
         _ => std::iter::once(0).chain(2..rank).collect(),
     };
     let x = tape.tensor(&input, form);
-    let standard = Standardised::new(&mut tape.emit, &x, &axes, call.float("epsilon", 1e-5));
+    let standard = Standardized::new(&mut tape.emit, &x, &axes, call.float("epsilon", 1e-5));
     move_statistics(tape, call, &standard, (input.elements() / channels.max(1)) as f64);
 
     let (gamma, beta) = (tape.standard(&scale), tape.standard(&bias));
@@ -135,7 +135,7 @@ fn by_batch_statistics(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Traini
 }
 
 /// `momentum · stored + (1 - momentum) · batch`, the variance as of a sample of `count` elements.
-fn move_statistics(tape: &mut Tape, call: &Call<'_>, batch: &Standardised, count: f64) {
+fn move_statistics(tape: &mut Tape, call: &Call<'_>, batch: &Standardized, count: f64) {
     let momentum = call.float("momentum", 0.9);
     let unbiased = count / (count - 1.0);
     for (slot, tensor, factor) in [(3, &batch.mean, 1.0), (4, &batch.variance, unbiased)] {

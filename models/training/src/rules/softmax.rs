@@ -26,8 +26,8 @@ pub(super) fn log_softmax(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Tra
 fn softmax_backward(emit: &mut Emitter, y: &str, dy: &str, axis: usize) -> String {
     let weighted = emit.mul(dy, y);
     let total = emit.sum(&weighted, [axis], true);
-    let centred = emit.sub(dy, &total);
-    emit.mul(&centred, y)
+    let centered = emit.sub(dy, &total);
+    emit.mul(&centered, y)
 }
 
 /// The softmax of `input` along `axis`.

@@ -1,9 +1,9 @@
-//! What normalisations share: a tensor brought to mean 0 and variance 1 over some of its axes, and its gradient.
+//! What normalizations share: a tensor brought to mean 0 and variance 1 over some of its axes, and its gradient.
 
 use crate::emitter::Emitter;
 
 /// `hat = (x - mean) · inverse`, where `inverse = 1 / sqrt(variance + epsilon)`, and what its gradient needs.
-pub(super) struct Standardised {
+pub(super) struct Standardized {
     pub(super) hat: String,
     /// Over the axes, kept with length 1.
     pub(super) mean: String,
@@ -13,18 +13,18 @@ pub(super) struct Standardised {
     axes: Vec<usize>,
 }
 
-impl Standardised {
+impl Standardized {
     pub(super) fn new(emit: &mut Emitter, x: &str, axes: &[usize], epsilon: f64) -> Self {
         let mean = emit.mean(x, axes.iter().copied(), true);
-        let centred = emit.sub(x, &mean);
-        let squares = emit.mul(&centred, &centred);
+        let centered = emit.sub(x, &mean);
+        let squares = emit.mul(&centered, &centered);
         let variance = emit.mean(&squares, axes.iter().copied(), true);
         let epsilon = emit.scalar(epsilon);
         let shifted = emit.add(&variance, &epsilon);
         let deviation = emit.node("Sqrt", &[&shifted], vec![]);
         let inverse = emit.node("Reciprocal", &[&deviation], vec![]);
         Self {
-            hat: emit.mul(&centred, &inverse),
+            hat: emit.mul(&centered, &inverse),
             mean,
             variance,
             inverse,

@@ -45,7 +45,7 @@ fn a_batch_is_divided_until_its_tensors_take_what_the_state_takes_or_little() {
 }
 
 #[test]
-fn a_batch_whose_statistics_normalise_stays_whole() {
+fn a_batch_whose_statistics_normalize_stays_whole() {
     let settings = StepSettings {
         batch_norm: BatchNorm::Updated,
         ..PLAIN.into()

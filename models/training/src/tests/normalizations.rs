@@ -1,4 +1,4 @@
-//! Normalisations of a sample or a batch, against central differences.
+//! Normalizations of a sample or a batch, against central differences.
 
 use super::harness::{Batch, Net, PLAIN, Trained, check, check_rows, check_with, tensor, values, weights};
 use crate::{BatchNorm, StepSettings, TrainingGraph};
@@ -68,7 +68,7 @@ fn local_response_normalization() {
     super::harness::check_elements(&net(2).model(), 3, 40);
 }
 
-/// A batch normalisation of `input` with 4 channels.
+/// A batch normalization of `input` with 4 channels.
 fn batch_norm(net: Net, input: &str) -> Net {
     let variance = tensor(&[4], DType::F64, vec![0.5, 1.0, 1.5, 2.0]);
     let node = node(
@@ -156,7 +156,7 @@ fn statistics_move_with_batches_that_make_no_update_alone() {
 }
 
 #[test]
-fn a_single_row_is_normalised_by_the_stored_statistics_and_leaves_them() {
+fn a_single_row_is_normalized_by_the_stored_statistics_and_leaves_them() {
     let net = batch_norm(Net::new(&[4]), "x")
         .op("Identity", &["y"], "logits")
         .model();
@@ -181,7 +181,7 @@ fn a_single_row_is_normalised_by_the_stored_statistics_and_leaves_them() {
 }
 
 #[test]
-fn a_single_row_is_normalised_by_the_statistics_as_they_have_become() {
+fn a_single_row_is_normalized_by_the_statistics_as_they_have_become() {
     let net = || batch_norm(Net::new(&[4]).probed(&[4]), "h").classified("y", 4);
     let model = net().model();
     let settings = by(BatchNorm::Updated);

@@ -35,7 +35,7 @@ fn a_norm_takes_no_more_than_is_selected_of_it() {
         (-1, 1, &[3_i64][..], "Gather"),
         (2, 1, &[3, 1], "Gather"),
         (2, -2, &[-1], "Gather"),
-        // Cut out of what is normalised.
+        // Cut out of what is normalized.
         (1, 1, &[3], "LayerNormalization"),
         (-1, 2, &[3], "LayerNormalization"),
     ] {
@@ -87,12 +87,12 @@ fn layer_normalization_in_parts() {
         .weight("scale", &[4])
         .weight("bias", &[4])
         .node(mean("h", "mean"))
-        .op("Sub", &["h", "mean"], "centred")
-        .op("Pow", &["centred", "two"], "square")
+        .op("Sub", &["h", "mean"], "centered")
+        .op("Pow", &["centered", "two"], "square")
         .node(mean("square", "variance"))
         .op("Add", &["variance", "epsilon"], "raised")
         .op("Sqrt", &["raised"], "deviation")
-        .op("Div", &["centred", "deviation"], "normal")
+        .op("Div", &["centered", "deviation"], "normal")
         .op("Mul", &["normal", "scale"], "scaled")
         .op("Add", &["scaled", "bias"], "y");
     check(net.classified("y", 20).opset(17));

@@ -1,4 +1,4 @@
-//! What a step does with gradients beside the optimiser's formula: clipping, several batches an update, rates of their own, averages.
+//! What a step does with gradients beside the optimizer's formula: clipping, several batches an update, rates of their own, averages.
 
 use super::harness::{Batch, Net, PLAIN, Trained, random, values};
 use crate::{Loss, Optimizer, StepSettings, TrainingGraph};

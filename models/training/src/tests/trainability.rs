@@ -25,7 +25,7 @@ fn barred() -> Model {
 #[test]
 fn every_cut_is_judged_as_building_judges_it() {
     let model = barred();
-    let trainability = Trainability::analyse(&model).unwrap();
+    let trainability = Trainability::analyze(&model).unwrap();
     let network = model.network().unwrap();
     for cut in network.cuts.iter().filter(|cut| cut.before_head) {
         let suffix = model.slice(Some(&cut.name), None).unwrap();
@@ -50,7 +50,7 @@ fn a_network_of_known_operators_is_trained_from_its_input() {
         .op("Relu", &["m"], "r")
         .classified("r", 4);
     let model = net.model();
-    let trainability = Trainability::analyse(&model).unwrap();
+    let trainability = Trainability::analyze(&model).unwrap();
     assert!(trainability.against("x").is_none());
     assert_eq!(
         trainability.earliest(&model.network().unwrap()).unwrap().name,

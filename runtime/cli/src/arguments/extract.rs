@@ -8,7 +8,7 @@ use frostline_job::{HostList, HostTerms, OnBadSample, PixelFlags};
 use frostline_wire::Encoding;
 use std::path::PathBuf;
 
-/// Extract features of labelled images into an Arrow or Parquet file
+/// Extract features of labeled images into an Arrow or Parquet file
 ///
 /// One row an image, ascending by its key: key, split (train, validation or test) and label (its class), null where its place says none, and
 /// activation, all of its f32 in a list of fixed length; their shape is in the field's metadata, as JSON.

@@ -1,7 +1,7 @@
 //! Commands that run a host or look after one, and how any command names its hosts.
 
 use super::guest::Authoring;
-use super::quantise::Quantise;
+use super::quantize::Quantize;
 use crate::host::Access;
 use clap::{Args, Subcommand};
 use frostline_server::Isolation;
@@ -170,15 +170,15 @@ Examples:
         #[command(flatten)]
         host: HostFlags,
     },
-    /// Quantise a network's layers up to a cut to int8
+    /// Quantize a network's layers up to a cut to int8
     ///
     /// Calibrates on 32 images and compares the result with f32 on 16 others. The file is ordinary ONNX: extract from it, train behind the cut,
     /// or run it elsewhere.
     #[command(after_help = "\
 Examples:
-  frostline model quantise resnet18.onnx --freeze layer4.0 --data ./photos --out resnet18-int8.onnx
-  frostline model quantise vit.onnx --data s3://photos/clothing --host http://store:8080 --token-file token --out vit-int8.onnx")]
-    Quantise(Box<Quantise>),
+  frostline model quantize resnet18.onnx --freeze layer4.0 --data ./photos --out resnet18-int8.onnx
+  frostline model quantize vit.onnx --data s3://photos/clothing --host http://store:8080 --token-file token --out vit-int8.onnx")]
+    Quantize(Box<Quantize>),
     /// List the models on a host: your own, and those that all tenants share
     #[command(after_help = "Example:\n  frostline model list --host http://store:8080 --token-file token")]
     List {

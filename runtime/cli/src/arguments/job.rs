@@ -10,7 +10,7 @@ use frostline_job::{HostList, JobSpec, OnBadSample, PixelFlags, Unlisted};
 use frostline_wire::Layout;
 use std::path::PathBuf;
 
-/// Fine-tune a model on a folder or bucket of labelled images
+/// Fine-tune a model on a folder or bucket of labeled images
 ///
 /// The data are laid out as train/<class>/*.jpg and validation/<class>/*.jpg, or as <class>/*.jpg together with --validation, or
 /// in tar shards (train-*.tar and val-*.tar) with a .cls file beside each image. A table labels.csv says classes, several labels
@@ -90,7 +90,7 @@ pub(crate) struct Plan {
     pub(crate) plot: Option<PathBuf>,
 }
 
-/// Evaluate a model on labelled images
+/// Evaluate a model on labeled images
 ///
 /// Measures what training held out, else the validation/, test/ or train/ part of the data, the first that is there, else all of it: accuracy, top-5 accuracy, and for each class precision,
 /// recall and F1, with what was confused with what; for several labels F1 and average precision, for numbers MAE, RMSE and R2.

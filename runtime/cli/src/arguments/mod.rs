@@ -9,7 +9,7 @@ mod guest;
 mod host;
 mod job;
 mod onnxruntime;
-mod quantise;
+mod quantize;
 mod report;
 mod run;
 mod state;
@@ -25,7 +25,7 @@ pub(crate) use guest::{Authoring, BuildGuest, CheckGuest, Language, NewGuest, Ru
 pub(crate) use host::{Guest, HostFlags, Model, RemoteHost, RemoteHosts, Serve};
 pub(crate) use job::{Eval, JobFlags, Plan, Predict, Profile, Train};
 pub(crate) use onnxruntime::OnnxRuntime;
-pub(crate) use quantise::Quantise;
+pub(crate) use quantize::Quantize;
 pub(crate) use report::Report;
 pub(crate) use run::Runs;
 pub(crate) use state::{HostStores, State};

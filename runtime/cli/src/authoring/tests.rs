@@ -5,7 +5,7 @@ use super::run::extract;
 use crate::arguments::{CheckGuest, RunGuest};
 use frostline_engine::{Session, SessionOptions};
 use frostline_graph::Model;
-use frostline_images::{DecodeLimits, load, normalise};
+use frostline_images::{DecodeLimits, load, normalize};
 use frostline_needs::{built_guest, stock_guest};
 use frostline_tensor::{ChannelOrder, Data, Interpolation, PixelSpec, ResizeMode, Tensor};
 use std::path::{Path, PathBuf};
@@ -64,7 +64,7 @@ fn network_input(keys: &[&str], spec: &PixelSpec) -> Tensor {
     let crops: Vec<u8> = keys.iter().flat_map(crop).collect();
     let side = SIDE as usize;
     let crops = Tensor::new([keys.len(), 3, side, side], Data::U8(crops)).unwrap();
-    normalise(&crops, spec).unwrap()
+    normalize(&crops, spec).unwrap()
 }
 
 /// What the network itself makes of `input` at the cut.

@@ -338,7 +338,7 @@ mod tests {
     fn a_table_says_label_and_split() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("labels.csv");
-        let relabelled = |text: &str| {
+        let relabeled = |text: &str| {
             std::fs::write(&file, text).unwrap();
             let place = || Place {
                 part: Some(Part::Train),
@@ -358,12 +358,12 @@ mod tests {
         let said = |number: u32, part, label: Option<&str>| {
             (format!("train/{number}.jpg"), part, label.map(str::to_owned))
         };
-        let by_place = relabelled("file,label\ntrain/1.jpg,x\nother.jpg,y\n").unwrap();
+        let by_place = relabeled("file,label\ntrain/1.jpg,x\nother.jpg,y\n").unwrap();
         assert_eq!(
             by_place,
             [said(1, Some(Part::Train), Some("x")), said(2, None, None)]
         );
-        let by_column = relabelled("file,label,split\ntrain/1.jpg,x,val\ntrain/2.jpg,y,test\n").unwrap();
+        let by_column = relabeled("file,label,split\ntrain/1.jpg,x,val\ntrain/2.jpg,y,test\n").unwrap();
         assert_eq!(
             by_column,
             [
@@ -371,7 +371,7 @@ mod tests {
                 said(2, Some(Part::Test), Some("y"))
             ]
         );
-        let error = relabelled("file,label\n1.jpg,x\n2.jpg,y\n").unwrap_err();
+        let error = relabeled("file,label\n1.jpg,x\n2.jpg,y\n").unwrap_err();
         assert!(error.to_string().contains("as they are below --data"), "{error}");
     }
 }

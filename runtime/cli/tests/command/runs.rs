@@ -29,7 +29,7 @@ fn train(folder: &Path, more: &[&str]) -> Command {
 }
 
 /// Sends `signal` to a job once it tells what is `wanted`; with all that it told.
-pub(super) fn signalled(
+pub(super) fn signaled(
     mut command: Command,
     signal: &str,
     wanted: impl Fn(&Value) -> bool,
@@ -93,11 +93,11 @@ fn a_job_that_was_interrupted_or_killed_goes_on_to_the_same_model() {
     );
     assert_eq!(model(&whole[0]), std::fs::read(out).unwrap());
 
-    let (killed, _) = signalled(train(&broken, &[]), "-KILL", step(3));
+    let (killed, _) = signaled(train(&broken, &[]), "-KILL", step(3));
     assert_eq!(killed.status.code(), None);
     assert_eq!(listed(&broken)[0]["state"], "interrupted");
 
-    let (stopped, _) = signalled(train(&broken, &["--resume"]), "-INT", step(5));
+    let (stopped, _) = signaled(train(&broken, &["--resume"]), "-INT", step(5));
     assert_eq!(stopped.status.code(), Some(130), "{stopped:?}");
     let said = failure(&stopped);
     assert_eq!(said["kind"], "interrupted");
@@ -362,7 +362,7 @@ mod long {
             command
         };
         let job = train(&runs, &["--feature-cache", "off"]);
-        signalled(without(job), "-KILL", step(3));
+        signaled(without(job), "-KILL", step(3));
         let mut resumed = Command::new(env!("CARGO_BIN_EXE_frostline"));
         resumed.args(["train", "--json", "--resume", "--runs"]).arg(&runs);
         let resumed = without(resumed).output().unwrap();

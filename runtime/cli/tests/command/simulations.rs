@@ -64,7 +64,7 @@ fn a_simulation_takes_every_flag_or_refuses_it() {
 }
 
 #[test]
-fn a_simulation_minimises_the_cost_at_given_prices() {
+fn a_simulation_minimizes_the_cost_at_given_prices() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("measured.json");
     std::fs::write(&file, MEASURED).unwrap();

@@ -1,6 +1,6 @@
 //! Sweeps that do not go as they should: what they came to is written all the same.
 
-use super::runs::signalled;
+use super::runs::signaled;
 use super::{backbone, repository};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
@@ -129,7 +129,7 @@ mod long {
     fn a_sweep_that_is_interrupted_comes_to_the_best_so_far() {
         let folder = tempfile::tempdir().unwrap();
         let command = sweep(folder.path(), &["--epochs", "3", "--sweep", "lr=0.05,0.04,0.03"]);
-        let (output, told) = signalled(command, "-INT", |event| event["variant"] == "lr=0.04");
+        let (output, told) = signaled(command, "-INT", |event| event["variant"] == "lr=0.04");
         assert_eq!(output.status.code(), Some(130), "{output:?}");
         let said = failure(&output);
         assert_eq!(said["kind"], "interrupted");

@@ -54,7 +54,7 @@ impl Dataset {
         let mut parts = Parts::divide(root, &listing, folders, division)?;
         let one_sided = parts.settle(root)?;
         let classes = parts.classes();
-        let rows = parts.labelled();
+        let rows = parts.labeled();
         let left_out = left_out(&listing, &rows, |_| true);
         let [train, validation, test] = rows.map(|rows| Arc::new(Samples::new(Arc::clone(&listing), rows)));
         Ok(Self {
@@ -87,11 +87,11 @@ impl Dataset {
         let mut one_sided = Vec::new();
         let (classes, rows) = if task == Task::Classes {
             one_sided = parts.settle(root)?;
-            (parts.classes(), parts.labelled())
+            (parts.classes(), parts.labeled())
         } else {
             let valued = |part: Classes<'_>| {
                 let objects = part.into_values().flat_map(|class| class.samples);
-                labelled(&listing, objects, &table)
+                labeled(&listing, objects, &table)
             };
             (
                 table.names().to_vec(),
@@ -119,7 +119,7 @@ impl Dataset {
         folders.into_part(part).into_keys().map(str::to_owned).collect()
     }
 
-    /// The samples to measure a tuned model with, labelled by the model's own `classes`, by ascending key; and what is left out.
+    /// The samples to measure a tuned model with, labeled by the model's own `classes`, by ascending key; and what is left out.
     ///
     /// # Errors
     /// [`DatasetError::Empty`], [`DatasetError::NoPart`], [`DatasetError::NoImages`], and [`DatasetError::UnknownClass`] for a folder that
@@ -167,7 +167,7 @@ impl Dataset {
         check_any(root, &listing, &samples)?;
         let rows = match table.task() {
             Task::Classes => rows_of_classes(root, &listing, samples, names)?,
-            Task::Labels | Task::Numbers => labelled(
+            Task::Labels | Task::Numbers => labeled(
                 &listing,
                 samples.into_values().flat_map(|class| class.samples),
                 &table,
@@ -222,7 +222,7 @@ fn check_any(root: &str, listing: &Listing, part: &Classes<'_>) -> Result<(), Da
     Ok(())
 }
 
-/// Samples labelled by `classes`, by ascending key.
+/// Samples labeled by `classes`, by ascending key.
 fn rows_of_classes(
     root: &str,
     listing: &Listing,
@@ -246,7 +246,7 @@ fn rows_of_classes(
 }
 
 /// Samples with the number of their row in the table.
-fn labelled(listing: &Listing, objects: impl Iterator<Item = u32>, table: &LabelTable) -> Vec<Row> {
+fn labeled(listing: &Listing, objects: impl Iterator<Item = u32>, table: &LabelTable) -> Vec<Row> {
     let row = |object: u32| {
         let label = table.row(listing.get(object)?.key)?;
         Some(Row { object, label })

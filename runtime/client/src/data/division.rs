@@ -133,13 +133,13 @@ impl<'a> Parts<'a> {
     }
 
     /// The samples of each part with their labels.
-    pub(super) fn labelled(self) -> [Vec<Row>; 3] {
+    pub(super) fn labeled(self) -> [Vec<Row>; 3] {
         let labels: BTreeMap<&str, u32> = self.train.keys().copied().zip(0..).collect();
         [self.train, self.validation, self.test].map(|part| {
-            let labelled = part
+            let labeled = part
                 .into_iter()
                 .filter_map(|(class, objects)| Some((*labels.get(class)?, objects)));
-            let rows = labelled.flat_map(|(label, class)| {
+            let rows = labeled.flat_map(|(label, class)| {
                 class.samples.into_iter().map(move |object| Row { object, label })
             });
             rows.collect()

@@ -46,7 +46,7 @@ pub enum DatasetError {
     /// There is nothing in class folders.
     #[error(
         "no samples under '{root}': the data must be laid out as train/<class>/* and validation/<class>/*, or as <class>/* \
-         with --validation, or in tar shards with a .cls file beside each image, or labelled by a table labels.csv ({objects} objects lie there, none of them so)"
+         with --validation, or in tar shards with a .cls file beside each image, or labeled by a table labels.csv ({objects} objects lie there, none of them so)"
     )]
     Empty {
         /// The data root.

@@ -85,7 +85,7 @@ pub(crate) struct Folders<'a> {
     /// The folders of the root, taken for classes, and samples of shards that are in no part.
     pub(crate) classes: Classes<'a>,
     /// Images that a table has no line for, and their part.
-    unlabelled: Vec<(Option<Part>, &'a str)>,
+    unlabeled: Vec<(Option<Part>, &'a str)>,
 }
 
 impl<'a> Folders<'a> {
@@ -134,7 +134,7 @@ impl<'a> Folders<'a> {
             let part = table.part(listed, key);
             let Some(row) = listed else {
                 if is_sample(key) && !is_hidden(key) {
-                    folders.unlabelled.push((part, *key));
+                    folders.unlabeled.push((part, *key));
                 }
                 continue;
             };
@@ -159,7 +159,7 @@ impl<'a> Folders<'a> {
     /// Refuses images without a line, but for those outside of `train/` and `validation/` where folders say the parts.
     pub(crate) fn check_trained(&self, table: &LabelTable) -> Result<(), LabelsError> {
         let divided = !self.parts.is_empty() && !table.divides();
-        self.check_labelled(table, |part| match part {
+        self.check_labeled(table, |part| match part {
             Some(part) => part != Part::Test,
             None => !divided,
         })
@@ -171,10 +171,10 @@ impl<'a> Folders<'a> {
         table: &LabelTable,
         evaluated: Option<Part>,
     ) -> Result<(), LabelsError> {
-        self.check_labelled(table, |part| table.divides() || part == evaluated)
+        self.check_labeled(table, |part| table.divides() || part == evaluated)
     }
 
-    fn check_labelled(
+    fn check_labeled(
         &self,
         table: &LabelTable,
         counts: impl Fn(Option<Part>) -> bool,
@@ -182,7 +182,7 @@ impl<'a> Folders<'a> {
         if table.unlisted == Unlisted::Skip {
             return Ok(());
         }
-        let mut missing = self.unlabelled.iter().filter(|(part, _)| counts(*part));
+        let mut missing = self.unlabeled.iter().filter(|(part, _)| counts(*part));
         let Some((_, first)) = missing.next() else {
             return Ok(());
         };

@@ -1,5 +1,5 @@
 use frostline_batching::Lock;
-use frostline_images::normalise;
+use frostline_images::normalize;
 use frostline_tensor::{Data, OpError, PixelSpec, ShapeError, Tensor};
 use frostline_wire::RowValue;
 
@@ -11,14 +11,14 @@ pub(super) struct BatchBuffer {
 }
 
 enum Contents {
-    /// Activations, or pixels that were normalised on the host.
+    /// Activations, or pixels that were normalized on the host.
     F32(Vec<f32>),
-    /// Pixels to be normalised by this recipe once the batch is complete.
+    /// Pixels to be normalized by this recipe once the batch is complete.
     U8(Vec<u8>, PixelSpec),
 }
 
 impl BatchBuffer {
-    /// Room for `count` rows of `shape`; with a recipe, of bytes that are normalised in the end.
+    /// Room for `count` rows of `shape`; with a recipe, of bytes that are normalized in the end.
     pub(super) fn new(count: usize, shape: &[usize], pixels: Option<PixelSpec>) -> Result<Self, ShapeError> {
         let whole = frostline_tensor::Shape::new(shape);
         let width = whole.elements()?;
@@ -52,7 +52,7 @@ impl BatchBuffer {
             Contents::F32(rows) => Ok(Tensor::new(shape, Data::F32(compact(rows, kept, self.width)))?),
             Contents::U8(rows, spec) => {
                 let pixels = Tensor::new(shape, Data::U8(compact(rows, kept, self.width)))?;
-                Ok(normalise(&pixels, &spec)?)
+                Ok(normalize(&pixels, &spec)?)
             }
         }
     }
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_normalised_at_the_end() {
+    fn bytes_are_normalized_at_the_end() {
         let spec = PixelSpec {
             resize: 1,
             crop_height: 1,

@@ -57,7 +57,7 @@ pub struct Fetched {
 }
 
 impl Fetcher {
-    /// A fetcher with at most `open_requests` requests open at once at each host. `decoders` decode and normalise what comes as
+    /// A fetcher with at most `open_requests` requests open at once at each host. `decoders` decode and normalize what comes as
     /// objects or pixels.
     pub fn new(open_requests: usize, decoders: DecodePool) -> Self {
         Self::with(open_requests, RetryPolicy::default(), decoders)

@@ -35,7 +35,7 @@ pub struct Source {
 pub enum RowKind {
     /// An object's bytes, decoded here by the recipe.
     Objects(PixelSpec),
-    /// Pixels, normalised here by the recipe.
+    /// Pixels, normalized here by the recipe.
     Pixels(PixelSpec),
     /// What the next stage takes.
     Values,
@@ -70,7 +70,7 @@ impl Source {
         }
     }
 
-    /// The recipe for rows that have yet to be normalised.
+    /// The recipe for rows that have yet to be normalized.
     pub(super) fn pixels(&self) -> Option<PixelSpec> {
         match self.rows {
             RowKind::Objects(spec) | RowKind::Pixels(spec) => Some(spec),
@@ -107,7 +107,7 @@ impl Source {
     }
 
     /// Bytes a batch of these samples takes from its first request until it is trained: the messages being read, the rows, and
-    /// the normalised tensor where that is another one.
+    /// the normalized tensor where that is another one.
     pub fn batch_bytes(&self, weight: Weight) -> u64 {
         let elements = self.elements().saturating_mul(weight.samples);
         let messages = self.answer_bytes(weight).saturating_mul(self.copies());

@@ -195,11 +195,11 @@ fn classes_of_one_part_are_told_all_at_once() {
 
 /// Samples of shards: key and label.
 fn shards(samples: &[(&str, &str)]) -> Vec<ObjectInfo> {
-    let labelled = samples.iter().map(|(key, label)| ObjectInfo {
+    let labeled = samples.iter().map(|(key, label)| ObjectInfo {
         label: (!label.is_empty()).then(|| (*label).to_owned()),
         ..listing(&[key]).remove(0)
     });
-    labelled.collect()
+    labeled.collect()
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn samples_of_shards_have_their_labels_and_the_part_the_shard_names() {
         ("train-000.tar//1.jpg", "dog"),
         ("train-000.tar//2.jpg", "cat"),
         ("train-001.tar//3.jpg", "dog"),
-        ("train-001.tar//unlabelled.jpg", ""),
+        ("train-001.tar//unlabeled.jpg", ""),
         ("val-000.tar//4.jpg", "cat"),
         ("val-000.tar//5.jpg", "dog"),
         ("test-000.tar//6.jpg", "bird"),
@@ -252,8 +252,8 @@ fn shards_of_one_part_are_divided_and_test_shards_stay_apart() {
             .to_string()
             .contains("--validation")
     );
-    let unlabelled = divided_by(shards(&[("train.tar//1.jpg", "")]), None, 0);
-    assert!(unlabelled.unwrap_err().to_string().contains(".cls"));
+    let unlabeled = divided_by(shards(&[("train.tar//1.jpg", "")]), None, 0);
+    assert!(unlabeled.unwrap_err().to_string().contains(".cls"));
 }
 
 #[test]

@@ -22,7 +22,7 @@ const CONNECTION_WINDOW: u32 = 16 << 20;
 const FRAME: u32 = 256 << 10;
 
 /// Connections a host is asked over at most. Where one is held back by its own window or a shaper of its own, four are enough to
-/// tell and to gain from; beyond that a job takes from its neighbours on the link more than its share.
+/// tell and to gain from; beyond that a job takes from its neighbors on the link more than its share.
 pub(crate) const CONNECTIONS: usize = 4;
 
 /// Opens connections, encrypted or not.

@@ -175,7 +175,7 @@ class Client:
         end has all of them: where something fails, the reader raises.
 
         :param model: an ONNX file, its bytes, or what :meth:`push_model` returned; ``None`` at the cut ``none``.
-        :param cut: the tensor's name, or the module's as ``frostline model show`` lists it; ``input`` for normalised pixels made on
+        :param cut: the tensor's name, or the module's as ``frostline model show`` lists it; ``input`` for normalized pixels made on
             the hosts, ``none`` for the same made here.
         :param keys: which samples; by default all under ``data``.
         :param guest: another guest than the stock one.
@@ -219,7 +219,7 @@ class Client:
         """
         return self._command("plan", {"model": model, "data": data} | flags, timeout, None)
 
-    def quantise(
+    def quantize(
         self,
         model: str | os.PathLike[str],
         data: str | os.PathLike[str],
@@ -228,13 +228,13 @@ class Client:
         timeout: float | None = 1800,
         **flags: Any,
     ) -> dict[str, Any]:
-        """Quantises a network's layers up to a cut to int8; returns what ``frostline model quantise --json`` prints.
+        """Quantizes a network's layers up to a cut to int8; returns what ``frostline model quantize --json`` prints.
 
         :param out: the ONNX file to write.
         :param timeout: seconds it may take.
         :param flags: the command's, such as ``freeze="layer4.0"``, ``prefix_precision="auto"``, ``allow_imprecise=True``.
         """
-        return self._command("model quantise", {"data": data, "out": out, "device": None} | flags, timeout, None, os.fspath(model))
+        return self._command("model quantize", {"data": data, "out": out, "device": None} | flags, timeout, None, os.fspath(model))
 
     def profile(
         self, model: str | os.PathLike[str], data: str | os.PathLike[str], *, timeout: float | None = 1800, **flags: Any
@@ -292,7 +292,7 @@ def pixels(
     channels: str = "rgb",
 ) -> str:
     """How an image becomes a network's input, in torchvision's terms, as the stock guest is told (``parameters``): the short side is
-    resized to ``resize`` pixels, the centre cropped to ``crop`` (height, width), each channel scaled to 0..1, less ``mean``, divided by ``std``.
+    resized to ``resize`` pixels, the center cropped to ``crop`` (height, width), each channel scaled to 0..1, less ``mean``, divided by ``std``.
 
     ``interpolation``: ``nearest``, ``bilinear``, ``bicubic`` or ``lanczos``, all but the first antialiased. ``resize_mode``: ``short``; ``squash``
     to the crop's shape, with ``resize`` as its short side; ``pad`` into that shape, with ``fill`` around. ``channels``: ``rgb`` or ``bgr``, the

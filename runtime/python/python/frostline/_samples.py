@@ -13,7 +13,7 @@ LOG = logging.getLogger("frostline")
 
 
 class Samples:
-    """Labelled samples in the order of the listing. Keys and versions lie in two arrays, about as many bytes as their texts."""
+    """Labeled samples in the order of the listing. Keys and versions lie in two arrays, about as many bytes as their texts."""
 
     def __init__(self, keys, etags, sizes, labels):
         """`keys`: texts; `etags`: a text or None for each; `sizes`: in bytes; `labels`: int64 `[n]`, or float32 `[n, k]` where a table says `k`

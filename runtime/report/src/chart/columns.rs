@@ -13,7 +13,7 @@ const FRAME: Frame = Frame {
     top: 12.0,
     bottom: 42.0,
 };
-/// Columns that are told apart; of more, neighbours are taken together.
+/// Columns that are told apart; of more, neighbors are taken together.
 const MOST: usize = 80;
 
 pub(crate) struct Columns<'a> {
@@ -30,7 +30,7 @@ pub(crate) struct Columns<'a> {
     pub(crate) shown: fn(f64) -> String,
 }
 
-/// Neighbours taken together: the first and the last number, and the mean of each part.
+/// Neighbors taken together: the first and the last number, and the mean of each part.
 struct JoinedColumn {
     from: f64,
     to: f64,

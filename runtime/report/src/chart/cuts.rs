@@ -2,14 +2,14 @@ use super::axis::Axis;
 use super::frame::{Frame, Side};
 use super::lines::{PlotArea, Series};
 use super::sheet::{self, LegendEntry};
-use super::{COLOURS, Mark, fill, stroke};
+use super::{COLORS, Mark, fill, stroke};
 use crate::markup::{bytes, escaped, plain};
 
-/// The place of each kind of value: its colour.
+/// The place of each kind of value: its color.
 const SIZE: usize = 0;
 const COMPUTE: usize = 1;
-const OBJECT: usize = 2 + COLOURS;
-const INPUT: usize = 3 + COLOURS;
+const OBJECT: usize = 2 + COLORS;
+const INPUT: usize = 3 + COLORS;
 
 /// The longest name of a cut that is written out.
 const LONGEST: usize = 26;
@@ -53,9 +53,9 @@ pub fn cuts(chart: &Cuts) -> String {
     }
     frame.beside(&mut out, Side::Left, "bytes a sample (f32, logarithmic)");
     bars(&mut out, chart, &place);
-    for (weight, colour) in [(chart.object_bytes, OBJECT), (chart.input_bytes, INPUT)] {
+    for (weight, color) in [(chart.object_bytes, OBJECT), (chart.input_bytes, INPUT)] {
         let ends = [0.0, place.across.high].map(|end| (end, weight as f64));
-        out.push_str(&place.line(&ends, &stroke(colour)));
+        out.push_str(&place.line(&ends, &stroke(color)));
     }
     compute(&mut out, chart, &place);
     frame.foot(&mut out, "");

@@ -23,7 +23,7 @@ pub(crate) struct Series {
     pub(crate) name: String,
     /// From left to right.
     pub(crate) points: Vec<(f64, f64)>,
-    /// Its colour's place.
+    /// Its color's place.
     pub(crate) place: usize,
     /// Whether it stands behind the others, as a thin line.
     pub(crate) behind: bool,

@@ -47,12 +47,12 @@ pub fn links(chart: &Links) -> String {
     let pairs = chart.points.iter().zip(chart.points.iter().skip(1));
     for (from, to) in pairs {
         let at = |point: &LinkPoint| (point.bytes_per_second, point.speed_up);
-        let colour = splits.iter().position(|split| *split == from.split);
+        let color = splits.iter().position(|split| *split == from.split);
         out.push_str(&format!(
             "<g><title>{}: {:.2} times</title>{}</g>\n",
             escaped(&from.split),
             from.speed_up,
-            place.line(&[at(from), at(to)], &stroke(colour.unwrap_or_default()))
+            place.line(&[at(from), at(to)], &stroke(color.unwrap_or_default()))
         ));
     }
     sheet::finish(out)

@@ -1,4 +1,4 @@
-//! Charts as SVG inside a page: colours are the page's, chosen by class, so that they follow its scheme; every chart has a title that is
+//! Charts as SVG inside a page: colors are the page's, chosen by class, so that they follow its scheme; every chart has a title that is
 //! read out, and says no more than the tables beside it.
 
 mod axis;
@@ -22,8 +22,8 @@ pub(crate) use strip::{area, marks, spans};
 use crate::markup::escaped;
 use frame::Frame;
 
-/// Colours that are told apart; what comes later is told apart by dashes.
-pub(crate) const COLOURS: usize = 6;
+/// Colors that are told apart; what comes later is told apart by dashes.
+pub(crate) const COLORS: usize = 6;
 
 /// How a legend shows a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,17 +51,17 @@ impl Mark {
     }
 }
 
-/// The classes of an area in the colour of that place.
+/// The classes of an area in the color of that place.
 fn fill(place: usize) -> String {
-    format!("f{}", place % COLOURS)
+    format!("f{}", place % COLORS)
 }
 
-/// The classes of a line in the colour of that place, dashed from the second round of colours on.
+/// The classes of a line in the color of that place, dashed from the second round of colors on.
 fn stroke(place: usize) -> String {
-    format!("l{} d{}", place % COLOURS, place / COLOURS % 3)
+    format!("l{} d{}", place % COLORS, place / COLORS % 3)
 }
 
-/// Says what each colour stands for; it wraps where a page is narrow. Entries are a series' place and its name.
+/// Says what each color stands for; it wraps where a page is narrow. Entries are a series' place and its name.
 pub(crate) fn legend(mark: Mark, entries: &[(usize, &str)]) -> String {
     let entry = |(place, name): &(usize, &str)| {
         format!(

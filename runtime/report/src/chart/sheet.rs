@@ -1,7 +1,7 @@
 //! A chart as a file of its own: paper, title, legend and style, without fonts or scripts from elsewhere, readable on light and dark pages.
 
 use super::frame::Frame;
-use super::{COLOURS, Mark, end};
+use super::{COLORS, Mark, end};
 use crate::markup::escaped;
 
 /// The same for every chart, with room for the title, the line below it and the legend above, and for two axes beside.
@@ -16,10 +16,10 @@ pub(super) fn frame(height: f64, bottom: f64) -> Frame {
     }
 }
 
-const LIGHT: [&str; COLOURS] = ["#0072b2", "#c65102", "#00805c", "#9c3f86", "#7a6200", "#545b64"];
-const DARK: [&str; COLOURS] = ["#5ab4f0", "#f0913e", "#43c79c", "#e28fcb", "#d6bf4f", "#b4bcc6"];
+const LIGHT: [&str; COLORS] = ["#0072b2", "#c65102", "#00805c", "#9c3f86", "#7a6200", "#545b64"];
+const DARK: [&str; COLORS] = ["#5ab4f0", "#f0913e", "#43c79c", "#e28fcb", "#d6bf4f", "#b4bcc6"];
 
-/// What the legend says of a colour.
+/// What the legend says of a color.
 pub(super) struct LegendEntry {
     pub(super) mark: Mark,
     pub(super) place: usize,
@@ -71,9 +71,9 @@ fn legend(out: &mut String, frame: &Frame, entries: &[LegendEntry]) {
 
 /// A viewer that prefers dark pages gets a dark paper; one that knows no such rule the light one.
 fn style() -> String {
-    let scheme = |ink: &str, soft: &str, line: &str, paper: &str, colours: [&str; COLOURS]| {
-        let series = colours.iter().enumerate().map(|(place, colour)| {
-            format!(".f{place}{{fill:{colour}}}.l{place}{{stroke:{colour}}}.t{place}{{fill:{colour}}}")
+    let scheme = |ink: &str, soft: &str, line: &str, paper: &str, colors: [&str; COLORS]| {
+        let series = colors.iter().enumerate().map(|(place, color)| {
+            format!(".f{place}{{fill:{color}}}.l{place}{{stroke:{color}}}.t{place}{{fill:{color}}}")
         });
         format!(
             "text{{fill:{ink}}}.tick{{fill:{soft}}}.axis{{stroke:{soft}}}.grid{{stroke:{line}}}.paper{{fill:{paper}}}{}",

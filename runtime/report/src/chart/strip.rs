@@ -1,10 +1,10 @@
 //! Strips of a timeline: as wide as the page lets them be, so they hold no letters.
 
-use super::COLOURS;
+use super::COLORS;
 use crate::facts::Span;
 use crate::markup::escaped;
 
-/// A strip's units from left to right: a whole number for each part of a timeline, so that neighbours meet.
+/// A strip's units from left to right: a whole number for each part of a timeline, so that neighbors meet.
 const WIDE: f64 = 1200.0;
 
 fn strip(class: &str, title: &str, inside: &str) -> String {
@@ -30,20 +30,20 @@ pub(crate) fn area(class: &str, title: &str, layers: &[(usize, &[f64])]) -> Stri
             *below += height;
         }
         if !path.is_empty() {
-            inside.push_str(&format!(r#"<path class="f{}" d="{path}"/>"#, place % COLOURS));
+            inside.push_str(&format!(r#"<path class="f{}" d="{path}"/>"#, place % COLORS));
         }
     }
     strip(class, title, &inside)
 }
 
-/// Stretches of the job, each in the colour and as opaque as `look` says of it.
+/// Stretches of the job, each in the color and as opaque as `look` says of it.
 pub(crate) fn spans(title: &str, spans: &[Span], look: impl Fn(&Span) -> (usize, f64, String)) -> String {
     let mut inside = String::new();
     for span in spans {
         let (place, opacity, words) = look(span);
         inside.push_str(&format!(
             r#"<rect class="f{}" x="{:.1}" y="10" width="{:.1}" height="80" fill-opacity="{:.2}"><title>{}</title></rect>"#,
-            place % COLOURS,
+            place % COLORS,
             span.from * WIDE,
             ((span.to - span.from) * WIDE).max(1.0),
             opacity.clamp(0.0, 1.0),
@@ -59,7 +59,7 @@ pub(crate) fn marks(title: &str, place: usize, at: &[(f64, &str)]) -> String {
     for (share, words) in at {
         inside.push_str(&format!(
             r#"<path class="l{}" d="M{:.1} 8V92"><title>{}</title></path>"#,
-            place % COLOURS,
+            place % COLORS,
             share.clamp(0.0015, 0.9985) * WIDE,
             escaped(words)
         ));

@@ -130,7 +130,7 @@ fn row(run: &Run, short: String, name: &str, best: Option<f64>) -> Row {
     }
 }
 
-/// Runs as curves that have the same colours in every chart.
+/// Runs as curves that have the same colors in every chart.
 struct Curves<'a> {
     runs: &'a [Run],
     names: &'a [String],

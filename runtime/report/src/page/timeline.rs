@@ -155,7 +155,7 @@ fn events(out: &mut String, journal: &Journal, line: &Timeline) {
         let epochs: Vec<(f64, &str)> = epochs.iter().map(|(at, words)| (*at, words.as_str())).collect();
         lane(out, "epochs", &marks("Ends of epochs", 5, &epochs));
     }
-    for (kinds, name, title, colour) in [
+    for (kinds, name, title, color) in [
         (&[MomentKind::Replan][..], "replans", "Changes of the split", 1),
         (&[MomentKind::Unfreeze], "unfreezing", "Unfreezing", 3),
         (
@@ -177,7 +177,7 @@ fn events(out: &mut String, journal: &Journal, line: &Timeline) {
             .map(|moment| (moment.at / line.seconds, moment.text.as_str()))
             .collect();
         if !of.is_empty() {
-            lane(out, name, &marks(title, colour, &of));
+            lane(out, name, &marks(title, color, &of));
         }
     }
 }

@@ -309,7 +309,7 @@ fn several_runs_are_compared() {
 }
 
 #[test]
-fn more_runs_than_colours_are_told_apart_by_dashes_and_named_once() {
+fn more_runs_than_colors_are_told_apart_by_dashes_and_named_once() {
     let folder = tempfile::tempdir().unwrap();
     let sample = Sample {
         epochs: 3,

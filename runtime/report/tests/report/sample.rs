@@ -230,7 +230,7 @@ impl Sample {
         for place in 0..count * 60 {
             let is = (place % count) as usize;
             let sure = draw.next();
-            // Neighbours are mixed up, some classes more than others.
+            // Neighbors are mixed up, some classes more than others.
             let right = draw.next() > 0.05 + 0.25 * (is as f64 / count as f64);
             let taken = if right {
                 is

@@ -77,7 +77,7 @@ mod needs_guests {
         );
         let mut spinning = std::pin::pin!(spinning);
         // One thread for both: the honest guest's calls are answered while the other spins.
-        let neighbours = async {
+        let neighbors = async {
             for _ in 0..3 {
                 honest
                     .extract(&keys, &call, within(Limits::default()))
@@ -88,7 +88,7 @@ mod needs_guests {
         tokio::select! {
             biased;
             ended = &mut spinning => panic!("it ended first: {ended:?}"),
-            () = neighbours => {}
+            () = neighbors => {}
         }
         assert_eq!(spinning.await, Err(SandboxError::Deadline { after }));
     }

@@ -7,8 +7,8 @@
     clippy::indexing_slicing
 )]
 
-mod artefacts;
-mod behaviours;
+mod artifacts;
+mod behaviors;
 mod child;
 mod conformance;
 mod fakes;

@@ -35,7 +35,7 @@ mod needs_guests {
     use super::*;
 
     #[tokio::test]
-    async fn guests_that_describe_themselves_without_end_keep_no_neighbour_waiting() {
+    async fn guests_that_describe_themselves_without_end_keep_no_neighbor_waiting() {
         let (spin, honest) = (built("spin-in-describe"), stock());
         let sandbox = sandbox();
         let spin = sandbox.for_tenant("greedy").prepare(spin).await.unwrap();
@@ -69,7 +69,7 @@ mod needs_guests {
         // The compiler is this: it is asked for code and never gives any.
         let sandbox = |compiler| {
             Sandbox::new(SandboxConfig {
-                artefacts: Some(home.path().to_owned()),
+                artifacts: Some(home.path().to_owned()),
                 prepare_deadline: FOREVER,
                 instances: 1,
                 compiler,

@@ -1,4 +1,4 @@
-//! Which data a tenant may read: its roots, and requests held against them on normalised URLs.
+//! Which data a tenant may read: its roots, and requests held against them on normalized URLs.
 
 use super::error::ConfigError;
 use frostline_objects::check_scheme;
@@ -29,9 +29,9 @@ impl DataRoots {
     /// These: URLs, or directories, relative ones from the current directory.
     ///
     /// # Errors
-    /// [`ConfigError::Root`] for one that cannot be normalised.
+    /// [`ConfigError::Root`] for one that cannot be normalized.
     pub(crate) fn new(roots: &[String]) -> Result<Self, ConfigError> {
-        let normalise = |root: &String| {
+        let normalize = |root: &String| {
             let refuse = |detail: String| ConfigError::Root {
                 root: root.clone(),
                 detail,
@@ -48,7 +48,7 @@ impl DataRoots {
             root.check().map_err(refuse)?;
             Ok(root)
         };
-        roots.iter().map(normalise).collect::<Result<_, _>>().map(Self)
+        roots.iter().map(normalize).collect::<Result<_, _>>().map(Self)
     }
 
     /// None.
@@ -74,7 +74,7 @@ impl DataRoots {
 }
 
 impl Root {
-    /// Normalises a URL or an absolute path.
+    /// Normalizes a URL or an absolute path.
     ///
     /// # Errors
     /// What is wrong with it, for people.

@@ -173,7 +173,7 @@ pub struct EngineSettings {
 
 impl Default for EngineSettings {
     /// On the CPU one lane per core with one thread each: rows are independent, so whole batches side by side need no
-    /// synchronisation within an operator.
+    /// synchronization within an operator.
     fn default() -> Self {
         Self {
             device: "cpu".to_owned(),

@@ -11,7 +11,7 @@ use frostline_batching::Kind;
 use frostline_images::{BatchLoader, LoaderOptions};
 use frostline_objects::Store;
 use frostline_sandbox::{Allowance, Call, CallContext, Guest, Labels, ModelView};
-use frostline_tensor::{Normalisation, PixelFormat, Precision, SampleLoader, Stage};
+use frostline_tensor::{Normalization, PixelFormat, Precision, SampleLoader, Stage};
 use frostline_wire::{
     AugmentationError, Description, Encoding, ExtractionRequest, JobStage, Pin, Pixels, QuotaKey,
     RequestedSample, RowFormat, Split, TermsError, Values, View,
@@ -137,7 +137,7 @@ fn stage(model: &ModelView, description: &Description, cut: &str) -> Stage {
         from: model.input.clone(),
         to: cut.to_owned(),
         pixels: match &description.pixels {
-            Pixels::Spec(spec) => Some(Normalisation::from_spec(spec)),
+            Pixels::Spec(spec) => Some(Normalization::from_spec(spec)),
             Pixels::Own => None,
         },
         precision: Precision::Full,

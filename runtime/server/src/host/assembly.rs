@@ -71,7 +71,7 @@ pub(super) async fn service(
     let state = SharedState::open(Arc::clone(&state_store), &config.limits).await?;
     let run = unique_id().map_err(StateError::from)?;
     let sandbox = Sandbox::new(SandboxConfig {
-        artefacts: Some(config.local.join("artefacts")),
+        artifacts: Some(config.local.join("artifacts")),
         upload_bytes: usize::try_from(config.limits.guest_bytes).unwrap_or(usize::MAX),
         compiler: config.compiler.clone(),
         compiler_memory_bytes: SandboxConfig::default()

@@ -3,7 +3,7 @@
 use crate::config::Limits;
 use crate::refusal::Refusal;
 use crate::scheduling::TenantMemory;
-use frostline_images::{DecodePool, LoaderOptions, Undecoded, load_augmented, normalise};
+use frostline_images::{DecodePool, LoaderOptions, Undecoded, load_augmented, normalize};
 use frostline_objects::Store;
 use frostline_profile::timed;
 use frostline_tensor::{Data, PixelSpec, Shape, Tensor, View};
@@ -75,7 +75,7 @@ pub(super) async fn samples(reader: Reader<'_>, samples: &[RequestedSample]) -> 
     let shape = Shape::new(spec.sample_shape()).batched(decodes.len());
     let bytes = Tensor::new(shape, Data::U8(crops)).map_err(Refusal::host)?;
     Ok(Samples {
-        pixels: normalise(&bytes, &spec).map_err(lost)?,
+        pixels: normalize(&bytes, &spec).map_err(lost)?,
         bytes,
         read_seconds: mean_but_first(&reads),
         decode_seconds: mean_but_first(&decodes),

@@ -10,7 +10,7 @@ use http::StatusCode;
 
 const PHOTOS: u32 = 11;
 
-/// The photo's pixels before normalisation, computed without a host.
+/// The photo's pixels before normalization, computed without a host.
 fn crop(photo: &Bytes) -> Vec<u8> {
     frostline_images::load(photo, &PixelSpec::imagenet(8, 8), &DecodeLimits::default()).unwrap()
 }
@@ -18,7 +18,7 @@ fn crop(photo: &Bytes) -> Vec<u8> {
 /// What `cut` of the network gives for a photo, computed without a host.
 fn expected(photo: &Bytes, cut: &str) -> Vec<u8> {
     let batch = Tensor::new([1, 3, 8, 8], Data::U8(crop(photo))).unwrap();
-    let pixels = frostline_images::normalise(&batch, &PixelSpec::imagenet(8, 8)).unwrap();
+    let pixels = frostline_images::normalize(&batch, &PixelSpec::imagenet(8, 8)).unwrap();
     if cut == "input" {
         return pixels.as_bytes().to_vec();
     }

@@ -23,7 +23,7 @@ mod lifecycle;
 mod log;
 mod memory;
 mod metrics;
-mod neighbours;
+mod neighbors;
 mod profiles;
 mod resuming;
 mod roots;

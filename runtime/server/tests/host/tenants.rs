@@ -131,9 +131,9 @@ async fn a_removed_tenant_leaves_no_compiled_guest() {
     let (token, _) = test.add("acme").await;
     test.upload().await;
     test.client_of(&token).upload().await;
-    let artefacts = test.folder.path().join("state/artefacts");
+    let artifacts = test.folder.path().join("state/artifacts");
     let compiled = || {
-        let files = std::fs::read_dir(&artefacts).unwrap();
+        let files = std::fs::read_dir(&artifacts).unwrap();
         let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
         names.filter(|name| name.ends_with(".cwasm")).count()
     };

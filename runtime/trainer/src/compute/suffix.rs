@@ -28,9 +28,9 @@ pub(crate) struct Suffix {
     freeze: String,
     linear: Option<LinearHead>,
     moments: Moments,
-    /// How features are standardised, once that is known.
+    /// How features are standardized, once that is known.
     pub(super) standard: Option<Standard>,
-    /// How the numbers are standardised that it learns.
+    /// How the numbers are standardized that it learns.
     numbers: Option<Standard>,
     pub(super) settings: StepSettings,
     outputs: usize,
@@ -62,7 +62,7 @@ pub(crate) struct SuffixParts {
     pub(crate) suffix: Model,
     /// Name of the freeze cut, for messages.
     pub(crate) freeze: String,
-    /// Where its features are to be standardised, as a classifier of them.
+    /// Where its features are to be standardized, as a classifier of them.
     pub(crate) linear: Option<LinearHead>,
     pub(crate) settings: StepSettings,
     /// Of the network, a row.
@@ -85,7 +85,7 @@ impl Suffix {
         Self::restore(parts, HashMap::new(), interrupt)
     }
 
-    /// Trains more layers from now on. Weights that were trained before keep their optimiser state.
+    /// Trains more layers from now on. Weights that were trained before keep their optimizer state.
     pub(crate) fn unfreeze(&mut self, parts: SuffixParts) -> Result<(), TrainerError> {
         let mut remembered = HashMap::new();
         for slot in &self.slots {
@@ -203,9 +203,9 @@ impl Suffix {
         terms: &StepTerms,
     ) -> Result<f32, TrainerError> {
         let standard = self.standard.as_ref();
-        let standardised = standard.map(|standard| standard.apply(activations));
-        let standardised = standardised.transpose()?;
-        let activations = standardised.as_ref().unwrap_or(activations);
+        let standardized = standard.map(|standard| standard.apply(activations));
+        let standardized = standardized.transpose()?;
+        let activations = standardized.as_ref().unwrap_or(activations);
         let mut targets = targets.tensor(&self.settings.loss, self.outputs)?;
         if let Some(numbers) = &self.numbers {
             targets = numbers.apply(&targets)?;
@@ -298,7 +298,7 @@ impl Suffix {
         }
     }
 
-    /// Adds rows to the moments that features are standardised by.
+    /// Adds rows to the moments that features are standardized by.
     pub(crate) fn add_moments(&mut self, split: &Split, rows: BatchRows) -> Result<(), TrainerError> {
         let (activations, pending) = self.freeze_activations(split, rows)?;
         self.moments.add(&activations);
@@ -306,7 +306,7 @@ impl Suffix {
         Ok(())
     }
 
-    /// Standardises features from now on, by the moments added so far.
+    /// Standardizes features from now on, by the moments added so far.
     pub(crate) fn standardize(&mut self) {
         self.present = None;
         self.standard = Some(std::mem::take(&mut self.moments).standard());

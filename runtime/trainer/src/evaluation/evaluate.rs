@@ -70,7 +70,7 @@ async fn run(job: &EvaluationJob, hosts: &Hosts, events: &Events) -> Result<Eval
     )
     .await?;
     if table.is_none() && task == Task::Labels {
-        return Err(TrainerError::Unlabelled {
+        return Err(TrainerError::Unlabeled {
             root: job.root.clone(),
         });
     }

@@ -21,7 +21,7 @@ pub(crate) fn task(loss: LossName) -> Task {
 /// The table in `file`, else the one beside the data, if there is any, for data with images that it has no line for if `unlisted` says so.
 ///
 /// # Errors
-/// [`TrainerError::Labels`] for one that cannot be read, [`TrainerError::Dataset`] for one that is wrong, [`TrainerError::Unlabelled`] where numbers
+/// [`TrainerError::Labels`] for one that cannot be read, [`TrainerError::Dataset`] for one that is wrong, [`TrainerError::Unlabeled`] where numbers
 /// are wanted and there is none.
 pub(crate) async fn table(
     (file, unlisted): (Option<&Path>, Unlisted),
@@ -41,7 +41,7 @@ pub(crate) async fn table(
         None => match beside() {
             Some(object) => (object.sample.key.clone(), fetch(root, object, hosts).await?),
             None if task == Task::Numbers => {
-                return Err(TrainerError::Unlabelled {
+                return Err(TrainerError::Unlabeled {
                     root: root.to_owned(),
                 });
             }

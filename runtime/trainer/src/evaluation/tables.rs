@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 pub enum Tables {
     /// With one class a sample.
     Classes {
-        /// Share of samples whose class is among the five largest outputs, 0 to 1; ties count in its favour.
+        /// Share of samples whose class is among the five largest outputs, 0 to 1; ties count in its favor.
         top_5_accuracy: f64,
         /// In the order of the outputs.
         classes: Vec<ClassFigures>,

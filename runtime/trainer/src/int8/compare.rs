@@ -5,8 +5,8 @@ use crate::TrainerError;
 use frostline_engine::{EngineError, Interrupt, Session, SessionOptions};
 use frostline_graph::{Cut, Model};
 use frostline_profile::{candidates, timed};
-use frostline_quantisation::{
-    Calibration, Quantised, Scheme, WeightBits, cosine, layers_between, quantise, with_cuts_as_outputs,
+use frostline_quantization::{
+    Calibration, Quantized, Scheme, WeightBits, cosine, layers_between, quantize, with_cuts_as_outputs,
 };
 use frostline_tensor::Tensor;
 
@@ -46,7 +46,7 @@ impl Comparison {
     /// Calibrates, and puts layers back into f32 until rows are similar enough.
     ///
     /// # Errors
-    /// [`TrainerError::Quantisation`], [`TrainerError::Engine`].
+    /// [`TrainerError::Quantization`], [`TrainerError::Engine`].
     pub(super) fn run(&self, interrupt: &Interrupt) -> Result<Int8Record, TrainerError> {
         let mut calibration = Calibration::new(&self.model, &self.freeze)?;
         self.run_batches(calibration.model(), &self.calibration, interrupt)?
@@ -56,12 +56,12 @@ impl Comparison {
         let exact = self.time(&self.model, interrupt)?;
         let (mut scheme, mut worst, mut rounds) = (Scheme::new(self.weights), None, ROUNDS);
         loop {
-            let quantised = quantise(&self.model, &self.freeze, &ranges, &scheme)?;
-            let Quantised {
+            let quantized = quantize(&self.model, &self.freeze, &ranges, &scheme)?;
+            let Quantized {
                 model,
-                quantised_layers,
+                quantized_layers,
                 layers,
-            } = &quantised;
+            } = &quantized;
             let rows = self.time(model, interrupt)?;
             let cosine = cosine(&exact.rows, &rows.rows);
             if cosine < LEAST_SIMILARITY
@@ -70,7 +70,7 @@ impl Comparison {
             {
                 worst.get_or_insert(least_precise.ends_at);
                 // A network without int8 layers is exact, and no gain.
-                if least_precise.layers.len() < *quantised_layers {
+                if least_precise.layers.len() < *quantized_layers {
                     scheme.in_f32.extend(least_precise.layers);
                     rounds -= 1;
                     continue;
@@ -79,7 +79,7 @@ impl Comparison {
             return Ok(Int8Record {
                 cosine,
                 speedup: exact.seconds / rows.seconds,
-                quantised_layers: *quantised_layers,
+                quantized_layers: *quantized_layers,
                 layers: *layers,
                 used: false,
                 ranges,
@@ -92,14 +92,14 @@ impl Comparison {
     /// The layers to put back into f32 next; `None` if all layers with an error are.
     fn least_precise(
         &self,
-        quantised: &Model,
+        quantized: &Model,
         scheme: &Scheme,
         interrupt: &Interrupt,
     ) -> Result<Option<LeastPrecise>, TrainerError> {
-        let (network, of_quantised) = (self.model.network()?, quantised.network()?);
+        let (network, of_quantized) = (self.model.network()?, quantized.network()?);
         let mut cuts = candidates(&self.model, &network, &self.freeze)?;
-        cuts.retain(|cut| of_quantised.cut(&cut.name).is_ok());
-        let similarities = self.similarities(quantised, &cuts, interrupt)?;
+        cuts.retain(|cut| of_quantized.cut(&cut.name).is_ok());
+        let similarities = self.similarities(quantized, &cuts, interrupt)?;
         let mut before = 1.0;
         let mut segments = Vec::new();
         for (index, (cut, similarity)) in cuts.iter().zip(similarities).enumerate() {
@@ -122,7 +122,7 @@ impl Comparison {
     /// The similarity of the values at each of `cuts`.
     fn similarities(
         &self,
-        quantised: &Model,
+        quantized: &Model,
         cuts: &[Cut],
         interrupt: &Interrupt,
     ) -> Result<Vec<f64>, TrainerError> {
@@ -131,10 +131,10 @@ impl Comparison {
             let outputs = self.run_batches(&with_cuts_as_outputs(model, cuts)?, &rows, interrupt)?;
             Ok(outputs.into_iter().flatten().collect())
         };
-        let (exact, quantised) = (run(&self.model)?, run(quantised)?);
-        let pairs = exact.iter().zip(&quantised);
+        let (exact, quantized) = (run(&self.model)?, run(quantized)?);
+        let pairs = exact.iter().zip(&quantized);
         Ok(pairs
-            .map(|((_, exact), (_, quantised))| cosine(exact, quantised))
+            .map(|((_, exact), (_, quantized))| cosine(exact, quantized))
             .collect())
     }
 
@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn imprecise_layers_go_back_to_f32() {
         let plain = comparison(network()).run(&Interrupt::new()).unwrap();
-        assert_eq!((plain.quantised_layers, plain.layers, plain.worst), (2, 2, None));
+        assert_eq!((plain.quantized_layers, plain.layers, plain.worst), (2, 2, None));
         assert!(
             plain.cosine >= LEAST_SIMILARITY && plain.cosine < 1.0,
             "{}",
@@ -273,7 +273,7 @@ mod tests {
             large.cosine
         );
         assert_eq!(
-            (large.quantised_layers, large.layers),
+            (large.quantized_layers, large.layers),
             (1, 3),
             "{:?}",
             large.scheme
@@ -289,7 +289,7 @@ mod tests {
         let record = imprecise.run(&Interrupt::new()).unwrap();
         assert!(record.cosine < LEAST_SIMILARITY, "{}", record.cosine);
         assert!(
-            record.quantised_layers > 0 && record.worst.is_some(),
+            record.quantized_layers > 0 && record.worst.is_some(),
             "{record:?}"
         );
     }

@@ -9,11 +9,11 @@ use bytes::Bytes;
 use frostline_client::{HostClient, Hosts};
 use frostline_engine::{Device, exact_int8, library_version};
 use frostline_graph::Model;
-use frostline_images::{DecodeLimits, load, normalise};
+use frostline_images::{DecodeLimits, load, normalize};
 use frostline_job::PrefixPrecision;
 use frostline_job::folder::INT8;
 use frostline_profile::{ProfileError, machine};
-use frostline_quantisation::{RULES, WeightBits};
+use frostline_quantization::{RULES, WeightBits};
 use frostline_tensor::{Data, OpError, PixelSpec, Shape, Tensor};
 use frostline_wire::ObjectInfo;
 use serde::Serialize;
@@ -46,7 +46,7 @@ pub(crate) struct Candidate<'a> {
 }
 
 /// A network whose frozen layers compute in int8.
-pub(crate) struct QuantisedModel {
+pub(crate) struct QuantizedModel {
     pub(crate) model: Model,
     /// The precision of its weights.
     pub(crate) weights: WeightBits,
@@ -72,7 +72,7 @@ pub(crate) async fn decide_for(
     job: &Job,
     candidate: Candidate<'_>,
     events: &Events,
-) -> Result<Option<QuantisedModel>, TrainerError> {
+) -> Result<Option<QuantizedModel>, TrainerError> {
     let why = match candidate.precision {
         PrefixPrecision::F32 => return Ok(None),
         _ if !job.guest.is_stock() => {
@@ -100,7 +100,7 @@ impl Candidate<'_> {
     ///
     /// # Errors
     /// [`TrainerError::Imprecise`].
-    pub(crate) async fn decide(&self, events: &Events) -> Result<Option<QuantisedModel>, TrainerError> {
+    pub(crate) async fn decide(&self, events: &Events) -> Result<Option<QuantizedModel>, TrainerError> {
         let mut record = self.record(events).await?;
         record.used = self.is_used(&record)?;
         let reason = self.reason(&record);
@@ -111,7 +111,7 @@ impl Candidate<'_> {
         }
         let (model, freeze) = (self.model.clone(), self.freeze.to_owned());
         blocking(move || {
-            Ok(Some(QuantisedModel {
+            Ok(Some(QuantizedModel {
                 model: record.apply(&model, &freeze)?.model,
                 weights: record.scheme.weights,
             }))
@@ -147,7 +147,7 @@ impl Candidate<'_> {
 
     /// Why int8 is used or not.
     fn reason(&self, record: &Int8Record) -> String {
-        let in_f32 = record.layers - record.quantised_layers;
+        let in_f32 = record.layers - record.quantized_layers;
         if !self.is_precise(record) {
             format!(
                 "too imprecise, the error is largest up to '{}'",
@@ -161,7 +161,7 @@ impl Candidate<'_> {
                 self.worst(record)
             )
         } else {
-            "all layers are quantised".to_owned()
+            "all layers are quantized".to_owned()
         }
     }
 
@@ -272,7 +272,7 @@ fn divide(crops: Vec<Vec<u8>>, spec: &PixelSpec) -> Result<(Tensor, Tensor), Tra
     let tensor = |crops: Vec<Vec<u8>>| {
         let shape = Shape::new(spec.sample_shape()).batched(crops.len());
         let bytes = Tensor::new(shape, Data::U8(crops.concat()))?;
-        normalise(&bytes, spec).map_err(|error| TrainerError::Preprocess {
+        normalize(&bytes, spec).map_err(|error| TrainerError::Preprocess {
             source: OpError::from(error),
         })
     };

@@ -2,15 +2,15 @@
 
 mod compare;
 mod decide;
-mod quantise;
+mod quantize;
 mod record;
 
-pub(crate) use decide::{Candidate, IMAGES, QuantisedModel, decide_for};
-pub use quantise::{QuantisationJob, quantise};
+pub(crate) use decide::{Candidate, IMAGES, QuantizedModel, decide_for};
+pub use quantize::{QuantizationJob, quantize};
 pub(crate) use record::Int8Record;
 
 /// The least cosine similarity to f32 that needs no permission: heads on SqueezeNet's activations at 0.99 are as accurate as on f32, and a
-/// transformer that naive quantisation broke had 0.97.
+/// transformer that naive quantization broke had 0.97.
 pub(crate) const LEAST_SIMILARITY: f64 = 0.99;
 
 /// The least speed-up for `auto`: measurements vary by as much.

@@ -1,11 +1,11 @@
 use frostline_graph::Model;
 use frostline_job::Event;
-use frostline_quantisation::{QuantisationError, Quantised, Ranges, Scheme, quantise};
+use frostline_quantization::{QuantizationError, Quantized, Ranges, Scheme, quantize};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::Path;
 
-/// A quantisation and its measurements: enough to write the same network again, on any machine.
+/// A quantization and its measurements: enough to write the same network again, on any machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Int8Record {
     pub(crate) ranges: Ranges,
@@ -17,7 +17,7 @@ pub(crate) struct Int8Record {
     /// The cut, by its module, before which the error grew most; `None` if it was small from the start.
     pub(crate) worst: Option<String>,
     /// Layers in int8.
-    pub(crate) quantised_layers: usize,
+    pub(crate) quantized_layers: usize,
     /// Layers that could be.
     pub(crate) layers: usize,
     /// Whether the job uses it.
@@ -31,15 +31,15 @@ impl Int8Record {
     }
 
     /// Writes the network.
-    pub(crate) fn apply(&self, model: &Model, freeze: &str) -> Result<Quantised, QuantisationError> {
-        quantise(model, freeze, &self.ranges, &self.scheme)
+    pub(crate) fn apply(&self, model: &Model, freeze: &str) -> Result<Quantized, QuantizationError> {
+        quantize(model, freeze, &self.ranges, &self.scheme)
     }
 
     /// The event, with why int8 is used or not.
     pub(crate) fn event(&self, reason: String) -> Event {
         Event::Int8 {
             used: self.used,
-            quantised_layers: self.quantised_layers,
+            quantized_layers: self.quantized_layers,
             layers: self.layers,
             cosine: self.cosine,
             speedup: self.speedup,

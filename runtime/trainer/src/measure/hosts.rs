@@ -12,7 +12,7 @@ pub(crate) struct Reach {
     /// How many hosts.
     pub(crate) hosts: usize,
     /// Extractions of others on the busiest.
-    pub(crate) neighbours: u64,
+    pub(crate) neighbors: u64,
 }
 
 impl Reach {
@@ -33,7 +33,7 @@ impl Reach {
         Ok(Self {
             link: client.probe().await?,
             hosts: 1,
-            neighbours: client.load().await?.running,
+            neighbors: client.load().await?.running,
         })
     }
 
@@ -41,7 +41,7 @@ impl Reach {
         Self {
             link: self.link.joined(other.link),
             hosts: self.hosts + other.hosts,
-            neighbours: self.neighbours.max(other.neighbours),
+            neighbors: self.neighbors.max(other.neighbors),
         }
     }
 }
@@ -98,7 +98,7 @@ mod tests {
     use frostline_wire::Platform;
     use std::time::Duration;
 
-    fn reach(megabytes: f64, milliseconds: u64, neighbours: u64) -> Reach {
+    fn reach(megabytes: f64, milliseconds: u64, neighbors: u64) -> Reach {
         let rate = megabytes * 1e6;
         Reach {
             link: Link {
@@ -108,7 +108,7 @@ mod tests {
                 connection_bytes_per_second: rate / 2.0,
             },
             hosts: 1,
-            neighbours,
+            neighbors,
         }
     }
 
@@ -146,7 +146,7 @@ mod tests {
                 connection_bytes_per_second: 0.5e6,
             },
             hosts: 3,
-            neighbours: 4,
+            neighbors: 4,
         };
         assert_eq!(all.into_iter().reduce(Reach::joined), Some(together));
         let slowest = slowest([0.1, 0.3, 0.2].map(profile)).unwrap();

@@ -10,7 +10,7 @@ use crate::recipe::StepTerms;
 use bytes::Bytes;
 use frostline_engine::{Device, Interrupt, Lanes, LanesConfig, SessionOptions, StageSource, library_version};
 use frostline_graph::Model;
-use frostline_images::{DecodeLimits, load_augmented, normalise};
+use frostline_images::{DecodeLimits, load_augmented, normalize};
 use frostline_profile::{
     MeasuredModel, ProfileError, Rules, encoded_pixels, machine, measure, memory, now, timed,
 };
@@ -155,14 +155,14 @@ async fn measured(
     let cuts = if task.cuts.is_empty() {
         Vec::new()
     } else {
-        cuts(&task, platform.rows, pixels.normalised).await?
+        cuts(&task, platform.rows, pixels.normalized).await?
     };
     let batch = task.batch;
     let step_seconds = step(task).await?;
     Ok(TrainerProfile {
         platform,
         decode_seconds_per_sample: pixels.decode_seconds,
-        normalise_seconds_per_sample: pixels.normalise_seconds,
+        normalize_seconds_per_sample: pixels.normalize_seconds,
         input: pixels.encoded,
         cuts,
         step_seconds,
@@ -174,9 +174,9 @@ async fn measured(
 
 /// Samples as the network takes them, and what getting there took.
 struct Pixels {
-    normalised: Tensor,
+    normalized: Tensor,
     decode_seconds: f64,
-    normalise_seconds: f64,
+    normalize_seconds: f64,
     encoded: BTreeMap<String, Encoded>,
 }
 
@@ -207,12 +207,12 @@ fn decode(objects: &[Bytes], spec: &PixelSpec, view: Option<&View>) -> Result<Pi
     let preprocess = |error: frostline_images::ImageError| TrainerError::Preprocess {
         source: OpError::from(error),
     };
-    let (normalised, normalising) = timed(|| normalise(&bytes, spec)).map_err(preprocess)?;
+    let (normalized, normalizing) = timed(|| normalize(&bytes, spec)).map_err(preprocess)?;
     Ok(Pixels {
-        normalise_seconds: normalising / count as f64,
+        normalize_seconds: normalizing / count as f64,
         decode_seconds,
-        encoded: encoded_pixels(&bytes, &normalised)?,
-        normalised,
+        encoded: encoded_pixels(&bytes, &normalized)?,
+        normalized,
     })
 }
 

@@ -37,7 +37,7 @@ impl Candidate {
     /// What it takes if tiers turn out so.
     pub(super) fn predict_in(&self, workload: &Workload, scenario: &Scenario) -> Prediction {
         workload
-            .travelling(self.encoding)
+            .traveling(self.encoding)
             .predict_in(&self.stages, scenario)
     }
 }

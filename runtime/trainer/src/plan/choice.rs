@@ -11,7 +11,7 @@ pub(crate) struct Plan {
     pub(crate) candidates: Vec<Ranked>,
     /// One of them.
     pub(crate) chosen: Ranked,
-    /// Where the plan minimises the cost: what takes the least time.
+    /// Where the plan minimizes the cost: what takes the least time.
     pub(crate) shortest: Option<Ranked>,
     /// The rule that chose it.
     pub(crate) policy: Policy,
@@ -40,7 +40,7 @@ impl Plan {
         })
     }
 
-    /// [`Plan::choose`] among the `candidates` of a workload, which depend on what it minimises, with the plan for time beside one for cost.
+    /// [`Plan::choose`] among the `candidates` of a workload, which depend on what it minimizes, with the plan for time beside one for cost.
     pub(crate) fn compare(
         candidates: impl Fn(&Workload) -> Vec<Candidate>,
         workload: &Workload,
@@ -50,7 +50,7 @@ impl Plan {
         if *policy != Policy::Auto || workload.cost.objective == Objective::Time {
             return Some(plan);
         }
-        let for_time = workload.minimising_time();
+        let for_time = workload.minimizing_time();
         let shortest = Self::choose(candidates(&for_time), &for_time, policy);
         Some(Self {
             shortest: shortest.map(|plan| plan.chosen),

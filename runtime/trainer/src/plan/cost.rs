@@ -20,10 +20,10 @@ pub struct Work {
     pub step_core_seconds: f64,
 }
 
-/// What a plan minimises, and what it needs to tell a job's cost.
+/// What a plan minimizes, and what it needs to tell a job's cost.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct CostModel {
-    /// What is minimised.
+    /// What is minimized.
     pub(crate) objective: Objective,
     /// What cores and traffic cost; without prices a plan shows no cost.
     pub(crate) prices: Option<Prices>,
@@ -31,7 +31,7 @@ pub(crate) struct CostModel {
     pub(crate) trainer_cores: f64,
 }
 
-/// Minimises time, knows no prices.
+/// Minimizes time, knows no prices.
 impl Default for CostModel {
     fn default() -> Self {
         Self {
@@ -103,7 +103,7 @@ impl CostModel {
 
 impl Workload {
     /// The same job, planned for the shortest time.
-    pub(crate) fn minimising_time(&self) -> Self {
+    pub(crate) fn minimizing_time(&self) -> Self {
         let cost = CostModel {
             objective: Objective::Time,
             ..self.cost
@@ -136,7 +136,7 @@ impl Workload {
 impl Candidate {
     /// What an epoch uses that sees its rows for the first time; any epoch where nothing is cached.
     pub(super) fn first_epoch(&self, workload: &Workload, prediction: &Prediction) -> Usage {
-        let workload = workload.travelling(self.encoding);
+        let workload = workload.traveling(self.encoding);
         let [first, _] = workload.passes();
         let seconds = prediction.iteration_seconds * workload.epoch_iterations as f64;
         workload.usage(self, seconds, &[workload.epoch_of(first)], &Scenario::MEASURED)
@@ -144,7 +144,7 @@ impl Candidate {
 
     /// What an epoch uses that takes cached rows; `None` where no epoch does.
     pub(super) fn later_epoch(&self, workload: &Workload, prediction: &Prediction) -> Option<Usage> {
-        let workload = workload.travelling(self.encoding);
+        let workload = workload.traveling(self.encoding);
         let [_, later] = workload.passes();
         let seconds = prediction.later_seconds * workload.epoch_iterations as f64;
         let usage = || workload.usage(self, seconds, &[workload.epoch_of(later)], &Scenario::MEASURED);
@@ -157,11 +157,11 @@ impl Candidate {
     }
 
     fn job_in(&self, workload: &Workload, prediction: &Prediction, scenario: &Scenario) -> Usage {
-        let workload = workload.travelling(self.encoding);
+        let workload = workload.traveling(self.encoding);
         workload.usage(self, prediction.total_seconds, &workload.passes(), scenario)
     }
 
-    /// What the plan minimises: the job's seconds, or its cost.
+    /// What the plan minimizes: the job's seconds, or its cost.
     pub(crate) fn objective(&self, workload: &Workload) -> f64 {
         self.objective_in(workload, &Scenario::MEASURED)
     }
@@ -169,23 +169,23 @@ impl Candidate {
     /// [`Candidate::objective`], if tiers turn out so.
     pub(super) fn objective_in(&self, workload: &Workload, scenario: &Scenario) -> f64 {
         let prediction = self.predict_in(workload, scenario);
-        let minimised = |usage: Usage| workload.minimised(&usage);
+        let minimized = |usage: Usage| workload.minimized(&usage);
         match workload.cost.objective {
             Objective::Time => prediction.total_seconds,
-            Objective::Cost => minimised(self.job_in(workload, &prediction, scenario)),
+            Objective::Cost => minimized(self.job_in(workload, &prediction, scenario)),
         }
     }
 
-    /// What one iteration of the full pipeline adds to what the plan minimises.
+    /// What one iteration of the full pipeline adds to what the plan minimizes.
     pub(crate) fn iteration_objective(&self, workload: &Workload) -> f64 {
-        let travelling = workload.travelling(self.encoding);
-        let [first, _] = travelling.passes();
+        let traveling = workload.traveling(self.encoding);
+        let [first, _] = traveling.passes();
         let steady = self.predict(workload).steady_seconds;
         let pass = Pass {
             iterations: 1,
             ..first
         };
-        workload.minimised(&travelling.usage(self, steady, &[pass], &Scenario::MEASURED))
+        workload.minimized(&traveling.usage(self, steady, &[pass], &Scenario::MEASURED))
     }
 }
 
@@ -197,7 +197,7 @@ impl Workload {
         }
     }
 
-    fn minimised(&self, usage: &Usage) -> f64 {
+    fn minimized(&self, usage: &Usage) -> f64 {
         match (self.cost.objective, usage.cost) {
             (Objective::Cost, Some(cost)) => cost.total,
             _ => usage.seconds,

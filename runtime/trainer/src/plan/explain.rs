@@ -25,7 +25,7 @@ pub struct Explanation {
 pub struct Rival {
     /// The split.
     pub split: Split,
-    /// Its predicted time over that of the chosen one, its cost where the plan minimises that; below 1 where it is too near to tell, and would lose more should it turn out worse.
+    /// Its predicted time over that of the chosen one, its cost where the plan minimizes that; below 1 where it is too near to tell, and would lose more should it turn out worse.
     pub ratio: f64,
     /// What would make it the better one; `None` when no single change within a factor of 64 does.
     pub wins_if: Option<String>,
@@ -43,13 +43,13 @@ impl Plan {
     /// Explains the plan, and what became of the frozen layers for it. Splits are shown with their `modules`.
     pub(crate) fn explain(&self, layers: &Layers, modules: &Modules) -> Explanation {
         let chosen = &self.chosen;
-        let minimised = |ranked: &Ranked| ranked.candidate.objective(&self.workload);
+        let minimized = |ranked: &Ranked| ranked.candidate.objective(&self.workload);
         let is_other = |ranked: &&Ranked| ranked.candidate.split != chosen.candidate.split;
         let others = self.candidates.iter().filter(is_other);
         let mut rivals: Vec<Rival> = others
             .map(|other| Rival {
                 split: other.candidate.split.clone(),
-                ratio: minimised(other) / minimised(chosen).max(f64::MIN_POSITIVE),
+                ratio: minimized(other) / minimized(chosen).max(f64::MIN_POSITIVE),
                 wins_if: wins_if(&chosen.candidate, &other.candidate, &self.workload),
             })
             .collect();
@@ -132,7 +132,7 @@ impl Plan {
             candidate,
             prediction,
         } = &self.chosen;
-        let workload = self.workload.travelling(candidate.encoding);
+        let workload = self.workload.traveling(candidate.encoding);
         let reuse = workload.reuse?;
         let [first, later] = workload.passes();
         let epoch = seconds(prediction.later_seconds * workload.epoch_iterations as f64);
@@ -156,8 +156,8 @@ impl Plan {
 /// The smallest single change after which `other` takes less time, or costs less, than `chosen`; `None` where it does as things are.
 fn wins_if(chosen: &Candidate, other: &Candidate, workload: &Workload) -> Option<String> {
     const STEPS: i32 = 48;
-    let minimised = |candidate: &Candidate, scenario: &Scenario| candidate.objective_in(workload, scenario);
-    let wins = |scenario: &Scenario| minimised(other, scenario) < minimised(chosen, scenario);
+    let minimized = |candidate: &Candidate, scenario: &Scenario| candidate.objective_in(workload, scenario);
+    let wins = |scenario: &Scenario| minimized(other, scenario) < minimized(chosen, scenario);
     if wins(&Scenario::MEASURED) {
         return None;
     }

@@ -113,7 +113,7 @@ fn paid_back(took: f64, plan: &Plan) -> Option<(u64, Split)> {
 impl Plan {
     /// Whether a job with kept rows has as many iterations that fetch; one without may be repeated.
     fn may_pay_back(&self, iterations: u64) -> bool {
-        let workload = self.workload.travelling(self.chosen.candidate.encoding);
+        let workload = self.workload.traveling(self.chosen.candidate.encoding);
         workload.reuse.is_none() || iterations <= workload.fetching_after(0)
     }
 }

@@ -26,7 +26,7 @@ pub(crate) fn over_links(workload: &Workload, choose: impl Fn(&Workload) -> Opti
     let point = |step: u32| {
         let over = Workload {
             link_bytes_per_second: rate(step),
-            ..workload.minimising_time()
+            ..workload.minimizing_time()
         };
         let plan = choose(&over)?;
         let is_none = |ranked: &&Ranked| ranked.candidate.split == Split::None;

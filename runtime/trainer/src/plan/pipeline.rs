@@ -40,7 +40,7 @@ pub(crate) struct Workload {
     pub(crate) request_share: f64,
     /// Rows that are kept for later epochs; `None` where every epoch fetches all.
     pub(crate) reuse: Option<Reuse>,
-    /// What is minimised, and at what prices.
+    /// What is minimized, and at what prices.
     pub(crate) cost: CostModel,
 }
 
@@ -130,8 +130,8 @@ impl Workload {
     }
 
     /// The same job where its rows travel, and so are kept, in this encoding.
-    pub(crate) fn travelling(&self, encoding: Encoding) -> Self {
-        let reuse = self.reuse.map(|reuse| reuse.travelling(encoding));
+    pub(crate) fn traveling(&self, encoding: Encoding) -> Self {
+        let reuse = self.reuse.map(|reuse| reuse.traveling(encoding));
         Self { reuse, ..*self }
     }
 

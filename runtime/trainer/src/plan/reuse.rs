@@ -41,7 +41,7 @@ pub(super) struct Pass {
 
 impl Reuse {
     /// The same for a job that travels so.
-    pub(super) fn travelling(self, encoding: Encoding) -> Self {
+    pub(super) fn traveling(self, encoding: Encoding) -> Self {
         if encoding.values != Values::F16 {
             return self;
         }

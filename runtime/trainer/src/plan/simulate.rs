@@ -118,7 +118,7 @@ impl Simulation {
         self
     }
 
-    /// The same for a plan that minimises this, at these prices.
+    /// The same for a plan that minimizes this, at these prices.
     #[must_use]
     pub fn with_objective(mut self, objective: Objective, prices: Option<Prices>) -> Self {
         (self.objective, self.prices) = (objective, prices);

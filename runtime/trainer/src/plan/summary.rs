@@ -58,7 +58,7 @@ pub struct Summary {
     pub later_epoch_seconds: Option<f64>,
     /// Predicted seconds of the whole job.
     pub total_seconds: f64,
-    /// What the plan minimises.
+    /// What the plan minimizes.
     pub objective: Objective,
     /// What cores and traffic cost, where that is given.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -151,7 +151,7 @@ impl Plan {
     pub(crate) fn summary(&self, flow: Flow, layers: &Layers) -> Summary {
         let Self { chosen, workload, .. } = self;
         let prediction = &chosen.prediction;
-        let kept = workload.travelling(chosen.candidate.encoding);
+        let kept = workload.traveling(chosen.candidate.encoding);
         let [_, later] = kept.passes();
         let epoch = |iteration_seconds: f64| iteration_seconds * workload.epoch_iterations as f64;
         let (upload_bytes, upload_seconds) = layers.sent();

@@ -19,7 +19,7 @@ pub(crate) struct Survey {
     /// Hosts like that one, which divide a batch evenly.
     pub hosts: usize,
     /// Other extractions that run on the host, and so share its lanes.
-    pub neighbours: u64,
+    pub neighbors: u64,
     /// What was seen since, against what was measured before.
     pub slowdown: Slowdown,
 }
@@ -99,7 +99,7 @@ impl Survey {
         let reading = self.host.read_seconds_per_sample / self.host.reads_at_once.max(1) as f64;
         let host = host + self.host.read_busy_seconds_per_sample;
         let share = batch / self.hosts.max(1) as f64;
-        let host = host.max(reading) * share * self.slowdown.host * (1 + self.neighbours) as f64;
+        let host = host.max(reading) * share * self.slowdown.host * (1 + self.neighbors) as f64;
         let decoding = decoding_alone / self.trainer.platform.decode_threads.max(1) as f64;
         let step = self.step(workload.batch);
         let engine = engine_cores(&self.trainer.platform);
@@ -127,13 +127,13 @@ impl Survey {
     /// What one sample of `batch` takes at `split` in `encoding`.
     fn sample(&self, split: &Split, encoding: Encoding, batch: usize) -> Option<SampleCost> {
         let trainer = &self.trainer;
-        let normalising = trainer.normalise_seconds_per_sample;
+        let normalizing = trainer.normalize_seconds_per_sample;
         Some(match split {
             Split::None => SampleCost {
                 bytes: self.object_bytes,
                 host: 0.0,
                 host_cores: 0.0,
-                decoding: trainer.decode_seconds_per_sample + normalising,
+                decoding: trainer.decode_seconds_per_sample + normalizing,
                 middle: self.middle(None, batch)?,
             },
             Split::Input => {
@@ -143,7 +143,7 @@ impl Survey {
                     bytes: wire.bytes_per_sample,
                     host: self.decode_on_host() + self.encode_on_host(wire),
                     host_cores: self.host.decode_seconds_per_sample + wire.encode_seconds_per_sample,
-                    decoding: here + normalising,
+                    decoding: here + normalizing,
                     middle: self.middle(None, batch)?,
                 }
             }

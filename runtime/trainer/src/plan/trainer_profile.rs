@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 pub(crate) struct TrainerProfile {
     /// What the figures hold for: one lane, the engine.
     pub(crate) platform: Platform,
-    /// Decoding and preprocessing one object on one thread, up to pixels before normalisation.
+    /// Decoding and preprocessing one object on one thread, up to pixels before normalization.
     pub(crate) decode_seconds_per_sample: f64,
-    /// Normalising the pixels of one sample on one thread.
-    pub(crate) normalise_seconds_per_sample: f64,
+    /// Normalizing the pixels of one sample on one thread.
+    pub(crate) normalize_seconds_per_sample: f64,
     /// Pixels on the wire, by encoding's name, encoded and decoded here.
     pub(crate) input: BTreeMap<String, Encoded>,
     /// The cuts that were asked for, in the order of execution; `compute` is the time from the network's input on this trainer's engine.

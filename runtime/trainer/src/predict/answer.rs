@@ -96,7 +96,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn answers_serialise_as_scripts_expect() {
+    fn answers_serialize_as_scripts_expect() {
         let names = ["cat", "dog", "owl"].map(str::to_owned);
         let said = |task, row: &[f32]| {
             serde_json::to_value(Answer::from_row(row, task, &names, 2).unwrap()).unwrap()

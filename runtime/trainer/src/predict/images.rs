@@ -1,7 +1,7 @@
 use super::walk::{Walk, WalkItem};
 use crate::TrainerError;
 use crate::compute::blocking;
-use frostline_images::{DecodeLimits, DecodePool, load, normalise};
+use frostline_images::{DecodeLimits, DecodePool, load, normalize};
 use frostline_tensor::{Data, OpError, PixelSpec, Shape, Tensor};
 use futures::{StreamExt, stream};
 use std::fs::File;
@@ -138,7 +138,7 @@ fn together(crops: Vec<Cropped>, pixels: &PixelSpec) -> Result<LoadedImages, Tra
     }
     let shape = Shape::new(pixels.sample_shape()).batched(count);
     let rows = Tensor::new(shape, Data::U8(rows))?;
-    let rows = normalise(&rows, pixels).map_err(|error| TrainerError::Preprocess {
+    let rows = normalize(&rows, pixels).map_err(|error| TrainerError::Preprocess {
         source: OpError::from(error),
     })?;
     Ok(LoadedImages {

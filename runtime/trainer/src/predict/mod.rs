@@ -146,7 +146,7 @@ fn without_guests(error: TrainerError) -> TrainerError {
         TrainerError::GuestNeeded { guest, .. } => TrainerError::Pixels {
             reason: format!(
                 "the model was trained on input that the guest '{guest}' makes in its own way, and only a host runs guests; `frostline eval \
-                 --guest FILE --predictions FILE` tells what the model says of labelled images"
+                 --guest FILE --predictions FILE` tells what the model says of labeled images"
             ),
         },
         other => other,

@@ -20,8 +20,8 @@ pub(crate) enum Mix {
     Cut {
         /// What its area is chosen by: 1 less the box's share, before it is cut at the map's edges.
         own: f64,
-        /// The box's centre, as parts of width and height.
-        centre: [f64; 2],
+        /// The box's center, as parts of width and height.
+        center: [f64; 2],
     },
 }
 
@@ -40,7 +40,7 @@ impl Mix {
         cut.then(|| {
             Some(Self::Cut {
                 own: own(recipe.cutmix_alpha, &mut random)?,
-                centre: [unit(&mut random), unit(&mut random)],
+                center: [unit(&mut random), unit(&mut random)],
             })
         })?
     }
@@ -52,8 +52,8 @@ impl Mix {
     pub(crate) fn apply(&self, rows: &Tensor, targets: &Tensor) -> Result<[Tensor; 2], TrainerError> {
         match self {
             Self::Up { own } => Ok([blend(rows, *own)?, blend(targets, *own)?]),
-            Self::Cut { own, centre } => {
-                let [mixed, targets] = cut(rows, targets, *own, *centre)?;
+            Self::Cut { own, center } => {
+                let [mixed, targets] = cut(rows, targets, *own, *center)?;
                 Ok([mixed, targets])
             }
         }
@@ -87,7 +87,7 @@ fn blend(tensor: &Tensor, own: f32) -> Result<Tensor, TrainerError> {
     Ok(Tensor::f32(tensor.shape().clone(), mixed)?)
 }
 
-fn cut(rows: &Tensor, targets: &Tensor, own: f64, centre: [f64; 2]) -> Result<[Tensor; 2], TrainerError> {
+fn cut(rows: &Tensor, targets: &Tensor, own: f64, center: [f64; 2]) -> Result<[Tensor; 2], TrainerError> {
     let &[_, _, height, width] = rows.shape().dims() else {
         return Err(TrainerError::from(SettingError {
             what: "cutmix_alpha",
@@ -99,8 +99,8 @@ fn cut(rows: &Tensor, targets: &Tensor, own: f64, centre: [f64; 2]) -> Result<[T
         }));
     };
     let half = 0.5 * (1.0 - own).sqrt();
-    let across = span(width, centre.first().copied().unwrap_or_default(), half);
-    let down = span(height, centre.last().copied().unwrap_or_default(), half);
+    let across = span(width, center.first().copied().unwrap_or_default(), half);
+    let down = span(height, center.last().copied().unwrap_or_default(), half);
     let share = (across.len() * down.len()) as f32 / (width * height).max(1) as f32;
     let mut mixed = Vec::with_capacity(rows.as_f32().unwrap_or_default().len());
     for (row, other) in pairs(rows.as_f32().unwrap_or_default(), rows.rows()?) {
@@ -114,11 +114,11 @@ fn cut(rows: &Tensor, targets: &Tensor, own: f64, centre: [f64; 2]) -> Result<[T
     Ok([mixed, blend(targets, 1.0 - share)?])
 }
 
-/// The part of `0..length` that a box with this centre and half its side, both as parts of the length, covers.
-fn span(length: usize, centre: f64, half: f64) -> Range<usize> {
-    let centre = (centre * length as f64) as usize;
+/// The part of `0..length` that a box with this center and half its side, both as parts of the length, covers.
+fn span(length: usize, center: f64, half: f64) -> Range<usize> {
+    let center = (center * length as f64) as usize;
     let half = (half * length as f64) as usize;
-    centre.saturating_sub(half)..(centre + half).min(length)
+    center.saturating_sub(half)..(center + half).min(length)
 }
 
 #[cfg(test)]
@@ -150,14 +150,14 @@ mod tests {
         // Half a side of 0.25 around (2, 1): one column to each side, of lines none fits.
         let wide = Mix::Cut {
             own: 0.0,
-            centre: [0.5, 0.5],
+            center: [0.5, 0.5],
         };
         let [mixed, shares] = wide.apply(&rows(), &targets()).unwrap();
         assert_eq!(mixed.as_f32().unwrap()[..8], rows().as_f32().unwrap()[16..]);
         assert_eq!(shares.as_f32().unwrap()[..3], [0.0, 0.0, 1.0]);
         let corner = Mix::Cut {
             own: 0.0,
-            centre: [0.0, 0.0],
+            center: [0.0, 0.0],
         };
         let [mixed, shares] = corner.apply(&rows(), &targets()).unwrap();
         assert_eq!(
@@ -171,7 +171,7 @@ mod tests {
     fn rows_that_are_no_maps_are_refused_for_cutmix() {
         let cut = Mix::Cut {
             own: 0.5,
-            centre: [0.5, 0.5],
+            center: [0.5, 0.5],
         };
         let error = cut.apply(&targets(), &targets()).unwrap_err();
         assert!(error.to_string().contains("mixup_alpha"), "{error}");

@@ -15,7 +15,7 @@ use crate::{LossName, OptimizerName, Recipe};
 use frostline_job::BatchNorm;
 use frostline_training::{Loss, Optimizer, StepSettings};
 
-/// The optimiser with its settings.
+/// The optimizer with its settings.
 pub(crate) fn optimizer(recipe: &Recipe) -> Optimizer {
     let weight_decay = recipe.decay();
     match recipe.optimizer {

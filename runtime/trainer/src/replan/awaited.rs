@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use tokio_util::task::AbortOnDropHandle;
 
 /// Between two attempts to have a profile beside a running job: a host that was too busy will not be idle within seconds, and what
-/// the job takes more until then is little beside what a profile takes from its neighbours.
+/// the job takes more until then is little beside what a profile takes from its neighbors.
 const FIRST: Duration = Duration::from_secs(30);
 const LONGEST: Duration = Duration::from_secs(600);
 

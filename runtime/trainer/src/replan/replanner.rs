@@ -62,7 +62,7 @@ impl Replanner {
 
     /// How many iterations still fetch once `done` are over.
     pub(super) fn fetching_after(&self, done: u64) -> u64 {
-        self.job.travelling(self.present.encoding).fetching_after(done)
+        self.job.traveling(self.present.encoding).fetching_after(done)
     }
 
     /// The hosts were measured after all: what was believed of them, and what was seen against that, holds no longer.

@@ -47,7 +47,7 @@ impl<'a> Setup<'a> {
         Ok(best)
     }
 
-    /// In which ways rows may have travelled that the job can use; where bits count, only from the very split.
+    /// In which ways rows may have traveled that the job can use; where bits count, only from the very split.
     fn ways(&self) -> Vec<(Encoding, Split)> {
         let job = self.job;
         let splits = match &job.spec.split {

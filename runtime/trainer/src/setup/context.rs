@@ -79,8 +79,8 @@ impl<'a> Setup<'a> {
             cache: job.cache.as_ref(),
             run: job.run.as_ref(),
         };
-        if let Some(quantised) = decide_for(job, candidate, events).await? {
-            network = blocking(move || network.with_quantised(quantised)).await?;
+        if let Some(quantized) = decide_for(job, candidate, events).await? {
+            network = blocking(move || network.with_quantized(quantized)).await?;
         }
         let grant = HostLoads::ask(hosts).await.grant();
         Ok(Self {

@@ -48,7 +48,7 @@ impl Setup<'_> {
             trainer: measured.trainer,
             object_bytes: self.data.object_bytes as f64,
             hosts: 1,
-            neighbours: 0,
+            neighbors: 0,
             slowdown: Slowdown::default(),
         };
         splits.retain(|usable| !matches!(usable.split, Split::Cut(_)));

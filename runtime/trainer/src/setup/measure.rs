@@ -90,7 +90,7 @@ impl Setup<'_> {
             object_bytes: self.data.object_bytes as f64,
             // On one machine they share its cores, and together do no more than one.
             hosts: if shared_cores { 1 } else { reach.hosts },
-            neighbours: reach.neighbours,
+            neighbors: reach.neighbors,
             slowdown: Slowdown::default(),
         };
         Ok(Measurements {

@@ -2,7 +2,7 @@ use super::available::available_memory;
 use super::data::Outputs;
 use super::step_memory::StepPlan;
 use crate::compute::{KEPT_MIDDLES, SuffixParts, blocking, session_options};
-use crate::int8::QuantisedModel;
+use crate::int8::QuantizedModel;
 use crate::recipe::{balanced, factors, positive, step_settings};
 use crate::standard::{LinearHead, Standard};
 use crate::{ClassWeights, Job, LossName, TrainerError, notes};
@@ -10,7 +10,7 @@ use frostline_client::SampleFiles;
 use frostline_engine::Device;
 use frostline_graph::{Model, Network};
 use frostline_job::{ExportPrefix, NewHead, PixelSource};
-use frostline_quantisation::WeightBits;
+use frostline_quantization::WeightBits;
 use frostline_tensor::{PixelSpec, Tensor};
 use frostline_training::{Dropout, Loss, StepSettings};
 use std::collections::{BTreeMap, HashSet};
@@ -29,9 +29,9 @@ pub(crate) struct DividedNetwork {
     suffix: Model,
     /// How a step of the suffix is made.
     settings: StepSettings,
-    /// The suffix as a classifier of standardised features.
+    /// The suffix as a classifier of standardized features.
     linear: Option<LinearHead>,
-    /// How the numbers are standardised that it learns.
+    /// How the numbers are standardized that it learns.
     numbers: Option<Standard>,
     outputs: Outputs,
     pub(super) pixels: PixelSpec,
@@ -90,11 +90,11 @@ impl DividedNetwork {
     }
 
     /// The same with frozen layers in int8.
-    pub(super) fn with_quantised(self, quantised: QuantisedModel) -> Result<Self, TrainerError> {
+    pub(super) fn with_quantized(self, quantized: QuantizedModel) -> Result<Self, TrainerError> {
         Ok(Self {
-            network: quantised.model.network()?,
-            frozen: quantised.model,
-            int8: Some(quantised.weights),
+            network: quantized.model.network()?,
+            frozen: quantized.model,
+            int8: Some(quantized.weights),
             ..self
         })
     }

@@ -2,7 +2,7 @@ use bytes::Bytes;
 use frostline_engine::{Session, SessionOptions};
 use frostline_fake_host::{Answer, FakeHost, Reply, extraction};
 use frostline_graph::Model;
-use frostline_images::{DecodeLimits, load_augmented, normalise};
+use frostline_images::{DecodeLimits, load_augmented, normalize};
 use frostline_tensor::{Data, OpError, PixelSpec, Tensor};
 use frostline_wire::{
     Activation, Description, DescriptionRequest, ExtractionRequest, GuestInfo, ModelInfo, ObjectInfo,
@@ -194,7 +194,7 @@ fn finish(
     if matches!(format, RowFormat::U8(_)) {
         return pixels;
     }
-    let input = normalise(&pixels, spec).unwrap();
+    let input = normalize(&pixels, spec).unwrap();
     match stage {
         None => input,
         Some((session, name)) => session.run(&[(name.as_str(), &input)]).unwrap().remove(0).1,

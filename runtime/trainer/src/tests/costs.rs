@@ -63,11 +63,11 @@ fn work_counts_the_cores_that_each_part_uses() {
 }
 
 #[test]
-fn hosts_and_neighbours_change_the_time_and_not_the_work() {
+fn hosts_and_neighbors_change_the_time_and_not_the_work() {
     let one = several_cores();
     let several = Survey {
         hosts: 3,
-        neighbours: 2,
+        neighbors: 2,
         ..one.clone()
     };
     let (one, several) = (candidate(&one, "freeze"), candidate(&several, "freeze"));
@@ -100,7 +100,7 @@ fn priced(prices: Prices) -> CostModel {
     }
 }
 
-/// The first split of a job that minimises cost in the `first` world, and those that it changes to in the `later` one.
+/// The first split of a job that minimizes cost in the `first` world, and those that it changes to in the `later` one.
 fn changes(prices: Prices, first: World, later: World) -> (String, Vec<String>) {
     let mut planner = first.planner();
     planner.workload.cost = priced(prices);
@@ -120,7 +120,7 @@ fn changes(prices: Prices, first: World, later: World) -> (String, Vec<String>) 
 }
 
 #[test]
-fn a_running_job_minimises_the_cost_too() {
+fn a_running_job_minimizes_the_cost_too() {
     // A fast link: few layers on the host make the shortest job, but traffic is what costs.
     let fast = World {
         link: 1000.0 * MBIT,

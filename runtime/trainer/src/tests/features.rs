@@ -300,16 +300,16 @@ async fn a_folder_that_cannot_be_costs_a_warning() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn standardised_features_are_extracted_once_too() {
+async fn standardized_features_are_extracted_once_too() {
     let (host, storage) = host().await;
     let folder = TempDir::new().unwrap();
-    let standardised = |mut job: Job| {
+    let standardized = |mut job: Job| {
         job.spec.recipe.standardize = true;
         job
     };
-    let without = run(&host, standardised(job("features", folder.path()))).await;
+    let without = run(&host, standardized(job("features", folder.path()))).await;
     assert_eq!(times(&storage.extracted()), (TRAIN + VALIDATION, 4, 4));
-    let with = run(&host, standardised(keeping("features", &folder))).await;
+    let with = run(&host, standardized(keeping("features", &folder))).await;
     assert_eq!(times(&storage.extracted()), (TRAIN + VALIDATION, 1, 1));
     assert!(close(&with.losses(), &without.losses()));
 }

@@ -12,19 +12,19 @@ use tempfile::TempDir;
 fn int8_job(split: &str, out: &Path) -> Job {
     let mut job = job(split, out);
     job.spec.prefix_precision = PrefixPrecision::Int8;
-    // Three colours tell layers of random weights little apart.
+    // Three colors tell layers of random weights little apart.
     job.spec.allow_imprecise = true;
     job
 }
 
-/// Whether int8 was used, and how many layers were quantised.
+/// Whether int8 was used, and how many layers were quantized.
 fn int8_event(ran: &Ran) -> Option<(bool, usize)> {
     ran.events.iter().find_map(|event| match event {
         Event::Int8 {
             used,
-            quantised_layers,
+            quantized_layers,
             ..
-        } => Some((*used, *quantised_layers)),
+        } => Some((*used, *quantized_layers)),
         _ => None,
     })
 }

@@ -23,7 +23,7 @@ fn photos_with(columns: &str, values: fn(&str) -> &'static str) -> Storage {
     storage
 }
 
-/// Which colours a photo has enough of.
+/// Which colors a photo has enough of.
 pub(super) fn flags() -> Storage {
     photos_with("warm,cold,blue", |class| match class {
         "red" => "1,0,0",

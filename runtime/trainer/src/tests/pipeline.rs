@@ -234,14 +234,14 @@ async fn memory_for_two_batches_is_needed_and_enough() {
     assert_complete(&take(&mut setting, 5).await.unwrap(), 40);
 }
 
-/// An uncompressed 8-bit RGB PNG of one colour.
-pub(super) fn png(colour: [u8; 3], side: u32) -> Bytes {
+/// An uncompressed 8-bit RGB PNG of one color.
+pub(super) fn png(color: [u8; 3], side: u32) -> Bytes {
     let mut bytes = Vec::new();
     let mut encoder = png::Encoder::new(&mut bytes, side, side);
     encoder.set_color(png::ColorType::Rgb);
     let mut writer = encoder.write_header().unwrap();
     writer
-        .write_image_data(&colour.repeat((side * side) as usize))
+        .write_image_data(&color.repeat((side * side) as usize))
         .unwrap();
     writer.finish().unwrap();
     bytes.into()

@@ -50,7 +50,7 @@ async fn a_trainer_measures_itself_once() {
             .all(|pair| pair[0].compute.at(16.0) < pair[1].compute.at(16.0))
     );
     assert!(first.step_seconds > 0.0 && first.decode_seconds_per_sample > 0.0);
-    assert!(first.normalise_seconds_per_sample > 0.0 && first.input.contains_key("u8"));
+    assert!(first.normalize_seconds_per_sample > 0.0 && first.input.contains_key("u8"));
     assert_eq!(
         (first.batch, first.platform.lanes, first.platform.threads_per_lane),
         (6, 1, 1)

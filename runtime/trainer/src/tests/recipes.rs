@@ -127,7 +127,7 @@ async fn a_group_that_has_no_weights_is_refused_before_anything_is_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn standardised_features_are_learnt_from_faster_and_folded_into_the_model() {
+async fn standardized_features_are_learnt_from_faster_and_folded_into_the_model() {
     let (host, _) = photos().start().await;
     let out = TempDir::new().unwrap();
     for freeze in ["features", "r2"] {
@@ -165,7 +165,7 @@ async fn standardised_features_are_learnt_from_faster_and_folded_into_the_model(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_a_linear_classifier_is_standardised() {
+async fn only_a_linear_classifier_is_standardized() {
     let (host, storage) = photos().start().await;
     let out = TempDir::new().unwrap();
     let mut deep = job("none", out.path());

@@ -57,7 +57,7 @@ async fn a_run_tells_every_prediction_and_shows_its_mistakes() {
                 .unwrap();
             let mut values = vec![0; decoded.output_buffer_size().unwrap()];
             decoded.next_frame(&mut values).unwrap();
-            // One colour, its class' strongest: blue, green or red.
+            // One color, its class' strongest: blue, green or red.
             let strongest = ["red", "green", "blue"]
                 .into_iter()
                 .zip(&values[..3])

@@ -190,7 +190,7 @@ fn keep_rows(job: &mut Job, split: &str, encoding: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn standardised_features_go_on() {
+async fn standardized_features_go_on() {
     survives(photos(), |job| job.spec.recipe.standardize = true).await;
 }
 

@@ -79,7 +79,7 @@ pub(super) fn survey() -> Survey {
         trainer: TrainerProfile {
             platform: platform(),
             decode_seconds_per_sample: 0.005,
-            normalise_seconds_per_sample: 0.0,
+            normalize_seconds_per_sample: 0.0,
             input: wire(150e3),
             cuts: cuts(),
             step_seconds: STEP,
@@ -89,7 +89,7 @@ pub(super) fn survey() -> Survey {
         },
         object_bytes: OBJECT,
         hosts: 1,
-        neighbours: 0,
+        neighbors: 0,
         slowdown: Slowdown::default(),
     }
 }

@@ -24,7 +24,7 @@ async fn ran(host: &FakeHost, split: &str, unfreeze: &str, change: fn(&mut Job))
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn layers_without_weights_change_nothing_so_the_optimiser_remembers() {
+async fn layers_without_weights_change_nothing_so_the_optimizer_remembers() {
     let (host, _) = photos().start().await;
     for change in [
         |job: &mut Job| job.spec.recipe.momentum = 0.9,

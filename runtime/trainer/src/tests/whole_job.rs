@@ -60,18 +60,18 @@ pub(crate) fn network() -> Model {
     Model::from_proto(model(17, graph)).unwrap()
 }
 
-/// Three classes, told apart by colour.
+/// Three classes, told apart by color.
 pub(super) fn photos() -> Storage {
     let mut storage = Storage::default();
-    let colours = [
+    let colors = [
         ("blue", [20, 40, 220]),
         ("green", [30, 210, 60]),
         ("red", [230, 30, 30]),
     ];
-    for (class, colour) in colours {
+    for (class, color) in colors {
         for number in 0..9_u8 {
             let part = if number < 7 { "train" } else { "validation" };
-            let shade = colour.map(|value| value - number * 2);
+            let shade = color.map(|value| value - number * 2);
             let key = format!("{part}/{class}/{number}.png");
             storage.objects.insert(key, png(shade, 12 + u32::from(number)));
         }

@@ -7,7 +7,7 @@ use crate::setup::{Prepared, TrainedPhase, unfreeze};
 use crate::team::Sharing;
 use crate::{Event, Events, Job, TrainerError};
 use frostline_client::Hosts;
-use frostline_quantisation::WeightBits;
+use frostline_quantization::WeightBits;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 

@@ -3,7 +3,7 @@
 use super::{LIMIT, Rows, Value, decode_so, encode_so, positions};
 use crate::{ActivationReader, ActivationWriter, Compression, FrameError, RowFailure, RowFormat, RowValue};
 use bytes::Bytes;
-use frostline_tensor::{Affine, OpError, Tensor, dequantise, quantise};
+use frostline_tensor::{Affine, OpError, Tensor, dequantize, quantize};
 use half::f16;
 
 /// The rows as they come out, told by other means than the writer's: value by value.
@@ -35,10 +35,10 @@ fn as_eight_bits(values: &[f32], slices: usize) -> Vec<f32> {
     let slices: Option<Vec<Vec<f32>>> = values
         .chunks(values.len() / slices)
         .map(|slice| {
-            let mut quantised = vec![0; slice.len()];
-            let affine = quantise(slice, &mut quantised)?;
+            let mut quantized = vec![0; slice.len()];
+            let affine = quantize(slice, &mut quantized)?;
             let mut back = vec![0.0; slice.len()];
-            dequantise(&quantised, affine, &mut back).then_some(back)
+            dequantize(&quantized, affine, &mut back).then_some(back)
         })
         .collect();
     slices.map_or_else(|| values.to_vec(), |slices| slices.concat())
@@ -189,8 +189,8 @@ fn only_the_compression_asked_for_is_read() {
 fn scales_no_encoder_writes_are_refused() {
     let format = RowFormat::Int8(vec![64]);
     let values: Vec<f32> = (0..64_u8).map(|i| f32::from(i) * 1.75 + 3.5).collect();
-    let mut quantised = vec![0; 64];
-    let Affine { scale, offset } = quantise(&values, &mut quantised).unwrap();
+    let mut quantized = vec![0; 64];
+    let Affine { scale, offset } = quantize(&values, &mut quantized).unwrap();
     let bytes = encode_so(
         &format,
         Compression::None,

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use frostline_engine::{Device, Lanes, LanesConfig, StageSource};
 use frostline_graph::Model;
 use frostline_tensor::{
-    Data, GraphExecutor, Normalisation, OpError, PixelSpec, Precision, RunTerms, Stage, Tensor, Terms,
+    Data, GraphExecutor, Normalization, OpError, PixelSpec, Precision, RunTerms, Stage, Tensor, Terms,
 };
 use futures::{StreamExt, TryStreamExt, stream};
 use std::sync::Arc;
@@ -91,7 +91,7 @@ impl Prefix {
                 model: String::new(),
                 from,
                 to: cut,
-                pixels: Some(Normalisation::from_spec(&PixelSpec::imagenet(224, 224))),
+                pixels: Some(Normalization::from_spec(&PixelSpec::imagenet(224, 224))),
                 precision: way.precision(),
             },
         })
@@ -166,7 +166,7 @@ pub(super) async fn run(report: &mut Report, extent: &Extent) -> Result<()> {
             let lanes = prefix.start(one_lane(extent))?;
             for &batch in extent.batches {
                 let (rate, rows) = prefix.rate(&lanes, batch, extent.rows).await?;
-                let cosine = frostline_quantisation::cosine(exact.get_or_insert_with(|| rows.clone()), &rows);
+                let cosine = frostline_quantization::cosine(exact.get_or_insert_with(|| rows.clone()), &rows);
                 println!("{network:<10} {:<5} {:>5} {batch:>5} {rate:>10.0}", way.name(), 1);
                 report.set(&format!("{name}_b{batch}_images_per_second"), rate);
                 if extent.batches.first() == Some(&batch) {

@@ -1,4 +1,4 @@
-//! Isolation of tenants: the isolation suite as a table, memory after a thousand hostile runs, a neighbour's
+//! Isolation of tenants: the isolation suite as a table, memory after a thousand hostile runs, a neighbor's
 //! rate beside each class of hostile tenant and beside all of them, the effect and cost of walls, tenants per host, and whether hosts on
 //! one state lose updates of admins.
 
@@ -10,7 +10,7 @@ use crate::report::{Report, median, quantile};
 use crate::run::binary;
 use anyhow::{Context, Result};
 use frostline_isolation::{
-    Case, Class, MixtureReport, Neighbour, Scene, cases, compiled_guests, keep_lanes, memory_cases, mixture,
+    Case, Class, MixtureReport, Neighbor, Scene, cases, compiled_guests, keep_lanes, memory_cases, mixture,
     row_cases,
 };
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ const PARTS: usize = 4;
 /// The longest duration of a short case.
 const SHORT: Duration = Duration::from_millis(150);
 
-/// How long the neighbour's speed is taken, and how often.
+/// How long the neighbor's speed is taken, and how often.
 const SPAN: Duration = Duration::from_secs(4);
 const TURNS: usize = 3;
 
@@ -54,13 +54,13 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let scene = Scene::start(&binary()?, &[]).await?;
-        let neighbour = Neighbour::start(&scene).await?;
-        let ran = suite(report, &scene, &neighbour).await?;
+        let neighbor = Neighbor::start(&scene).await?;
+        let ran = suite(report, &scene, &neighbor).await?;
         memory(report, &scene, &ran).await?;
-        first_results(report, &neighbour).await?;
-        beside(report, &scene, &neighbour, &ran).await?;
-        slow_kernels(report, &scene, &neighbour).await?;
-        drop((neighbour, scene));
+        first_results(report, &neighbor).await?;
+        beside(report, &scene, &neighbor, &ran).await?;
+        slow_kernels(report, &scene, &neighbor).await?;
+        drop((neighbor, scene));
         together(report).await?;
         walls::run(report, &binary()?).await?;
         room::run(report).await
@@ -69,24 +69,24 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
 }
 
 /// Every case once; gives those that were contained.
-async fn suite(report: &mut Report, scene: &Scene, neighbour: &Neighbour) -> Result<Vec<Ran>> {
+async fn suite(report: &mut Report, scene: &Scene, neighbor: &Neighbor) -> Result<Vec<Ran>> {
     println!(
         "{:<24} {:<8} {:<8} {:<10} {:>6}",
         "case", "expected", "seen", "neighbour", "s"
     );
     let (all, mut ran) = ([cases(), compiled_guests()].concat(), Vec::new());
-    let behaviours = all.len();
+    let behaviors = all.len();
     for case in all {
         let started = Instant::now();
         let (stop, stopped) = watch::channel(false);
         let (seen, beside) = tokio::join!(
             async {
                 let seen = case.run(scene).await;
-                // Nobody listens any more when the neighbour has failed.
+                // Nobody listens any more when the neighbor has failed.
                 let _ = stop.send(true);
                 (seen, started.elapsed())
             },
-            neighbour.work(stopped)
+            neighbor.work(stopped)
         );
         let (seen, took) = seen;
         let code = seen.as_ref().map_or("-", |seen| seen.code.as_str());
@@ -102,14 +102,14 @@ async fn suite(report: &mut Report, scene: &Scene, neighbour: &Neighbour) -> Res
             println!("    expected {:?}, got {seen:?}", case.expected);
         }
         if let Err(error) = &beside {
-            println!("    neighbour: {error:#}");
+            println!("    neighbor: {error:#}");
         }
         if ended_well && beside.is_ok() {
             ran.push(Ran { case, took });
         }
     }
-    println!("\n{} of {behaviours} contained\n", ran.len());
-    report.set("behaviours", behaviours);
+    println!("\n{} of {behaviors} contained\n", ran.len());
+    report.set("behaviours", behaviors);
     report.set("contained", ran.len());
     Ok(ran)
 }
@@ -144,10 +144,10 @@ async fn memory(report: &mut Report, scene: &Scene, ran: &[Ran]) -> Result<()> {
 }
 
 /// How long a guest and a model that nobody has seen take from their upload to the first activations.
-async fn first_results(report: &mut Report, neighbour: &Neighbour) -> Result<()> {
+async fn first_results(report: &mut Report, neighbor: &Neighbor) -> Result<()> {
     let mut seconds = Vec::new();
     for number in 0..NEWCOMERS {
-        seconds.push(neighbour.newcomer(number).await?.as_secs_f64());
+        seconds.push(neighbor.newcomer(number).await?.as_secs_f64());
     }
     let first = median(&seconds);
     println!("new guest and model, from upload to first result: median of {NEWCOMERS} {first:.2} s\n");
@@ -155,24 +155,24 @@ async fn first_results(report: &mut Report, neighbour: &Neighbour) -> Result<()>
     Ok(())
 }
 
-/// How long the neighbour waits for one image while all lanes run kernels of another tenant that take seconds each.
-async fn slow_kernels(report: &mut Report, scene: &Scene, neighbour: &Neighbour) -> Result<()> {
+/// How long the neighbor waits for one image while all lanes run kernels of another tenant that take seconds each.
+async fn slow_kernels(report: &mut Report, scene: &Scene, neighbor: &Neighbor) -> Result<()> {
     let longest = tokio::select! {
-        longest = neighbour.longest(SLOW) => longest?.as_secs_f64(),
+        longest = neighbor.longest(SLOW) => longest?.as_secs_f64(),
         kept = keep_lanes(scene) => return kept.context("the slow tenant's extraction ended"),
     };
-    println!("beside slow kernels the neighbour waits at most {longest:.1} s for an image\n");
+    println!("beside slow kernels the neighbor waits at most {longest:.1} s for an image\n");
     report.set("neighbour_wait_max_seconds", longest);
     Ok(())
 }
 
-/// The neighbour's images a second: alone, and while a hostile tenant does nothing but one class of cases.
-async fn beside(report: &mut Report, scene: &Scene, neighbour: &Neighbour, ran: &[Ran]) -> Result<()> {
+/// The neighbor's images a second: alone, and while a hostile tenant does nothing but one class of cases.
+async fn beside(report: &mut Report, scene: &Scene, neighbor: &Neighbor, ran: &[Ran]) -> Result<()> {
     let classes = [Class::Guest, Class::Model, Class::Image, Class::Request];
     let turns = if report.quick() { 1 } else { TURNS };
     let mut rates: Vec<Vec<f64>> = vec![Vec::new(); classes.len() + 1];
     for _ in 0..turns {
-        let alone = neighbour.rate(SPAN).await?;
+        let alone = neighbor.rate(SPAN).await?;
         rates.first_mut().context("no rates")?.push(alone);
         for (class, rates) in classes.iter().zip(rates.iter_mut().skip(1)) {
             let of_class = || {
@@ -186,7 +186,7 @@ async fn beside(report: &mut Report, scene: &Scene, neighbour: &Neighbour, ran: 
                 anyhow::Ok(())
             };
             let rate = tokio::select! {
-                rate = neighbour.rate(SPAN) => rate?,
+                rate = neighbor.rate(SPAN) => rate?,
                 harmed = harm => { harmed?; continue }
             };
             rates.push(rate);
@@ -194,7 +194,7 @@ async fn beside(report: &mut Report, scene: &Scene, neighbour: &Neighbour, ran: 
     }
     let medians: Vec<f64> = rates.iter().map(|rates| median(rates)).collect();
     let alone = medians.first().copied().context("no rates")?;
-    println!("the neighbour alone, beside an idle tenant: {alone:.1} images/s");
+    println!("the neighbor alone, beside an idle tenant: {alone:.1} images/s");
     let mut ratios = Vec::new();
     for (class, rate) in classes.iter().zip(medians.iter().skip(1)) {
         let ratio = rate / (alone * FAIR);
@@ -211,7 +211,7 @@ async fn beside(report: &mut Report, scene: &Scene, neighbour: &Neighbour, ran: 
     Ok(())
 }
 
-/// All cases at once, with floods beside them, and a neighbour that has to come to its right end.
+/// All cases at once, with floods beside them, and a neighbor that has to come to its right end.
 async fn together(report: &mut Report) -> Result<()> {
     let span = if report.quick() { QUICK_MIXTURE } else { MIXTURE };
     let cases = [cases(), compiled_guests(), memory_cases(), row_cases()].concat();
@@ -221,18 +221,18 @@ async fn together(report: &mut Report) -> Result<()> {
         foreign,
         panics,
         over_budget,
-        neighbour_ratio,
-        neighbour_slowest_span,
-        neighbour_began,
-        neighbour_finished,
-        neighbour_failures,
+        neighbor_ratio,
+        neighbor_slowest_span,
+        neighbor_began,
+        neighbor_finished,
+        neighbor_failures,
         left_over,
     } = mixed;
     println!(
-        "{acts} cases and floods in {:.1} min: the neighbour finished {neighbour_finished} of {neighbour_began} extractions, at {neighbour_ratio:.2} of its fair share, {neighbour_slowest_span:.2} in the slowest ten seconds",
+        "{acts} cases and floods in {:.1} min: the neighbor finished {neighbor_finished} of {neighbor_began} extractions, at {neighbor_ratio:.2} of its fair share, {neighbor_slowest_span:.2} in the slowest ten seconds",
         span.as_secs_f64() / 60.0
     );
-    for trouble in neighbour_failures.iter().chain(&left_over) {
+    for trouble in neighbor_failures.iter().chain(&left_over) {
         println!("    {trouble}");
     }
     for (what, bytes) in &foreign {
@@ -243,11 +243,11 @@ async fn together(report: &mut Report) -> Result<()> {
     report.set("mixture_minutes", span.as_secs_f64() / 60.0);
     report.set("mixture_panics", panics);
     report.set("mixture_over_budget_mib", over_budget as f64 / MIB);
-    report.set("mixture_neighbour_ratio_min", neighbour_ratio);
-    report.set("mixture_neighbour_slowest_span_ratio", neighbour_slowest_span);
+    report.set("mixture_neighbour_ratio_min", neighbor_ratio);
+    report.set("mixture_neighbour_slowest_span_ratio", neighbor_slowest_span);
     report.set(
         "mixture_neighbour_finished",
-        neighbour_finished == neighbour_began,
+        neighbor_finished == neighbor_began,
     );
     report.set("mixture_left_over", left_over.len());
     Ok(())

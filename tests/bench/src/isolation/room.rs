@@ -25,10 +25,10 @@ const IDLE: usize = 1000;
 const LIVE: usize = 200;
 
 pub(super) async fn run(report: &mut Report) -> Result<()> {
-    let artefacts = tempfile::tempdir()?;
+    let artifacts = tempfile::tempdir()?;
     let sandbox = Sandbox::new(SandboxConfig {
         instances: u32::try_from(LIVE + 8)?,
-        artefacts: Some(artefacts.path().to_owned()),
+        artifacts: Some(artifacts.path().to_owned()),
         ..SandboxConfig::default()
     })?;
     starts(report, &sandbox).await?;
@@ -154,7 +154,7 @@ impl ObjectReader for Never {
     }
 }
 
-/// Grey pixels in place of each photo, all of them written, so that they take the memory that real ones do.
+/// Gray pixels in place of each photo, all of them written, so that they take the memory that real ones do.
 struct Blank;
 
 impl SampleLoader for Blank {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use frostline_engine::{ChildLanes, Isolation, Lanes, LanesConfig, LanesPlace, StageSource};
 use frostline_graph::onnx::GraphProto;
 use frostline_graph::{Model, build};
-use frostline_isolation::{Neighbour, Scene, lost_lane, without_walls};
+use frostline_isolation::{Neighbor, Scene, lost_lane, without_walls};
 use frostline_tensor::{GraphExecutor, OpError, Precision, Stage, Tensor};
 use std::path::Path;
 use std::sync::Arc;
@@ -94,9 +94,9 @@ async fn switching(binary: &Path, isolation: Isolation) -> Result<f64> {
     Ok(median(&other) - median(&same))
 }
 
-/// A neighbour's images a second on a host with walls over those on one without, in turns.
+/// A neighbor's images a second on a host with walls over those on one without, in turns.
 async fn cost(report: &mut Report, walled: &Scene, free: &Scene) -> Result<()> {
-    let (walled, free) = (Neighbour::start(walled).await?, Neighbour::start(free).await?);
+    let (walled, free) = (Neighbor::start(walled).await?, Neighbor::start(free).await?);
     let turns = if report.quick() { 3 } else { TURNS };
     let (mut rates, mut ratios) = (Vec::new(), Vec::new());
     for _ in 0..turns {

@@ -18,7 +18,7 @@ use frostline_sandbox::{
 };
 use frostline_server::{EngineSettings, Host, HostSettings, RunningHost};
 use frostline_tensor::{
-    BoxFuture, GraphExecutor, Normalisation, OpError, PixelFormat, PixelSpec, Precision, SampleLoader,
+    BoxFuture, GraphExecutor, Normalization, OpError, PixelFormat, PixelSpec, Precision, SampleLoader,
     SampleRef, Stage,
 };
 use frostline_trainer::Guest as GuestFile;
@@ -225,7 +225,7 @@ impl Rig {
                 from: view.input.clone(),
                 to: cut.to_owned(),
                 // As they come from images that guests load.
-                pixels: Some(Normalisation::from_spec(&spec)),
+                pixels: Some(Normalization::from_spec(&spec)),
                 precision: Precision::Full,
             },
             here: Engine::start(LanesPlace::InProcess, &prefix)?,

@@ -92,11 +92,11 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
             cells.push(cell);
         }
     }
-    summarise(report, &cells);
+    summarize(report, &cells);
     Ok(())
 }
 
-fn summarise(report: &mut Report, cells: &[Cell]) {
+fn summarize(report: &mut Report, cells: &[Cell]) {
     println!();
     if report.has("memory") {
         let ratios: Vec<f64> = cells.iter().filter_map(|cell| cell.memory).map(ratio).collect();

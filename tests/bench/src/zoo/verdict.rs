@@ -86,7 +86,7 @@ impl Verdict {
 fn trained(model: &Model, part: &str) -> Result<Verdict> {
     let headed = model.replace_head(CLASSES, 0)?;
     let from = beginning(&headed, part)?;
-    let trainability = Trainability::analyse(model)?;
+    let trainability = Trainability::analyze(model)?;
     let begins = from
         .as_deref()
         .unwrap_or(&headed.network()?.input.name)

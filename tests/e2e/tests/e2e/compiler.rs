@@ -1,6 +1,6 @@
 //! Guests compiled by a child process, which is the program itself.
 
-use frostline_behaviours::slow_to_compile;
+use frostline_behaviors::slow_to_compile;
 use frostline_e2e::{frostline_binary, repository};
 use frostline_sandbox::{CompileCost, Compiler, ModelView, Sandbox, SandboxConfig, SandboxError};
 use std::io::Write;
@@ -27,9 +27,9 @@ fn sandbox(compiler_memory_bytes: u64) -> Sandbox {
 }
 
 /// The stock guest is prepared and answers.
-async fn a_neighbour_is_served(sandbox: &Sandbox) {
+async fn a_neighbor_is_served(sandbox: &Sandbox) {
     let stock = std::fs::read(repository().join("guest/prefix/prefix.wasm")).unwrap();
-    let guest = sandbox.for_tenant("neighbour").prepare(stock).await.unwrap();
+    let guest = sandbox.for_tenant("neighbor").prepare(stock).await.unwrap();
     let model = Arc::new(ModelView {
         sha256: "5e".repeat(32),
         input: "data".to_owned(),
@@ -95,7 +95,7 @@ mod long {
         let hostile = sandbox.for_tenant("hostile");
         let (large, ()) = tokio::join!(
             hostile.prepare(slow_to_compile()),
-            a_neighbour_is_served(&sandbox)
+            a_neighbor_is_served(&sandbox)
         );
         let too_costly = SandboxError::TooCostly {
             cost: CompileCost::MemoryBytes,

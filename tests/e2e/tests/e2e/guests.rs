@@ -111,10 +111,10 @@ fn a_project_is_not_written_over() {
     assert!(again.stderr.contains("not empty"), "{again:?}");
 }
 
-/// Pictures in a format that only the guest reads: three classes, told apart by colour, and a note beside them.
+/// Pictures in a format that only the guest reads: three classes, told apart by color, and a note beside them.
 fn pictures(scratch: &Scratch) {
     for (part, count) in [("train", 6), ("validation", 3)] {
-        for (class, colour) in [
+        for (class, color) in [
             ("blue", [20, 40, 220_u8]),
             ("green", [30, 210, 60]),
             ("red", [230, 30, 30]),
@@ -122,7 +122,7 @@ fn pictures(scratch: &Scratch) {
             let folder = scratch.path("photos").join(part).join(class);
             fs::create_dir_all(&folder).unwrap();
             for number in 0..count {
-                let shade = colour.map(|value| value - number);
+                let shade = color.map(|value| value - number);
                 let picture = [b"P6 8 8 255\n".as_slice(), &shade.repeat(64)].concat();
                 fs::write(folder.join(format!("{number}.ppm")), picture).unwrap();
             }

@@ -19,7 +19,7 @@ fn a_network_is_written_in_int8_and_trains_behind_the_cut() {
         .args([
             "--json",
             "model",
-            "quantise",
+            "quantize",
             model.to_str().unwrap(),
             "--freeze",
             "features",
@@ -30,7 +30,7 @@ fn a_network_is_written_in_int8_and_trains_behind_the_cut() {
     assert_eq!(written.code, Some(0), "{written:?}");
     let line: Value = serde_json::from_str(written.stdout.lines().last().unwrap()).unwrap();
     assert_eq!(
-        (&line["quantised"], &line["comparison"]["used"]),
+        (&line["quantized"], &line["comparison"]["used"]),
         (&Value::from(true), &Value::from(true))
     );
     assert!(fs::metadata(&out).unwrap().len() * 2 < fs::metadata(&model).unwrap().len());

@@ -82,7 +82,7 @@ fn message(line: &Value) -> &str {
 }
 
 /// Every line says whose it is.
-fn assert_labelled(lines: &[Value], guest: &str) {
+fn assert_labeled(lines: &[Value], guest: &str) {
     let id = lines[0]["span"]["extraction"].as_str().unwrap();
     assert_eq!(id.len(), 16, "{id}");
     for line in lines {
@@ -104,7 +104,7 @@ fn lines_of_an_extraction_say_whose_it_is() {
         r#"{"resize":128,"crop_height":128,"crop_width":128,"mean":[0.5,0.5,0.5],"std":[0.5,0.5,0.5]}"#;
     logging.extract(pixels);
     let lines = logging.lines();
-    assert_labelled(&lines, "prefix-");
+    assert_labeled(&lines, "prefix-");
     for wanted in ["answered", "extraction ended"] {
         assert!(lines.iter().any(|line| message(line) == wanted), "{lines:?}");
     }
@@ -120,7 +120,7 @@ mod needs_guests {
         logging.train(&["--guest", two_stage.to_str().unwrap(), "--parameters", "stem"]);
         logging.extract("stem");
         let lines = logging.lines();
-        assert_labelled(&lines, "two-stage-");
+        assert_labeled(&lines, "two-stage-");
         let own = |line: &&Value| line["target"] == "frostline::guest";
         let logged: Vec<&Value> = lines.iter().filter(own).collect();
         assert_eq!(logged.len(), 1, "{lines:?}");

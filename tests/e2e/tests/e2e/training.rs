@@ -243,7 +243,7 @@ fn numbers_come_from_a_local_table() {
 }
 
 #[test]
-fn a_classifier_of_standardised_features_takes_them_as_they_come() {
+fn a_classifier_of_standardized_features_takes_them_as_they_come() {
     let scratch = Scratch::with_photos(12, 6);
     let events = events(&scratch.train(&["--standardize", "--epochs", "3"]));
     let trained = events.last().unwrap()["validation_accuracy"].as_f64();

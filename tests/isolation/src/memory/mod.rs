@@ -129,6 +129,6 @@ pub(crate) async fn wait_until_released(scene: &Scene) -> Result<()> {
 fn repeated(key: &str, times: usize) -> Result<Vec<frostline_wire::RequestedSample>> {
     let times = u32::try_from(times).context("too many")?;
     Ok((0..times)
-        .map(|position| crate::neighbour::sample(position, key))
+        .map(|position| crate::neighbor::sample(position, key))
         .collect())
 }

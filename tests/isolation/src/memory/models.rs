@@ -1,7 +1,7 @@
 //! Networks that every host admits, and whose rows take much memory.
 
 use crate::case::CaseResult;
-use crate::neighbour::{photos, pin};
+use crate::neighbor::{photos, pin};
 use crate::scene::Scene;
 use anyhow::{Context, Result};
 use frostline_client::ClientError;

@@ -3,7 +3,7 @@
 use super::{LARGE, NAMED, repeated, wait_until_released};
 use crate::case::CaseResult;
 use crate::exchange;
-use crate::neighbour::pin;
+use crate::neighbor::pin;
 use crate::scene::{Scene, backbone};
 use anyhow::Result;
 use frostline_graph::Model;

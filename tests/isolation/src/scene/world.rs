@@ -21,10 +21,10 @@ use std::time::Duration;
 const METRICS_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The tenant beside the hostile ones.
-pub(super) const NEIGHBOUR: &str = "neighbour";
+pub(super) const NEIGHBOR: &str = "neighbor";
 
-/// Photos of each class that are the neighbour's alone: what a network makes of them, nobody else can have made.
-const NEIGHBOURS: usize = 8;
+/// Photos of each class that are the neighbor's alone: what a network makes of them, nobody else can have made.
+const NEIGHBORS: usize = 8;
 
 /// Photos of each class that each hostile tenant has.
 const OTHERS: usize = 8;
@@ -197,10 +197,10 @@ fn demo() -> PathBuf {
 fn copy_photos(root: &Path, tenant: &str) -> Result<Vec<String>> {
     let folder = format!("photos/of-{tenant}");
     fs::create_dir_all(root.join(&folder))?;
-    let (skipped, count) = if tenant == NEIGHBOUR {
-        (0, NEIGHBOURS)
+    let (skipped, count) = if tenant == NEIGHBOR {
+        (0, NEIGHBORS)
     } else {
-        (NEIGHBOURS, OTHERS)
+        (NEIGHBORS, OTHERS)
     };
     let mut keys = Vec::new();
     for class in fs::read_dir(demo().join("photos/train"))? {

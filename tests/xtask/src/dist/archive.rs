@@ -15,7 +15,7 @@ pub(super) fn write(build: &Build, folder: &Path, names: &[&str], file: &Path) -
     tar.args(["--owner=0", "--group=0", "--mode=u=rwX,go=rX"]);
     tar.arg(format!("--mtime=@{}", epoch()?));
     if file.extension().is_some_and(|extension| extension != "tar") {
-        // Checks favour speed: -1 is eight times as fast as -9 and the file is 13 % larger.
+        // Checks favor speed: -1 is eight times as fast as -9 and the file is 13 % larger.
         let level = if build.release { "-9" } else { "-1" };
         tar.arg(format!("--use-compress-program=gzip --no-name {level}"));
     }

@@ -68,7 +68,7 @@ pub(super) fn pack(build: &Build, to: &Path) -> Result<PathBuf> {
     )?;
     tree.write("DEBIAN/md5sums", &sums)?;
     let file = to.join(format!("frostline_{version}_{architecture}.deb"));
-    // Checks favour speed: gzip is six times as fast as xz and the file is 44 % larger.
+    // Checks favor speed: gzip is six times as fast as xz and the file is 44 % larger.
     let compression = if build.release { "-Zxz" } else { "-Zgzip" };
     output(
         Command::new("dpkg-deb")

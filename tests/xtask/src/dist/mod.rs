@@ -135,7 +135,7 @@ fn take_flag<'a>(words: &mut Vec<&'a str>, flag: &str) -> Result<Option<&'a str>
     Ok(Some(value.with_context(|| format!("{flag} needs a value"))?))
 }
 
-/// Builds the command. The unoptimised build is shared with the tests.
+/// Builds the command. The unoptimized build is shared with the tests.
 pub(crate) fn program(release: bool) -> Result<PathBuf> {
     if !release {
         return workspace::program("frostline");

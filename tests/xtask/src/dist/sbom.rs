@@ -19,7 +19,7 @@ type Packages = BTreeMap<String, Package>;
 struct Package {
     name: String,
     version: String,
-    licence: String,
+    license: String,
     sha256: Option<String>,
     /// Package URLs of direct dependencies.
     dependencies: BTreeSet<String>,
@@ -43,7 +43,7 @@ pub(super) fn pack(_: &Build, to: &Path) -> Result<PathBuf> {
     let library = Package {
         name: library.package,
         version: library.version,
-        licence: "MIT".to_owned(),
+        license: "MIT".to_owned(),
         sha256: Some(library.sha256),
         dependencies: BTreeSet::new(),
     };
@@ -67,20 +67,20 @@ pub(super) fn pack(_: &Build, to: &Path) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// Parses the output of `cargo tree`. A line is `DEPTH NAME vVERSION ..|LICENCE`.
+/// Parses the output of `cargo tree`. A line is `DEPTH NAME vVERSION ..|LICENSE`.
 fn crates(tree: &str) -> Result<Packages> {
     let mut crates = Packages::new();
     let mut dependents: Vec<String> = Vec::new();
     for line in tree.lines() {
         let parse = || {
             let (depth, rest) = line.split_once(' ')?;
-            let (package, licence) = rest.split_once('|')?;
+            let (package, license) = rest.split_once('|')?;
             let mut words = package.split(' ');
             let (name, version) = (words.next()?, words.next()?.strip_prefix('v')?);
-            Some((depth.parse::<usize>().ok()?, name, version, licence))
+            Some((depth.parse::<usize>().ok()?, name, version, license))
         };
         let parsed = parse().with_context(|| format!("unexpected output of cargo tree: {line}"))?;
-        let (depth, name, version, licence) = parsed;
+        let (depth, name, version, license) = parsed;
         let url = crate_url(name, version);
         dependents.truncate(depth);
         if let Some(dependent) = dependents.last().and_then(|dependent| crates.get_mut(dependent)) {
@@ -89,9 +89,9 @@ fn crates(tree: &str) -> Result<Packages> {
         let package = crates.entry(url.clone()).or_default();
         package.name = name.to_owned();
         package.version = version.to_owned();
-        // cargo marks repeated crates with (*). Old manifests separate alternative licences with a slash.
-        let licence = licence.trim_end_matches(" (*)");
-        package.licence = licence.split('/').map(str::trim).collect::<Vec<_>>().join(" OR ");
+        // cargo marks repeated crates with (*). Old manifests separate alternative licenses with a slash.
+        let license = license.trim_end_matches(" (*)");
+        package.license = license.split('/').map(str::trim).collect::<Vec<_>>().join(" OR ");
         dependents.push(url);
     }
     Ok(crates)
@@ -154,7 +154,7 @@ fn component(kind: &str, url: &str, package: &Package) -> Value {
         "purl": url,
         "name": package.name,
         "version": package.version,
-        "licenses": [{"expression": package.licence}],
+        "licenses": [{"expression": package.license}],
         "hashes": hashes.collect::<Vec<_>>(),
     })
 }
@@ -194,8 +194,8 @@ mod tests {
         let direct = [anyhow, "pkg:cargo/serde@1.0.0", "pkg:cargo/zstd@1.0.0"];
         assert_eq!(dependencies("pkg:cargo/frostline@0.2.0"), direct);
         assert_eq!(dependencies("pkg:cargo/zstd@1.0.0"), [anyhow, sys]);
-        assert_eq!(packages[anyhow].licence, "MIT OR Apache-2.0");
-        assert_eq!(packages[sys].licence, "MIT OR Apache-2.0");
+        assert_eq!(packages[anyhow].license, "MIT OR Apache-2.0");
+        assert_eq!(packages[sys].license, "MIT OR Apache-2.0");
 
         let lock = "[[package]]\nname = \"anyhow\"\nversion = \"1.0.1\"\nchecksum = \"ab\"\n";
         add_checksums(&mut packages, lock);

@@ -23,7 +23,7 @@ Frostline @version@ for @target@
   frostline doctor
 
 The command loads ONNX Runtime from the folder onnxruntime next to it; the variable ORT_DYLIB_PATH selects another library. share/ has
-manual pages, and completions for bash, zsh and fish. The licences are in LICENSE-APACHE, LICENSE-MIT and, for ONNX Runtime, copyright.
+manual pages, and completions for bash, zsh and fish. The licenses are in LICENSE-APACHE, LICENSE-MIT and, for ONNX Runtime, copyright.
 ";
 
 pub(super) fn missing() -> Option<String> {

@@ -1,4 +1,4 @@
-//! Stages are prepared in processes that are thrown away: optimising a stranger's network may crash, or take what it can get.
+//! Stages are prepared in processes that are thrown away: optimizing a stranger's network may crash, or take what it can get.
 
 use super::super::{ChildLanes, LanesConfig};
 use super::message::{Answer, Limits};

@@ -227,8 +227,8 @@ impl Draw {
         output
     }
 
-    /// A dequantised weight of bytes.
-    pub(super) fn quantised_weight(&mut self, dims: &[usize]) -> String {
+    /// A dequantized weight of bytes.
+    pub(super) fn quantized_weight(&mut self, dims: &[usize]) -> String {
         let bytes = (0..dims.iter().product()).map(|_| self.next() as u8).collect();
         let integers = self.stored(data_type::INT8, dims, bytes);
         let [scale, zero_point] = self.scale(data_type::INT8);
@@ -260,7 +260,7 @@ impl Draw {
 
 /// Numbers from 1 to 6 with either sign: none that a division minds.
 pub(super) fn numbers(seed: u64, dims: &[usize]) -> Tensor {
-    let values = crate::initialise::Normal::new(seed, 1.0).draw(dims.iter().product());
+    let values = crate::initialize::Normal::new(seed, 1.0).draw(dims.iter().product());
     let values = values
         .iter()
         .map(|value| value.signum() * (1.0 + value.abs().min(5.0)));

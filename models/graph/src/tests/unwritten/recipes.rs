@@ -32,7 +32,7 @@ pub(super) fn draw(operator: &'static str, mut draw: Draw) -> Option<Case> {
         "Dropout" => dropout,
         name if name.starts_with("Reduce") => reduce,
         "ArgMax" | "ArgMin" => extreme,
-        "DequantizeLinear" | "QuantizeLinear" => quantisation,
+        "DequantizeLinear" | "QuantizeLinear" => quantization,
         "CumSum" => cumulative,
         "TopK" => top,
         "Hardmax" | "LogSoftmax" | "Softmax" | "LpNormalization" => along,
@@ -78,8 +78,8 @@ pub(super) fn draw(operator: &'static str, mut draw: Draw) -> Option<Case> {
     Some(draw.done())
 }
 
-/// Quantised and dequantised numbers; for `QuantizeLinear` with a layer between, which engines compute in integers.
-fn quantisation(draw: &mut Draw) {
+/// Quantized and dequantized numbers; for `QuantizeLinear` with a layer between, which engines compute in integers.
+fn quantization(draw: &mut Draw) {
     draw.dtype = 1;
     let axes = 1 + draw.below(2);
     let mut dims = vec![draw.of(&[1, 2, 3]), draw.of(&[1, 3, 8, 17])];
@@ -92,13 +92,13 @@ fn quantisation(draw: &mut Draw) {
         draw.inputs = vec![integers, scale, zero_point];
         return;
     }
-    let dequantised = draw.first("DequantizeLinear", &[&integers, &scale, &zero_point], vec![]);
-    let made = layer_on_integers(draw, &dims, &dequantised);
+    let dequantized = draw.first("DequantizeLinear", &[&integers, &scale, &zero_point], vec![]);
+    let made = layer_on_integers(draw, &dims, &dequantized);
     let [scale, zero_point] = draw.scale(code);
     draw.inputs = vec![made, scale, zero_point];
 }
 
-/// A layer on dequantised numbers of `[batch, channels, ..]`.
+/// A layer on dequantized numbers of `[batch, channels, ..]`.
 fn layer_on_integers(draw: &mut Draw, dims: &[usize], input: &str) -> String {
     let (axes, channels) = (dims.len() - 2, dims[1]);
     let window = || {
@@ -111,7 +111,7 @@ fn layer_on_integers(draw: &mut Draw, dims: &[usize], input: &str) -> String {
         0 | 1 => {
             let groups = if draw.flip() { channels } else { 1 };
             let kernel = [&[channels, channels / groups][..], &vec![2; axes]].concat();
-            let weight = draw.quantised_weight(&kernel);
+            let weight = draw.quantized_weight(&kernel);
             let attributes = [window(), vec![int("group", groups as i64)]].concat();
             let made = draw.first("Conv", &[input, &weight], attributes);
             if draw.flip() {
@@ -122,7 +122,7 @@ fn layer_on_integers(draw: &mut Draw, dims: &[usize], input: &str) -> String {
         }
         2 => {
             let columns = draw.of(&[1, 3, 16, 17]);
-            let weight = draw.quantised_weight(&[dims[dims.len() - 1], columns]);
+            let weight = draw.quantized_weight(&[dims[dims.len() - 1], columns]);
             draw.first("MatMul", &[input, &weight], vec![])
         }
         3 => draw.first("MaxPool", &[input], window()),

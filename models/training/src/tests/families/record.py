@@ -2,7 +2,7 @@
 
     python3 record.py [OUT]      # needs torch, onnx and onnxscript; writes <network>.onnx and losses.txt
 
-Each line of losses.txt: network, optimiser, mode of BatchNormalization, and the 50 losses before each step. Samples and labels come from
+Each line of losses.txt: network, optimizer, mode of BatchNormalization, and the 50 losses before each step. Samples and labels come from
 a generator that `families.rs` repeats, so neither is stored.
 """
 import pathlib

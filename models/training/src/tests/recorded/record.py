@@ -42,7 +42,7 @@ class Encoder(nn.Module):
 
 
 class Scaled(nn.Module):
-    """As timm's ViTs and DINOv2: one product for queries, keys and values, layer scale, a mean over tokens, L2-normalised features."""
+    """As timm's ViTs and DINOv2: one product for queries, keys and values, layer scale, a mean over tokens, L2-normalized features."""
 
     row = (6, 8)
 

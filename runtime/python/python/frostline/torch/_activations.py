@@ -138,7 +138,7 @@ class Activations(torch.utils.data.IterableDataset):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on where `state_dict` was asked for, fetching nothing of what lies before; the number of processes may be another one."""
         for key, mine, what in (
-            ("samples", self._hash(), "the samples are others: images were added, removed, replaced or labelled anew since"),
+            ("samples", self._hash(), "the samples are others: images were added, removed, replaced or labeled anew since"),
             ("batch", self.batch, f"its batches have {state['batch']} samples and these {self.batch}"),
         ):
             if state[key] != mine:

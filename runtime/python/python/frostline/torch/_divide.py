@@ -390,7 +390,7 @@ def _verify_mode(model, suffix, path, example, training, parameters):
                     raise
                 warnings.warn(f"the division is not verified in training mode: the model raises {line_of(error)}", stacklevel=4)
                 return set(parameters)
-            # Before the statistics are restored: normalisation kept them for its gradient.
+            # Before the statistics are restored: normalization kept them for its gradient.
             gradients = _gradients(whole, parameters) if training else {}
             statistics = {name: buffer.clone() for name, buffer in suffix.named_buffers()}
             _restore(before)

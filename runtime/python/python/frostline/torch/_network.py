@@ -39,7 +39,7 @@ def plain_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=
 def export(model, example, fuse=True):
     """`model` in evaluation mode as an ONNX model with the input `input`, of any number of samples like those of `example`.
 
-    `fuse`: whether the exporter may replace nodes by others, such as a convolution and the normalisation behind it by one.
+    `fuse`: whether the exporter may replace nodes by others, such as a convolution and the normalization behind it by one.
     """
     try:
         plain = unittest.mock.patch.object(torch.nn.functional, "scaled_dot_product_attention", plain_attention)
@@ -107,7 +107,7 @@ def cut(exported, module):
         found = dict.fromkeys(path for node in exported.graph.node for path in scopes(node))
         near = ", ".join(difflib.get_close_matches(module, found, 8) or found)
         raise ValueError(
-            f"the exported network has no module {module!r} of its own (a convolution is fused with the normalisation behind it); freeze another module: {near}"
+            f"the exported network has no module {module!r} of its own (a convolution is fused with the normalization behind it); freeze another module: {near}"
         )
     made = {name for node in inside for name in node.output}
     outside = [node for node in exported.graph.node if module not in scopes(node)]
@@ -141,26 +141,26 @@ def piece(exported, begin, end):
     finally:
         for node in counting:
             node.input[0] = INPUT
-    _requantise(exported, sliced, begin)
+    _requantize(exported, sliced, begin)
     sliced.metadata_props.extend(exported.metadata_props)
     return sliced.SerializeToString()
 
 
-def _requantise(exported, sliced, begin):
-    """Quantises `begin` again in a piece that begins behind a `DequantizeLinear`, which changes no value and lets engines compute in integers."""
+def _requantize(exported, sliced, begin):
+    """Quantizes `begin` again in a piece that begins behind a `DequantizeLinear`, which changes no value and lets engines compute in integers."""
     makers = {name: node for node in exported.graph.node for name in node.output}
-    dequantise = makers.get(begin)
-    quantise = makers.get(dequantise.input[0]) if dequantise is not None and dequantise.op_type == "DequantizeLinear" else None
-    if quantise is None or quantise.op_type != "QuantizeLinear":
+    dequantize = makers.get(begin)
+    quantize = makers.get(dequantize.input[0]) if dequantize is not None and dequantize.op_type == "DequantizeLinear" else None
+    if quantize is None or quantize.op_type != "QuantizeLinear":
         return
-    integers, dequantised = f"{begin}/integers", f"{begin}/dequantised"
+    integers, dequantized = f"{begin}/integers", f"{begin}/dequantized"
     for node in sliced.graph.node:
         for place, name in enumerate(node.input):
             if name == begin:
-                node.input[place] = dequantised
-    scale = list(quantise.input[1:])
+                node.input[place] = dequantized
+    scale = list(quantize.input[1:])
     first = onnx.helper.make_node("QuantizeLinear", [begin, *scale], [integers], integers)
-    second = onnx.helper.make_node("DequantizeLinear", [integers, *scale], [dequantised], dequantised)
+    second = onnx.helper.make_node("DequantizeLinear", [integers, *scale], [dequantized], dequantized)
     nodes = [first, second, *sliced.graph.node]
     del sliced.graph.node[:]
     sliced.graph.node.extend(nodes)

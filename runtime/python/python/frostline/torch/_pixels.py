@@ -44,7 +44,7 @@ def chosen(pixels, model, size, stacklevel=3):
             return _sized(pixels_of(model), size)
         except (ValueError, KeyError) as error:
             why = f"the model's own cannot be followed ({error})"
-    warnings.warn(f"images are resized and normalised as ImageNet's ({ours}): {why}; pass pixels=", stacklevel=stacklevel)
+    warnings.warn(f"images are resized and normalized as ImageNet's ({ours}): {why}; pass pixels=", stacklevel=stacklevel)
     return None
 
 

@@ -86,7 +86,7 @@ def pushdown(
       Where a `guest` is given, `auto` has it run all of them.
     * `encoding`: how activations travel: `f32`, `f16`, `int8`, each with `+lz4` or `+zstd`; `auto` as it was planned.
     * `suffix`: the module after the freeze cut, where `model` cannot be divided by itself.
-    * `prefix_precision`: `int8` quantises the frozen layers, calibrated on images of the data: a half to a quarter of the time; `auto` does so if it is
+    * `prefix_precision`: `int8` quantizes the frozen layers, calibrated on images of the data: a half to a quarter of the time; `auto` does so if it is
       faster and precise enough. `allow_imprecise` accepts a cosine similarity to f32 below 0.99.
     * `pixels`: a recipe by `frostline.pixels`, or what states one to `pixels_of`, such as an image processor of transformers. Without one it is
       timm's own of the model, else ImageNet's for the `size`, with a warning. `augment`: how training images are varied.
@@ -141,7 +141,7 @@ def pushdown(
             frozen = _Frozen(model, freeze, suffix, example, recipe)
             frozen_here.append(frozen)
             if prefix_precision != "f32":
-                frozen.quantise(client, data, prefix_precision, allow_imprecise, layout, guest)
+                frozen.quantize(client, data, prefix_precision, allow_imprecise, layout, guest)
             where, planned = frozen.plan(client, data, split, encoding, guest, listing | {"batch": batch})
             rows = kept(feature_cache, frozen.layers, frozen.cut, count, stock=guest is None)
             return where, planned | frozen.sent(client, data, guest), frozen.middle(where), rows, frozen.row
@@ -175,7 +175,7 @@ def extract(
     ca: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> pyarrow.RecordBatchReader:
-    """Activations of all images under `data`, labelled or not, at the output of the module `cut`, in evaluation mode and by `frostline.Client.extract`:
+    """Activations of all images under `data`, labeled or not, at the output of the module `cut`, in evaluation mode and by `frostline.Client.extract`:
     a reader of record batches with the columns `key`, `label` and `activation`.
 
     `model`, `data`, `hosts`, `pixels` and `size` are those of `pushdown`; `options` those of `Client.extract`: `keys`, `batch`, `encoding`,
@@ -270,16 +270,16 @@ class _Frozen:
         self.layers = network.piece(exported, network.INPUT, self.cut)
         self.row = network.check(model, self.layers, suffix, example)
 
-    def quantise(self, client, data, precision, allow_imprecise, layout, guest):
-        """Quantises the layers to int8, if `precision` and their error allow it."""
+    def quantize(self, client, data, precision, allow_imprecise, layout, guest):
+        """Quantizes the layers to int8, if `precision` and their error allow it."""
         if guest:
             raise ValueError("prefix_precision: calibration requires the stock guest; leave it at 'f32' with guest=")
         _say("calibrating int8 on images of the data")
         whole, rounded = self._file(f"{self.name}.onnx"), self._file(f"{self.name}-int8.onnx")
         whole.write_bytes(self.exported.SerializeToString())
-        written = client.quantise(whole, data, rounded, freeze=self.cut, prefix_precision=precision, allow_imprecise=allow_imprecise, layout=layout)
+        written = client.quantize(whole, data, rounded, freeze=self.cut, prefix_precision=precision, allow_imprecise=allow_imprecise, layout=layout)
         LOG.info("int8: %s", written["comparison"])
-        if written["quantised"]:
+        if written["quantized"]:
             self.exported = onnx.load(rounded)
             self.layers = network.piece(self.exported, network.INPUT, self.cut)
         whole.unlink()

@@ -64,7 +64,7 @@ pub(crate) struct ClassPrediction {
     pub(crate) predicted: Option<usize>,
     /// How likely that is, 0 to 1.
     pub(crate) probability: f32,
-    /// The place of its class among the outputs by their size, from 1; ties count in its favour.
+    /// The place of its class among the outputs by their size, from 1; ties count in its favor.
     pub(crate) rank: usize,
 }
 

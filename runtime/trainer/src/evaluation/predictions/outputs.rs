@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn ties_count_in_the_favour_of_who_is_asked_about() {
+    fn ties_count_in_the_favor_of_who_is_asked_about() {
         let row = [3.0, 5.0, 3.0, f32::NAN];
         assert_eq!([0, 1, 2, 3].map(|place| rank(&row, place)), [2, 1, 2, 4]);
     }

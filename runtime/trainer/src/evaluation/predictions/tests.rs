@@ -216,7 +216,7 @@ fn no_spreadsheet_takes_a_key_or_a_class_for_a_formula() {
 }
 
 #[test]
-fn ties_are_ranked_in_the_labels_favour_and_no_numbers_last() {
+fn ties_are_ranked_in_the_labels_favor_and_no_numbers_last() {
     let mut predictions = Predictions::new(Task::Classes, samples(4));
     let nan = f32::NAN;
     let outputs = [1.0, 2.0, 2.0, 3.0, 3.0, 3.0, nan, nan, nan];
@@ -332,7 +332,7 @@ fn a_number_that_is_always_the_same_is_met_or_not() {
 }
 
 #[test]
-fn tables_serialise_by_their_names() {
+fn tables_serialize_by_their_names() {
     let tables = of_logits().tables(&names(7));
     let shown = serde_json::to_value(&tables).unwrap();
     assert_eq!(shown["top_5_accuracy"], 0.9);

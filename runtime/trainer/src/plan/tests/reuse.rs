@@ -292,13 +292,13 @@ fn what_is_left_to_fetch_ends_with_the_first_passes() {
 
 #[test]
 fn a_job_in_f16_keeps_twice_as_many_rows() {
-    let stored = |reuse, encoding| twenty(reuse).travelling(encoding).store_bytes();
+    let stored = |reuse, encoding| twenty(reuse).traveling(encoding).store_bytes();
     assert_eq!(stored(None, Encoding::F32), 0);
     assert_eq!(stored(kept(0.0, 1.0, 1), Encoding::F32), 1_000_000);
     assert_eq!(stored(kept(0.0, 1.0, 1), Encoding::F16), 500_000);
     // A limit of 300 KB is full in either form.
     assert_eq!(stored(kept(0.0, 0.3, 1), Encoding::F32), 300_000);
     assert_eq!(stored(kept(0.0, 0.3, 1), Encoding::F16), 300_000);
-    let fetched = |encoding| twenty(kept(0.0, 0.5, 1)).travelling(encoding).fetching_after(0);
+    let fetched = |encoding| twenty(kept(0.0, 0.5, 1)).traveling(encoding).fetching_after(0);
     assert_eq!([Encoding::INT8, Encoding::F16].map(fetched), [525, 50]);
 }

@@ -1,0 +1,54 @@
+//! Quantization.
+
+use super::operator::Effort::Passing;
+use super::operator::Operator;
+use crate::onnx::data_type;
+use crate::values::{Context, Ruled, Unresolved, Value, mismatch};
+
+pub(super) const OPERATORS: &[Operator] = &[
+    Operator::new("DequantizeLinear", 10, dequantized)
+        .rows(|view| view.only_samples())
+        .shrinks(true)
+        .effort(Passing),
+    Operator::new("QuantizeLinear", 10, quantized)
+        .rows(|view| view.only_samples())
+        .shrinks(true)
+        .effort(Passing),
+];
+
+/// Integers of the zero point's type, by default bytes.
+fn quantized(context: &Context<'_>) -> Ruled<Vec<Value>> {
+    let named = || {
+        context
+            .node
+            .int("output_dtype")
+            .and_then(|code| i32::try_from(code).ok())
+    };
+    let code = match context.node.input_name(2) {
+        Some(_) => context.data_type(2),
+        None => named().filter(|&code| code != 0).unwrap_or(data_type::UINT8),
+    };
+    scaled(context, code)
+}
+
+/// Numbers of the scale's type.
+fn dequantized(context: &Context<'_>) -> Ruled<Vec<Value>> {
+    scaled(context, context.data_type(1))
+}
+
+/// The shape of the first input, which has one scale, or one for each slice of an axis.
+fn scaled(context: &Context<'_>, code: i32) -> Ruled<Vec<Value>> {
+    let dims = context.dims(0)?;
+    match context.dims(1)? {
+        [] | [1] => {}
+        [scales] => {
+            let axis = context.axis(1)?;
+            if dims.get(axis) != Some(scales) {
+                return mismatch(format!("{scales} scales for axis {axis} of {dims:?}"));
+            }
+        }
+        // Scales of blocks, which are for weights of large language models.
+        _ => return Err(Unresolved::Unknown),
+    }
+    Ok(vec![Value::with_shape(code, dims.to_vec())])
+}

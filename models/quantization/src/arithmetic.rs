@@ -1,0 +1,80 @@
+//! Scales, zero points, and integers for numbers.
+
+use crate::{Range, WeightBits};
+
+/// Parameters of an activation: the number is `(integer - zero_point) * scale`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Affine {
+    pub(crate) scale: f32,
+    pub(crate) zero_point: u8,
+}
+
+impl Affine {
+    /// Over `range`, widened to include zero, which padding and activation functions need exactly.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    pub(crate) fn over(range: Range) -> Self {
+        let (least, greatest) = (range.least.min(0.0), range.greatest.max(0.0));
+        let scale = (greatest - least) / 255.0;
+        if !scale.is_normal() {
+            return Self {
+                scale: 1.0,
+                zero_point: 0,
+            };
+        }
+        Self {
+            scale,
+            zero_point: (-least / scale).round().clamp(0.0, 255.0) as u8,
+        }
+    }
+}
+
+/// Weights and biases as integers, with a scale for each output channel.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct IntegerWeights {
+    pub(crate) weights: Vec<i8>,
+    pub(crate) scales: Vec<f32>,
+    /// With the scales `input scale * scale`.
+    pub(crate) biases: Vec<i32>,
+}
+
+/// Quantizes weights of `[.., channels, inner]`, whose input has the scale `input`.
+#[allow(clippy::cast_possible_truncation)]
+pub(crate) fn quantize_weights(
+    weights: &[f32],
+    (channels, inner): (usize, usize),
+    biases: &[f32],
+    input: f32,
+    bits: WeightBits,
+) -> IntegerWeights {
+    let channel_of = |index: usize| index / inner.max(1) % channels.max(1);
+    let mut most = vec![0.0_f32; channels];
+    for (index, weight) in weights.iter().enumerate() {
+        if let Some(most) = most.get_mut(channel_of(index)) {
+            *most = most.max(weight.abs());
+        }
+    }
+    let bias = |channel: usize| biases.get(channel).copied().unwrap_or_default();
+    let scales: Vec<f32> = most
+        .iter()
+        .enumerate()
+        .map(|(channel, most)| {
+            // Near-zero weights would give a scale by which the bias overflows 32 bits.
+            let of_bias = bias(channel).abs() / input / (i32::MAX / 2) as f32;
+            let scale = (most / bits.greatest()).max(of_bias);
+            if scale.is_normal() { scale } else { 1.0 }
+        })
+        .collect();
+    let scale = |channel: usize| scales.get(channel).copied().unwrap_or(1.0);
+    let rounded =
+        |(index, weight): (usize, &f32)| (weight / scale(channel_of(index))).round_ties_even() as i8;
+    IntegerWeights {
+        weights: weights.iter().enumerate().map(rounded).collect(),
+        biases: (0..biases.len())
+            .map(|channel| {
+                (f64::from(bias(channel)) / (f64::from(input) * f64::from(scale(channel)))).round_ties_even()
+                    as i32
+            })
+            .collect(),
+        scales,
+    }
+}

@@ -1,0 +1,193 @@
+//! Which of the frozen layers and their values can be quantized.
+
+use crate::{QuantizationError, Scheme};
+use frostline_graph::Model;
+use frostline_graph::onnx::{NodeProto, TensorProto, data_type};
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// The oldest operators that have scales for each channel.
+const OLDEST_OPSET: i64 = 13;
+
+/// The layers of a network up to a cut.
+pub(crate) struct Layers<'a> {
+    freeze: &'a str,
+    nodes: Vec<&'a NodeProto>,
+    weights: HashMap<&'a str, &'a TensorProto>,
+    readers: HashMap<&'a str, Vec<&'a NodeProto>>,
+    /// Values of `f32` that depend on the network's input.
+    data: HashSet<&'a str>,
+}
+
+/// A layer with stored weights.
+pub(crate) struct Layer<'a> {
+    pub(crate) input: &'a str,
+    pub(crate) weight: &'a TensorProto,
+    pub(crate) bias: Option<&'a TensorProto>,
+    /// The axis of `weight` that counts output channels.
+    pub(crate) axis: usize,
+    /// Whether engines compute it in integers only if its result is quantized too.
+    quantizes_result: bool,
+}
+
+impl<'a> Layers<'a> {
+    pub(crate) fn up_to(model: &'a Model, freeze: &'a str) -> Result<Self, QuantizationError> {
+        let found = model.opset();
+        if found < OLDEST_OPSET {
+            return Err(QuantizationError::Opset { found });
+        }
+        let part = model.slice(None, Some(freeze))?;
+        let inside = outputs_of(&part);
+        let is_frozen = |node: &&NodeProto| node.output.iter().any(|name| inside.contains(name.as_str()));
+        let nodes: Vec<&NodeProto> = model.nodes().iter().filter(is_frozen).collect();
+        let mut readers: HashMap<&str, Vec<&NodeProto>> = HashMap::new();
+        for node in &nodes {
+            for name in &node.input {
+                readers.entry(name).or_default().push(node);
+            }
+        }
+        // Whatever the batch, types are the same.
+        let shapes = model.shapes(1)?;
+        let is_number = |name: &str| {
+            shapes
+                .get(name)
+                .is_some_and(|value| value.data_type == data_type::FLOAT)
+        };
+        let mut data: HashSet<&str> = HashSet::from([model.input_name()?]);
+        for node in &nodes {
+            if node.input.iter().any(|name| data.contains(name.as_str())) {
+                data.extend(
+                    node.output
+                        .iter()
+                        .map(String::as_str)
+                        .filter(|name| is_number(name)),
+                );
+            }
+        }
+        Ok(Self {
+            freeze,
+            nodes,
+            weights: stored(model),
+            readers,
+            data,
+        })
+    }
+
+    /// The layers that a scheme may quantize, each with its output.
+    pub(crate) fn quantizable(&self) -> impl Iterator<Item = (&'a str, Layer<'a>)> {
+        let layers = self
+            .nodes
+            .iter()
+            .filter_map(|&node| Some((node.output_name(0)?, self.layer(node)?)));
+        layers.collect::<Vec<_>>().into_iter()
+    }
+
+    /// `node` as a layer with stored weights.
+    pub(crate) fn layer(&self, node: &'a NodeProto) -> Option<Layer<'a>> {
+        let input = self.data(node.input_name(0)?)?;
+        let weight = self.number(node.input_name(1)?)?;
+        let bias = match node.input_name(2) {
+            None => None,
+            Some(name) => Some(self.number(name)?),
+        };
+        let is_one = |name: &str| node.float(name).unwrap_or(1.0) == 1.0;
+        let is_set = |name: &str| node.int(name).unwrap_or(0) != 0;
+        let (axis, quantizes_result) = match node.standard_operator()? {
+            "Conv" => (0, true),
+            "Gemm" if is_one("alpha") && is_one("beta") && !is_set("transA") => {
+                (usize::from(!is_set("transB")), false)
+            }
+            "MatMul" if weight.dims.len() == 2 => (1, false),
+            _ => return None,
+        };
+        let channels = weight.dims.get(axis)?;
+        let fits = bias.is_none_or(|bias| bias.dims == [*channels]);
+        fits.then_some(Layer {
+            input,
+            weight,
+            bias,
+            axis,
+            quantizes_result,
+        })
+    }
+
+    /// The values that `scheme` quantizes, each with the one whose range it takes.
+    pub(crate) fn quantized_values(&self, scheme: &Scheme) -> BTreeMap<&'a str, &'a str> {
+        let mut quantized = BTreeMap::new();
+        let mut quantize = |value: &'a str| {
+            quantized.insert(value, value);
+        };
+        for &node in &self.nodes {
+            let Some(output) = node.output_name(0) else {
+                continue;
+            };
+            let Some(layer) = self.layer(node).filter(|_| !scheme.in_f32.contains(output)) else {
+                continue;
+            };
+            quantize(layer.input);
+            if layer.quantizes_result {
+                quantize(self.result(node, output));
+            }
+        }
+        for &node in self.nodes.iter().filter(|node| passes(node)) {
+            let ends = node.input_name(0).zip(node.output_name(0));
+            if let Some((input, output)) = ends
+                && let Some(&range) = quantized.get(input)
+            {
+                quantized.insert(output, range);
+            }
+        }
+        quantized
+    }
+
+    /// The value that is quantized behind `node`: its `output`, or that of the activation function right behind, which engines fuse.
+    fn result(&self, node: &'a NodeProto, output: &'a str) -> &'a str {
+        let readers = self.readers.get(output).map_or(&[][..], Vec::as_slice);
+        match readers {
+            [only] if output != self.freeze && node.output.len() == 1 => match only.standard_operator() {
+                Some("Relu" | "Clip") if only.input_name(0) == Some(output) => {
+                    only.output_name(0).unwrap_or(output)
+                }
+                _ => output,
+            },
+            _ => output,
+        }
+    }
+
+    fn data(&self, name: &'a str) -> Option<&'a str> {
+        self.data.get(name).copied()
+    }
+
+    fn number(&self, name: &str) -> Option<&'a TensorProto> {
+        let weight = self.weights.get(name).copied()?;
+        (weight.data_type == data_type::FLOAT).then_some(weight)
+    }
+}
+
+/// The values that the nodes of `model` produce.
+pub(crate) fn outputs_of(model: &Model) -> HashSet<&str> {
+    let outputs = model.nodes().iter().flat_map(|node| &node.output);
+    outputs.map(String::as_str).collect()
+}
+
+/// Stored tensors by name; exporters name those of equal values once, and the others as copies of that one.
+fn stored(model: &Model) -> HashMap<&str, &TensorProto> {
+    let mut stored = model.initializers();
+    let copies = model
+        .nodes()
+        .iter()
+        .filter(|node| node.standard_operator() == Some("Identity"));
+    for (from, to) in copies.filter_map(|node| node.input_name(0).zip(node.output_name(0))) {
+        if let Some(&tensor) = stored.get(from) {
+            stored.insert(to, tensor);
+        }
+    }
+    stored
+}
+
+/// Whether an operator hands on elements as they are, so that integers stay integers.
+fn passes(node: &NodeProto) -> bool {
+    matches!(
+        node.standard_operator(),
+        Some("MaxPool" | "Reshape" | "Flatten" | "Transpose" | "Squeeze" | "Unsqueeze")
+    )
+}

@@ -1,0 +1,295 @@
+//! Rewriting a network into its quantized form.
+
+use crate::arithmetic::{Affine, IntegerWeights, quantize_weights};
+use crate::layers::{Layer, Layers};
+use crate::{QuantizationError, Ranges, Scheme, WeightBits};
+use frostline_graph::Model;
+use frostline_graph::build::{int, node};
+use frostline_graph::onnx::{GraphProto, NodeProto, TensorProto, data_type};
+use frostline_graph::tensors::from_proto;
+use frostline_tensor::Data;
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// A network whose frozen layers compute in int8.
+#[derive(Debug, Clone)]
+pub struct Quantized {
+    /// The whole network. Values keep their names and types; quantized ones have at most 256 distinct elements.
+    pub model: Model,
+    /// Layers that compute in int8.
+    pub quantized_layers: usize,
+    /// Layers that could.
+    pub layers: usize,
+}
+
+/// `model` with its layers up to the cut `freeze` quantized by `scheme`, over `ranges`.
+///
+/// # Errors
+/// [`QuantizationError`].
+pub fn quantize(
+    model: &Model,
+    freeze: &str,
+    ranges: &Ranges,
+    scheme: &Scheme,
+) -> Result<Quantized, QuantizationError> {
+    let layers = Layers::up_to(model, freeze)?;
+    let mut rewrite = Rewrite {
+        parameters: parameters(&layers.quantized_values(scheme), ranges)?,
+        weights_precision: scheme.weights,
+        input: model.input_name()?,
+        renamed: HashMap::new(),
+        nodes: Vec::with_capacity(model.nodes().len() * 3),
+        weights: model.graph().initializer.clone(),
+    };
+    let chosen = layers
+        .quantizable()
+        .filter(|(output, _)| !scheme.in_f32.contains(*output));
+    let chosen: HashMap<&str, Layer<'_>> = chosen.collect();
+    rewrite.quantize_input();
+    for node in model.nodes() {
+        let layer = node.output_name(0).and_then(|output| chosen.get(output));
+        rewrite.add(node, layer)?;
+    }
+    rewrite.drop_replaced(&chosen);
+    Ok(Quantized {
+        quantized_layers: chosen.len(),
+        layers: layers.quantizable().count(),
+        model: model.with_graph(GraphProto {
+            node: rewrite.nodes,
+            initializer: rewrite.weights,
+            ..model.graph().clone()
+        })?,
+    })
+}
+
+/// Scale and zero point of a value, and the value after which they are named.
+type Parameters<'a> = (&'a str, Affine);
+
+fn parameters<'a>(
+    quantized: &BTreeMap<&'a str, &'a str>,
+    ranges: &Ranges,
+) -> Result<BTreeMap<&'a str, Parameters<'a>>, QuantizationError> {
+    let parameters = |(&value, &source): (&&'a str, &&'a str)| {
+        let tensor = || source.to_owned();
+        let range = ranges
+            .get(source)
+            .ok_or_else(|| QuantizationError::NoRange { tensor: tensor() })?;
+        if !(range.least.is_finite() && range.greatest.is_finite()) {
+            return Err(QuantizationError::NotFinite { tensor: tensor() });
+        }
+        Ok((value, (source, Affine::over(range))))
+    };
+    quantized.iter().map(parameters).collect()
+}
+
+/// The new network while nodes are added.
+struct Rewrite<'a> {
+    parameters: BTreeMap<&'a str, Parameters<'a>>,
+    weights_precision: WeightBits,
+    input: &'a str,
+    /// New names of values, for their readers.
+    renamed: HashMap<&'a str, String>,
+    nodes: Vec<NodeProto>,
+    weights: Vec<TensorProto>,
+}
+
+impl<'a> Rewrite<'a> {
+    /// Quantizes the network's input, which keeps its name.
+    fn quantize_input(&mut self) {
+        let Some(parameters) = self.parameters.get(self.input).copied() else {
+            return;
+        };
+        let dequantized = format!("{}/dequantized", self.input);
+        self.quantize(self.input, &dequantized, parameters, &NodeProto::default());
+        self.renamed.insert(self.input, dequantized);
+    }
+
+    /// Drops the f32 weights of quantized layers, unless others read them.
+    fn drop_replaced(&mut self, quantized: &HashMap<&str, Layer<'_>>) {
+        let read: HashSet<&str> = self
+            .nodes
+            .iter()
+            .flat_map(|node| &node.input)
+            .map(String::as_str)
+            .collect();
+        let replaced = quantized
+            .values()
+            .flat_map(|layer| [Some(layer.weight), layer.bias])
+            .flatten();
+        let replaced = replaced
+            .map(|weight| weight.name.as_str())
+            .filter(|name| !read.contains(name));
+        let replaced: HashSet<&str> = replaced.collect();
+        self.weights
+            .retain(|weight| !replaced.contains(weight.name.as_str()));
+    }
+
+    fn add(&mut self, node: &'a NodeProto, layer: Option<&Layer<'_>>) -> Result<(), QuantizationError> {
+        let mut made = node.clone();
+        for name in &mut made.input {
+            if let Some(renamed) = self.renamed.get(name.as_str()) {
+                name.clone_from(renamed);
+            }
+        }
+        if let Some(layer) = layer {
+            self.quantize_layer(&mut made, layer)?;
+        }
+        let quantized: Vec<(usize, &'a str, Parameters<'a>)> = node
+            .output
+            .iter()
+            .enumerate()
+            .filter_map(|(slot, name)| Some((slot, name.as_str(), *self.parameters.get(name.as_str())?)))
+            .collect();
+        for &(slot, name, _) in &quantized {
+            if let Some(output) = made.output.get_mut(slot) {
+                *output = format!("{name}/exact");
+            }
+        }
+        self.nodes.push(made);
+        for (_, name, parameters) in quantized {
+            self.quantize(&format!("{name}/exact"), name, parameters, node);
+        }
+        Ok(())
+    }
+
+    /// Adds a `QuantizeLinear` and a `DequantizeLinear` from `from` to `to`, with the metadata of the node `maker`, by which modules are found.
+    fn quantize(&mut self, from: &str, to: &str, (source, affine): Parameters<'a>, maker: &NodeProto) {
+        let integers = format!("{to}/integers");
+        let (scale, zero_point) = (format!("{source}/scale"), format!("{source}/zero_point"));
+        if !self.weights.iter().rev().any(|weight| weight.name == scale) {
+            self.weights
+                .push(vector(&scale, data_type::FLOAT, &[], &affine.scale.to_le_bytes()));
+            self.weights
+                .push(vector(&zero_point, data_type::UINT8, &[], &[affine.zero_point]));
+        }
+        let quantize = node("QuantizeLinear", &[from, &scale, &zero_point], &[&integers]);
+        let dequantize = node("DequantizeLinear", &[&integers, &scale, &zero_point], &[to]);
+        let dequantize = dequantize.named(&format!("{to}/dequantize"));
+        self.nodes.extend([quantize, dequantize].map(|node| NodeProto {
+            metadata_props: maker.metadata_props.clone(),
+            ..node
+        }));
+    }
+
+    /// Replaces a layer's weights and biases by integers.
+    fn quantize_layer(&mut self, made: &mut NodeProto, layer: &Layer<'_>) -> Result<(), QuantizationError> {
+        let Some((_, input)) = self.parameters.get(layer.input).copied() else {
+            return Ok(());
+        };
+        let LayerWeights {
+            weights,
+            biases,
+            channels,
+            inner,
+        } = LayerWeights::read(layer)?;
+        let IntegerWeights {
+            weights,
+            scales,
+            biases,
+        } = quantize_weights(
+            &weights,
+            (channels, inner),
+            &biases,
+            input.scale,
+            self.weights_precision,
+        );
+        let dims = &layer.weight.dims;
+        let of = made.label().to_owned();
+        let bytes: Vec<u8> = weights.iter().map(|weight| weight.cast_unsigned()).collect();
+        let weight = format!("{of}/weight");
+        let axis = i64::try_from(layer.axis).unwrap_or_default();
+        self.dequantize(&weight, (data_type::INT8, dims, &bytes), &scales, axis);
+        let mut read = vec![weight];
+        if !biases.is_empty() {
+            let bias = format!("{of}/bias");
+            let bytes: Vec<u8> = biases.iter().flat_map(|bias| bias.to_le_bytes()).collect();
+            let scales: Vec<f32> = scales.iter().map(|scale| scale * input.scale).collect();
+            self.dequantize(
+                &bias,
+                (
+                    data_type::INT32,
+                    &[i64::try_from(channels).unwrap_or_default()],
+                    &bytes,
+                ),
+                &scales,
+                0,
+            );
+            read.push(bias);
+        }
+        made.input.splice(1.., read);
+        Ok(())
+    }
+
+    /// Stores integers and adds a `DequantizeLinear` to `name`, with a scale per slice of `axis`.
+    fn dequantize(
+        &mut self,
+        name: &str,
+        (code, dims, bytes): (i32, &[i64], &[u8]),
+        scales: &[f32],
+        axis: i64,
+    ) {
+        let [integers, scale, zero_point] =
+            ["integers", "scale", "zero_point"].map(|part| format!("{name}/{part}"));
+        let channels = [i64::try_from(scales.len()).unwrap_or_default()];
+        let scale_bytes: Vec<u8> = scales.iter().flat_map(|scale| scale.to_le_bytes()).collect();
+        let width = if code == data_type::INT8 {
+            size_of::<i8>()
+        } else {
+            size_of::<i32>()
+        };
+        self.weights.extend([
+            vector(&integers, code, dims, bytes),
+            vector(&scale, data_type::FLOAT, &channels, &scale_bytes),
+            vector(&zero_point, code, &channels, &vec![0; width * scales.len()]),
+        ]);
+        let node = node("DequantizeLinear", &[&integers, &scale, &zero_point], &[name]);
+        self.nodes.push(node.with([int("axis", axis)]));
+    }
+}
+
+/// A layer's weights, of `[.., channels, inner]`.
+struct LayerWeights {
+    weights: Vec<f32>,
+    /// One for each channel, or none.
+    biases: Vec<f32>,
+    channels: usize,
+    inner: usize,
+}
+
+impl LayerWeights {
+    fn read(layer: &Layer<'_>) -> Result<Self, QuantizationError> {
+        let numbers = |tensor: &TensorProto| -> Result<Vec<f32>, QuantizationError> {
+            match from_proto(tensor)?.data() {
+                Data::F32(elements) => Ok(elements.clone()),
+                _ => Ok(Vec::new()),
+            }
+        };
+        let weights = numbers(layer.weight)?;
+        let biases = layer.bias.map(numbers).transpose()?.unwrap_or_default();
+        if !weights.iter().chain(&biases).all(|number| number.is_finite()) {
+            return Err(QuantizationError::NotFinite {
+                tensor: layer.weight.name.clone(),
+            });
+        }
+        let dims = &layer.weight.dims;
+        let size = |dims: &[i64]| {
+            let sizes = dims.iter().map(|&dim| usize::try_from(dim).unwrap_or(0));
+            sizes.product()
+        };
+        Ok(Self {
+            weights,
+            biases,
+            channels: size(dims.get(layer.axis..=layer.axis).unwrap_or_default()),
+            inner: size(dims.get(layer.axis + 1..).unwrap_or_default()),
+        })
+    }
+}
+
+fn vector(name: &str, data_type: i32, dims: &[i64], bytes: &[u8]) -> TensorProto {
+    TensorProto {
+        name: name.into(),
+        data_type,
+        dims: dims.to_vec(),
+        raw_data: bytes.to_vec().into(),
+        ..TensorProto::default()
+    }
+}

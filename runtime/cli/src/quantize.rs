@@ -1,0 +1,90 @@
+//! `frostline model quantize`.
+
+use crate::arguments::Quantize as Flags;
+use crate::event_text;
+use crate::host::{Access, Connection, data_url};
+use crate::output::{print_json, stdout};
+use crate::reporter::Reporter;
+use crate::train::read_model_and_pixels;
+use anyhow::Result;
+use frostline_trainer::{Event, QuantizationJob, last_cut_before_head, quantize, whole_file};
+use serde::Serialize;
+use std::fs::File;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use tokio_util::sync::CancellationToken;
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Written {
+    model: PathBuf,
+    /// Whether its layers are in int8.
+    quantized: bool,
+    /// The cut up to which they are.
+    freeze: String,
+    bytes: usize,
+    /// The event `int8`.
+    comparison: Option<Event>,
+}
+
+pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> Result<()> {
+    let pixels = flags.pixels.settings()?;
+    let model = read_model_and_pixels(&flags.model, &pixels)?;
+    let freeze = match &flags.freeze {
+        Some(cut) => model.network()?.named(cut)?.name.clone(),
+        None => last_cut_before_head(&model)?,
+    };
+    let job = QuantizationJob {
+        model: model.clone(),
+        freeze: freeze.clone(),
+        precision: flags.prefix_precision,
+        allow_imprecise: flags.allow_imprecise,
+        root: data_url(&flags.data)?,
+        layout: flags.layout,
+        pixels,
+        threads: flags.threads,
+    };
+    whole_file::check(&flags.out)?;
+    let connection = Connection::open(Access::from_flags(&flags.host)?, &job.root, "cpu").await?;
+    let reporter = Arc::new(Reporter::beside(json));
+    let (shown, comparison) = (Arc::clone(&reporter), Arc::new(OnceLock::new()));
+    let compared = Arc::clone(&comparison);
+    let events = Arc::new(move |event: Event| {
+        shown.show(&event);
+        if let Event::Int8 { .. } = event {
+            let _ = compared.set(event);
+        }
+    });
+    let network = tokio::select! {
+        network = quantize(job, connection.hosts(), events) => network.map_err(anyhow::Error::from),
+        () = stop.cancelled() => Err(anyhow::anyhow!("interrupted; nothing was written")),
+    };
+    reporter.finish();
+    connection.close().await;
+    let network = network?;
+    let quantized = network.is_some();
+    let comparison = comparison.get();
+    let bytes = network.unwrap_or(model).to_bytes()?;
+    whole_file::write_to(
+        &flags.out,
+        |path| File::create_new(path),
+        |file| file.write_all(&bytes),
+    )?;
+    let written = Written {
+        model: flags.out,
+        quantized,
+        freeze,
+        bytes: bytes.len(),
+        comparison: comparison.cloned(),
+    };
+    if json {
+        return Ok(print_json(&written)?);
+    }
+    let how = if quantized { "in int8" } else { "in f32" };
+    if let Some(line) = comparison.and_then(event_text::text) {
+        say!("{line}");
+    }
+    let (model, freeze) = (written.model.display(), &written.freeze);
+    Ok(writeln!(stdout(), "{model}: layers up to '{freeze}' {how}")?)
+}

@@ -1,0 +1,146 @@
+//! A cache of compiled guests on disk, so that a restarted host does not recompile.
+//!
+//! A file is named by the SHA-256 of the guest's bytes and of the tenant's name, and by the engine that compiled them, and is loaded only
+//! when its keyed hash is right. Tenants share no entries, so the duration of an upload reveals nothing about others' guests. A guest with an invalid file is recompiled.
+
+use crate::artifact_load::Compiled;
+use crate::error::SandboxError;
+use frostline_sealed::{PrivateFolder, whole_file};
+use frostline_tensor::Cause;
+use sha2::{Digest, Sha256};
+use std::collections::HashSet;
+use std::fs;
+use std::hash::{Hash, Hasher};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+use wasmtime::Engine;
+use wasmtime::component::Component;
+
+pub(crate) struct Artifacts {
+    folder: PrivateFolder,
+    /// Distinguishes engine versions and settings.
+    engine: String,
+    max_bytes: u64,
+}
+
+impl Artifacts {
+    /// Opens the directory, or creates it with a fresh key, readable by this user only.
+    pub(crate) fn open(directory: &Path, engine: &Engine, max_bytes: u64) -> Result<Self, SandboxError> {
+        let failed = |error: io::Error| {
+            let text = format!("cannot cache compiled guests in {}", directory.display());
+            SandboxError::host(Cause::explained(text, error))
+        };
+        Ok(Self {
+            folder: PrivateFolder::open(directory).map_err(failed)?,
+            engine: engine_hash(engine),
+            max_bytes,
+        })
+    }
+
+    /// The compiled guest of this tenant and SHA-256, if it is cached and its hash is valid.
+    pub(crate) fn load(&self, engine: &Engine, tenant: &str, sha256: &str) -> Option<Component> {
+        let name = self.name(tenant, sha256);
+        let path = self.folder.path().join(&name);
+        let sealed = fs::read(&path).ok()?;
+        let Some(compiled) = Compiled::unseal(sealed, &self.folder, &name) else {
+            tracing::warn!(artifact = %path.display(), "a cached guest is corrupt or from another host; recompiling");
+            return None;
+        };
+        match compiled.load(engine) {
+            Ok(component) => {
+                touch(&path);
+                Some(component)
+            }
+            Err(error) => {
+                tracing::warn!(artifact = %path.display(), %error, "cannot load a cached guest; recompiling");
+                None
+            }
+        }
+    }
+
+    /// Caches a compiled guest. A failure is logged.
+    pub(crate) fn store(&self, tenant: &str, sha256: &str, compiled: &Compiled) {
+        if let Err(error) = self.try_store(tenant, sha256, compiled) {
+            tracing::warn!(directory = %self.folder.path().display(), %error, "cannot cache a compiled guest");
+        }
+    }
+
+    fn try_store(&self, tenant: &str, sha256: &str, compiled: &Compiled) -> io::Result<()> {
+        let name = self.name(tenant, sha256);
+        let sealed = compiled
+            .seal(&self.folder, &name)
+            .ok_or_else(|| io::Error::other("cannot seal it"))?;
+        whole_file::write(&self.folder.path().join(name), |file| file.write_all(&sealed))?;
+        self.evict()
+    }
+
+    /// Removes artifacts of guests that are not among `guests`, each a tenant and a SHA-256.
+    pub(crate) fn retain<'a>(&self, guests: impl IntoIterator<Item = (&'a str, &'a str)>) -> io::Result<()> {
+        let guests = guests.into_iter();
+        let kept: HashSet<String> = guests.map(|(tenant, sha256)| self.name(tenant, sha256)).collect();
+        for (_, _, path) in self.cached()? {
+            let name = path.file_name().map(|name| name.to_string_lossy());
+            if name.is_none_or(|name| !kept.contains(&*name)) {
+                fs::remove_file(path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// When each artifact was used last, its bytes, its file.
+    fn cached(&self) -> io::Result<Vec<(SystemTime, u64, PathBuf)>> {
+        let mut cached = Vec::new();
+        for entry in fs::read_dir(self.folder.path())? {
+            let entry = entry?;
+            if entry.file_name().to_string_lossy().ends_with(".cwasm") {
+                let metadata = entry.metadata()?;
+                cached.push((metadata.modified()?, metadata.len(), entry.path()));
+            }
+        }
+        Ok(cached)
+    }
+
+    /// Removes the least recently used artifacts until the rest fits.
+    fn evict(&self) -> io::Result<()> {
+        let mut cached = self.cached()?;
+        cached.sort();
+        let mut bytes: u64 = cached.iter().map(|(_, bytes, _)| bytes).sum();
+        for (_, size, path) in cached {
+            if bytes <= self.max_bytes {
+                break;
+            }
+            fs::remove_file(path)?;
+            bytes = bytes.saturating_sub(size);
+        }
+        Ok(())
+    }
+
+    fn name(&self, tenant: &str, sha256: &str) -> String {
+        let of_tenant = Sha256::digest(format!("{sha256} {tenant}"));
+        format!("{}-{}.cwasm", hex::encode(of_tenant), self.engine)
+    }
+}
+
+/// Marks an artifact as used now, for [`Artifacts::evict`].
+fn touch(path: &Path) {
+    if let Err(error) = frostline_sealed::touch(path) {
+        tracing::debug!(artifact = %path.display(), %error, "cannot update the access time of a cached guest");
+    }
+}
+
+/// SHA-256 of everything in wasmtime's version and settings that compiled code depends on.
+fn engine_hash(engine: &Engine) -> String {
+    struct Sink(Sha256);
+    impl Hasher for Sink {
+        fn write(&mut self, bytes: &[u8]) {
+            self.0.update(bytes);
+        }
+        fn finish(&self) -> u64 {
+            0
+        }
+    }
+    let mut sink = Sink(Sha256::new());
+    engine.precompile_compatibility_hash().hash(&mut sink);
+    hex::encode(sink.0.finalize())
+}
