@@ -1,9 +1,9 @@
-"""Checks freeze_cuts.json against ONNX files: each freeze cut is there, and weighs what the table says.
+"""Checks that the freeze cuts in freeze_cuts.json exist in ONNX files and have the expected size.
 
     python3 models/zoo/check_freeze_cuts.py FOLDER
 
-Looks at each FOLDER/<network>.opset17.onnx and .opset20.onnx (skeletons of the two exporters; their weights may be missing) and each
-<network>.onnx (written by export.py). Prints a line per file; exits with 1 if a cut differs or no file was found. Needs onnx.
+Reads FOLDER/<network>.opset17.onnx and .opset20.onnx (skeletons from the two exporters, possibly without weights) and
+<network>.onnx (written by export.py). Prints a line per file. The exit code is 1 if a cut differs or no file was found. Requires onnx.
 """
 
 import argparse
@@ -20,7 +20,7 @@ F32_BYTES = 4
 
 
 def row_bytes(model, name):
-    """Bytes of one row of the f32 tensor `name`; None if no node makes it or its shape beyond the batch is unknown."""
+    """Returns the bytes per sample of the f32 tensor `name`, or None if no node produces it or the shape per sample is unknown."""
     made = {output for node in model.graph.node for output in node.output}
     inferred = onnx.shape_inference.infer_shapes(model).graph
     for value in inferred.value_info:
@@ -34,18 +34,18 @@ def row_bytes(model, name):
 
 
 def check(path, cut, expected):
-    """Prints the result for one file; returns whether the cut is as expected."""
+    """Prints the result for a file and returns True if the cut is correct."""
     model = onnx.load(path, load_external_data=False)
     found = row_bytes(model, cut)
     marked = {entry.key: entry.value for entry in model.metadata_props}.get("frostline.freeze", cut)
     if found is None:
         print(f"{path.name}: no f32 tensor {cut!r} of known shape")
     elif found != expected:
-        print(f"{path.name}: {cut!r} weighs {found} bytes a sample, the table says {expected}")
+        print(f"{path.name}: {cut!r} has {found} bytes per sample, expected {expected}")
     elif marked != cut:
-        print(f"{path.name}: its metadata says frostline.freeze = {marked!r}, the table says {cut!r}")
+        print(f"{path.name}: the metadata contains frostline.freeze = {marked!r}, expected {cut!r}")
     else:
-        print(f"{path.name}: {cut} {found} bytes a sample")
+        print(f"{path.name}: {cut} has {found} bytes per sample")
         return True
     return False
 

@@ -1,11 +1,11 @@
-"""Exports usual classifiers of torchvision, timm and transformers to ONNX as users do: by both exporters of torch, names as the exporters write them.
+"""Exports common classifiers of torchvision, timm and transformers to ONNX with both exporters of torch. Names are not changed.
 
     python3 models/zoo/classifiers.py --out target/bench/zoo                       # all, legacy:17 and dynamo:20
     python3 models/zoo/classifiers.py resnet18 timm_vit_tiny --exports dynamo:25 --out target/bench/zoo
 
-Weights are random and nothing is downloaded, so a file keeps of a large weight only what fills it again: its `doc_string` says
-`normal MEAN SPREAD`, its data is left out. `cargo xtask bench zoo` fills and trains them. Writes NETWORK.EXPORTER-OPSET.onnx; those that
-are there are not written again, and what an exporter refuses is told in NETWORK.EXPORTER-OPSET.txt. Needs torch, torchvision, timm, transformers, onnx
+Weights are random and nothing is downloaded. The data of large weights is not stored; the `doc_string` of such a weight is
+`normal MEAN SPREAD`, from which `cargo xtask bench zoo` fills the weights before it trains the networks. Writes NETWORK.EXPORTER-OPSET.onnx and
+skips existing files. If an export fails, the error is written to NETWORK.EXPORTER-OPSET.txt. Requires torch, torchvision, timm, transformers, onnx
 and onnxscript.
 """
 
@@ -23,7 +23,7 @@ import torch
 import torchvision
 import transformers
 
-# torchvision's name -> what its builder is told beside weights=None.
+# torchvision's name -> arguments of the builder, in addition to weights=None.
 TORCHVISION = {
     "alexnet": {},
     "vgg11": {"init_weights": False},
@@ -51,7 +51,7 @@ TORCHVISION = {
     "vit_b_16": {},
     "maxvit_t": {},
 }
-# Ours -> timm's name and what its builder is told.
+# Name of the network -> timm's name and arguments of the builder.
 TIMM = {
     "timm_resnet10t": ("resnet10t", {}),
     "timm_resnet50d": ("resnet50d", {}),
@@ -91,12 +91,12 @@ TIMM = {
     "timm_fastvit": ("fastvit_t8", {}),
     "timm_beit": ("beit_base_patch16_224", {"depth": 4}),
 }
-# What small transformers have in common.
+# Common settings of small transformers.
 SMALL = {"hidden_size": 96, "num_hidden_layers": 4, "num_attention_heads": 3, "intermediate_size": 384}
 TOWER = {**SMALL, "image_size": 224, "patch_size": 32}
 WINDOWS = {"embed_dim": 48, "depths": [1, 1, 2, 1], "num_heads": [2, 2, 4, 4], "window_size": 7}
 STAGES = {"hidden_sizes": [24, 48, 96, 192], "depths": [1, 1, 3, 1]}
-# Ours -> the prefix of transformers' classes, and what its configuration is told.
+# Name of the network -> prefix of the classes in transformers, and settings of the configuration.
 TRANSFORMERS = {
     "hf_vit": ("ViT", SMALL),
     "hf_deit": ("DeiT", SMALL),
@@ -116,26 +116,26 @@ FEATURES = 512
 MLP = "mlp_on_features"
 NETWORKS = [MLP, *TORCHVISION, *TIMM, *TRANSFORMERS]
 EXPORTS = ["legacy:17", "dynamo:20"]
-# The notes of the newer exporter that say which module a node comes from; the others tell of this machine's files.
+# Metadata of the newer exporter with the module of a node. Other metadata contains paths of this machine and is removed.
 MODULE_NOTES = ("namespace", "pkg.torch.onnx.name_scopes", "pkg.torch.onnx.class_hierarchy")
-# A weight of more elements, and of more different ones, is told by its mean and spread.
+# Weights with more elements and more distinct values are replaced by mean and standard deviation.
 FEW_ELEMENTS = 256
 FEW_VALUES = 16
 
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("networks", nargs="*", metavar="NETWORK", help=f"all unless named: {', '.join(NETWORKS)}")
+    parser.add_argument("networks", nargs="*", metavar="NETWORK", help=f"default: all of {', '.join(NETWORKS)}")
     parser.add_argument("--out", type=pathlib.Path, required=True, metavar="DIR")
-    parser.add_argument("--exports", nargs="+", default=EXPORTS, metavar="EXPORTER:OPSET", help="legacy:17 and dynamo:20 unless named")
+    parser.add_argument("--exports", nargs="+", default=EXPORTS, metavar="EXPORTER:OPSET", help="default: legacy:17 and dynamo:20")
     arguments = parser.parse_args()
     if unknown := set(arguments.networks) - set(NETWORKS):
-        parser.error(f"unknown networks {sorted(unknown)}; known are {', '.join(NETWORKS)}")
+        parser.error(f"unknown networks {sorted(unknown)}; choose from {', '.join(NETWORKS)}")
     return arguments
 
 
 def build(name):
-    """(network in evaluation mode, the shape of a sample)."""
+    """Returns the network in evaluation mode and the shape of a sample."""
     torch.manual_seed(0)
     if name == MLP:
         layers = torch.nn.Linear(FEATURES, 256), torch.nn.GELU(), torch.nn.LayerNorm(256), torch.nn.Dropout(0.1), torch.nn.Linear(256, 1000)
@@ -153,7 +153,7 @@ def build(name):
 
 
 class Logits(torch.nn.Module):
-    """A model of transformers that returns its logits alone."""
+    """Wraps a model of transformers and returns only the logits."""
 
     def __init__(self, network):
         super().__init__()
@@ -164,7 +164,7 @@ class Logits(torch.nn.Module):
 
 
 def export(network, example, exporter, opset):
-    """The ONNX model as torch's exporter writes it."""
+    """Exports the network with torch and returns the ONNX model."""
     if isinstance(network, transformers.PreTrainedModel):
         network = Logits(network)
     names = {"input_names": ["input"], "output_names": ["logits"], "opset_version": opset}
@@ -180,9 +180,9 @@ def export(network, example, exporter, opset):
 
 
 def leave_out(tensor):
-    """Takes a large random weight's elements away and notes what fills it again."""
+    """Removes the elements of a large random weight and records mean and standard deviation."""
     values = onnx.numpy_helper.to_array(tensor)
-    # A constant weight, ones of a scale say, has one value and no spread; a mask has a few, and stays.
+    # A constant weight, such as a scale of ones, has a single value and is removed. A mask has a few values and is not changed.
     different = len(numpy.unique(values.ravel()[: 1 << 16]))
     if tensor.data_type != onnx.TensorProto.FLOAT or values.size <= FEW_ELEMENTS or 1 < different <= FEW_VALUES:
         return
@@ -192,7 +192,7 @@ def leave_out(tensor):
 
 
 def strip(model):
-    """Leaves out what fills again, and what tells of this machine."""
+    """Removes the data of large weights and metadata about this machine."""
     graph = model.graph
     for part in (graph, *graph.node, *graph.value_info):
         part.ClearField("doc_string")
@@ -209,7 +209,7 @@ def strip(model):
 
 
 def export_one(name, exports, out):
-    """Writes the network's files that are not there yet."""
+    """Writes the missing files of a network."""
     network = None
     for words in exports:
         exporter, opset = words.split(":")
@@ -221,7 +221,7 @@ def export_one(name, exports, out):
         try:
             network = network or build(name)
             model = export(network[0], torch.randn(2, *network[1]), exporter, int(opset))
-        except Exception as error:  # Whatever an exporter says is what the table says.
+        except Exception as error:  # The benchmark's table shows the error, whatever its type.
             refused.write_text(f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}\n")
             print(f"{path.stem}: not exported: {refused.read_text().strip()}", flush=True)
             continue
@@ -236,7 +236,7 @@ def main():
     arguments = parse_arguments()
     arguments.out.mkdir(parents=True, exist_ok=True)
     warnings.simplefilter("ignore")
-    # Fused attention exists only in torch; the plain operators compute the same.
+    # Fused attention is specific to torch; plain operators give the same result.
     torch.backends.mha.set_fastpath_enabled(False)
     for name in arguments.networks or NETWORKS:
         export_one(name, arguments.exports, arguments.out)

@@ -1,9 +1,9 @@
-"""Accuracy of an ONNX classifier on photos, by Python's ONNX Runtime and Pillow: an opinion independent of Frostline's own code.
+"""Computes the accuracy of an ONNX classifier on photos with Python's ONNX Runtime and Pillow, independently of Frostline's code.
 
     python3 models/zoo/evaluate.py --model tuned.onnx --data FOLDER [--split validation]
 
-Photos lie in FOLDER/<split>/<class>/*.jpg; the classes, sorted by name, are the outputs in order. The pixel spec is the model's metadata
-`frostline.pixels`, else ImageNet's for 224 x 224. Prints one line of JSON: accuracy, samples, correct.
+Photos are read from FOLDER/<split>/<class>/*.jpg. The outputs are the classes, sorted by name. The pixel spec is the model's metadata
+`frostline.pixels`, by default ImageNet's for 224 x 224. Prints a line of JSON with accuracy, samples and correct.
 """
 
 import argparse
@@ -23,14 +23,14 @@ def open_session(model):
 
 
 def evaluate(model, data, split):
-    """(correct, samples)."""
+    """Returns the numbers of correct predictions and of samples."""
     session = open_session(model)
     paths, labels, classes = pixels.list_split(data, split)
     if not paths:
         sys.exit(f"no photos in {data}/{split}/<class>/")
     scores = pixels.run(session, paths, pixels.spec_of(session)).reshape(len(paths), -1)
     if scores.shape[1] != len(classes):
-        sys.exit(f"{model} has {scores.shape[1]} outputs, {data}/{split} has {len(classes)} classes")
+        sys.exit(f"{model} has {scores.shape[1]} outputs, but {data}/{split} has {len(classes)} classes")
     return int((scores.argmax(axis=1) == labels).sum()), len(paths)
 
 

@@ -1,12 +1,13 @@
-"""Exports torchvision's classifiers to ONNX with tensors named after modules, so that a cut reads `layer4.0` in every export.
+"""Exports torchvision's classifiers to ONNX with tensors named after modules, so that cuts such as `layer4.0` have the same name in all exports.
 
     python3 models/zoo/export.py resnet18 vgg19 --out networks --weights pretrained
     frostline train --model networks/resnet18.onnx --freeze layer4.0 ...
 
-Input `input` f32[batch, 3, 224, 224], output `logits`, evaluation mode. The outputs of the network's blocks carry the path of their
-torchvision module; each is found by its values and checked on other values: no name is guessed. The freeze cut of freeze_cuts.json is
-in the metadata as `frostline.freeze`, the pixels that pretrained weights expect as `frostline.pixels`. A file that would weigh more
-than 2 GB keeps its weights in FILE.data beside it. Needs torch, torchvision, onnx, onnxruntime, and for the dynamo exporter onnxscript.
+The input is `input` f32[batch, 3, 224, 224], the output is `logits`, and the network is in evaluation mode. Block outputs have the path of
+the torchvision module as their name. They are identified by comparing values and verified with a different input; names are not guessed. The
+metadata contains the freeze cut of freeze_cuts.json as `frostline.freeze` and, for pretrained weights, the expected pixels as
+`frostline.pixels`. Above 2 GB, the weights are stored in FILE.data. Requires torch, torchvision, onnx, onnxruntime, and onnxscript for the
+dynamo exporter.
 """
 
 import argparse
@@ -24,7 +25,7 @@ import torch
 import torchvision
 
 FREEZE_CUTS = pathlib.Path(__file__).with_name("freeze_cuts.json")
-# Modules whose outputs are named: the block boundaries, where a network can be split.
+# Modules with named outputs. These are the block boundaries at which a network can be split.
 BOUNDARIES = {
     "alexnet": r"features\.\d+|avgpool|classifier\.\d+",
     "resnet18": r"relu|maxpool|layer\d\.\d+|avgpool",
@@ -35,10 +36,10 @@ BOUNDARIES = {
     "vit_b_16": r"encoder\.(dropout|layers\.encoder_layer_\d+|ln)",
     "squeezenet1_1": r"features\.\d+|classifier\.3",
 }
-# Beside the paper's seven: SqueezeNet, the lightest, for what is measured against the least compute; frozen up to its pooled features.
+# Networks in addition to the seven of the paper. SqueezeNet requires the least compute and is frozen up to the pooled features.
 BEYOND_THE_PAPER = {"squeezenet1_1": "classifier.3"}
 DEFAULT_OPSET = {"dynamo": 20, "legacy": 17}
-# protobuf refuses 2 GiB; the rest is left for the graph around the weights.
+# protobuf is limited to 2 GiB. The difference is reserved for the graph.
 INLINE_LIMIT_MB = 2000
 TOLERANCE = 1e-4
 
@@ -48,15 +49,15 @@ def parse_arguments():
     parser.add_argument("networks", nargs="+", choices=[*BOUNDARIES, "all"], metavar="NETWORK", help=", ".join([*BOUNDARIES, "all"]))
     parser.add_argument("--out", type=pathlib.Path, required=True, metavar="DIR")
     parser.add_argument("--weights", choices=("pretrained", "random"), default="random")
-    parser.add_argument("--exporter", choices=("dynamo", "legacy"), default="dynamo", help="which of torch's two exporters")
+    parser.add_argument("--exporter", choices=("dynamo", "legacy"), default="dynamo", help="exporter of torch")
     parser.add_argument("--opset", type=int, help="default: 20 for dynamo, 17 for legacy")
-    parser.add_argument("--seed", type=int, default=0, help="of random weights and of the check's input")
-    parser.add_argument("--external-above-mb", type=float, default=INLINE_LIMIT_MB, help="weights heavier than this go to FILE.data")
+    parser.add_argument("--seed", type=int, default=0, help="seed of random weights and of the input for verification")
+    parser.add_argument("--external-above-mb", type=float, default=INLINE_LIMIT_MB, help="store weights in FILE.data above this size")
     return parser.parse_args()
 
 
 def build(name, weights):
-    """(network in evaluation mode, the pixels it expects or None)."""
+    """Returns the network in evaluation mode and the expected pixels, or None for random weights."""
     if weights == "random":
         return torchvision.models.get_model(name, weights=None).eval(), None
     pretrained = torchvision.models.get_model_weights(name).DEFAULT
@@ -72,9 +73,9 @@ def build(name, weights):
 
 
 def export(network, example, exporter, opset):
-    """The ONNX model as torch's exporter writes it, without its notes about this machine's source files."""
+    """Exports the network with torch and removes metadata about source files of this machine."""
     names = {"input_names": ["input"], "output_names": ["logits"], "opset_version": opset}
-    # Fused attention exists only in torch; the plain operators compute the same.
+    # Fused attention is specific to torch; plain operators give the same result.
     torch.backends.mha.set_fastpath_enabled(False)
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -93,11 +94,11 @@ def export(network, example, exporter, opset):
 
 
 def module_outputs(network, boundary, example):
-    """(module path -> output, in the order of the calls; logits) of one forward pass."""
+    """Runs a forward pass. Returns the outputs by module path, in call order, and the logits."""
     outputs, hooks = {}, []
 
     def keep(path, output):
-        # Copied at once: a ReLU after it may work in place.
+        # Copy the output, because a subsequent ReLU may modify it in place.
         outputs[path] = output.numpy().copy()
 
     for path, module in network.named_modules():
@@ -111,7 +112,7 @@ def module_outputs(network, boundary, example):
 
 
 def run(model, names, example):
-    """The named values of the ONNX model, computed by ONNX Runtime without optimization."""
+    """Computes the named values of the ONNX model with ONNX Runtime, without optimizations."""
     probe = onnx.ModelProto()
     probe.CopyFrom(model)
     del probe.graph.output[:]
@@ -127,7 +128,7 @@ def run(model, names, example):
 
 
 def difference(found, expected):
-    """Largest difference relative to the largest expected value; infinite where the shapes differ."""
+    """Returns the largest difference relative to the largest expected value, or infinity if the shapes differ."""
     if found.shape != expected.shape:
         return float("inf")
     scale = max(float(numpy.abs(expected).max()), numpy.finfo(numpy.float32).tiny)
@@ -135,9 +136,9 @@ def difference(found, expected):
 
 
 def find_values(model, expected, example):
-    """Value name -> module path: for each module the first value, after the previous module's, that equals its output.
+    """Returns the module path by value name. For each module, this is the first value equal to its output, searched after the previous module's value.
 
-    A module that leaves no value of its own (a Dropout, a layer folded into the next) is left out.
+    Modules without a separate value, such as Dropout or a layer folded into the next one, are omitted.
     """
     graph_outputs = {output.name for output in model.graph.output}
     names = [name for node in model.graph.node for name in node.output if name and name not in graph_outputs]
@@ -153,7 +154,7 @@ def find_values(model, expected, example):
 
 
 def rename(model, new_names):
-    """Gives values new names, wherever they are made, used or described."""
+    """Renames values in nodes and annotations."""
     graph = model.graph
     taken = {name for node in graph.node for name in (*node.input, *node.output)} - set(new_names)
     if clash := taken & set(new_names.values()):
@@ -166,7 +167,7 @@ def rename(model, new_names):
 
 
 def largest_difference(model, network, boundary, named, example):
-    """Between torch and ONNX Runtime, over the logits and every named value."""
+    """Returns the largest difference between torch and ONNX Runtime for the logits and all named values."""
     outputs, logits = module_outputs(network, boundary, example)
     expected = {"logits": logits} | {path: outputs[path] for path in named}
     differences = {name: difference(value, expected[name]) for name, value in zip(expected, run(model, list(expected), example))}
@@ -177,7 +178,7 @@ def largest_difference(model, network, boundary, named, example):
 
 
 def save(model, path, inline_limit_mb):
-    """Writes the model; weights of more than the limit go to a file beside it. Uses up the model. Returns the megabytes written."""
+    """Writes the model, with a separate file for weights above the limit. Modifies the model. Returns the megabytes written."""
     data = path.with_name(path.name + ".data")
     data.unlink(missing_ok=True)
     weights_mb = sum(len(tensor.raw_data) for tensor in model.graph.initializer) / 1e6

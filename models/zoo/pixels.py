@@ -1,6 +1,6 @@
-"""Photos to network input with Pillow and NumPy: the reference that the Rust side is held against.
+"""Converts photos to network input with Pillow and NumPy. This is the reference for the Rust implementation.
 
-The recipe is torchvision's: resize the short side (bilinear, antialiased), crop the center, scale to 0..1, subtract mean, divide by std.
+The recipe is the same as in torchvision: resize the short side (bilinear, antialiased), crop the center, scale to 0..1, subtract mean, divide by std.
 """
 
 import json
@@ -21,13 +21,13 @@ IMAGENET = {
 
 
 def spec_of(session):
-    """The pixel spec in the model's metadata, else ImageNet's for 224 x 224."""
+    """Returns the pixel spec in the model's metadata, by default ImageNet's for 224 x 224."""
     text = session.get_modelmeta().custom_metadata_map.get(METADATA_KEY)
     return json.loads(text) if text else IMAGENET
 
 
 def load(path, spec):
-    """f32[3, crop_height, crop_width] of one photo."""
+    """Returns the photo as f32[3, crop_height, crop_width]."""
     image = Image.open(path).convert("RGB")
     short = min(image.size)
     width, height = (int(spec["resize"] * side / short) for side in image.size)
@@ -41,10 +41,10 @@ def load(path, spec):
 
 
 def list_split(root, split):
-    """(paths, labels, class names) of <root>/<split>/<class>/*.jpg; classes and photos sorted by name."""
+    """Returns paths, labels and class names of the images in <root>/<split>/<class>/. Classes and photos are sorted by name."""
     folder = pathlib.Path(root) / split
     if not folder.is_dir():
-        sys.exit(f"{folder} is no folder; photos lie in <root>/{split}/<class>/*.jpg")
+        sys.exit(f"{folder} is not a folder; store photos in <root>/{split}/<class>/*.jpg")
     classes = sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
     paths, labels = [], []
     for label, name in enumerate(classes):
@@ -56,7 +56,7 @@ def list_split(root, split):
 
 
 def run(session, paths, spec, batch=32, output=None):
-    """The session's output (the first, or the named one) for each photo, in order."""
+    """Returns the session's output for all photos, in order. `output` selects the output by name, by default the first."""
     name = session.get_inputs()[0].name
     wanted = [output or session.get_outputs()[0].name]
     rows = []

@@ -1,27 +1,30 @@
 use std::time::Duration;
 
-/// How long to wait before something that failed is tried again: longer with every failure in a row, and never as long as others
-/// do, so that a thousand trainers that lost the same host at the same moment do not come back at the same moment.
+/// Randomized exponential backoff between retries.
 ///
-/// Each wait is drawn between the shortest and a most that doubles up to the longest: "full jitter" (Brooker, "Exponential Backoff And
-/// Jitter", AWS Architecture Blog, 2015). The draws are independent, so that many of them add up to much the same for everybody, where
-/// draws that depend on the one before ("decorrelated jitter") often stay short. Holds no clock: it says how long, the caller waits.
+/// Each wait is drawn between the shortest wait and a bound that doubles with each consecutive failure, up to
+/// the longest wait: "full jitter" (Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015).
+/// Because the waits are random, a thousand trainers that lost the same host at the same moment do not return
+/// at the same moment. The draws are independent, so the total wait is similar for all clients; dependent
+/// draws ("decorrelated jitter") often stay short.
+///
+/// It contains no clock: it returns the duration, and the caller waits.
 #[derive(Debug, Clone)]
 pub struct Backoff {
     shortest: Duration,
     longest: Duration,
-    /// In a row.
+    /// Consecutive failures.
     failures: u32,
     random: fastrand::Rng,
 }
 
 impl Backoff {
-    /// Waits between `shortest` and `longest`, unlike those of any other.
+    /// Creates a backoff with waits between `shortest` and `longest` and a random seed.
     pub fn new(shortest: Duration, longest: Duration) -> Self {
         Self::seeded(shortest, longest, fastrand::u64(..))
     }
 
-    /// The same waits for the same seed.
+    /// Creates a backoff that draws the same waits for the same seed.
     pub fn seeded(shortest: Duration, longest: Duration, seed: u64) -> Self {
         Self {
             shortest,
@@ -31,19 +34,20 @@ impl Backoff {
         }
     }
 
-    /// How long to wait after one more failure.
+    /// Returns the wait after one more failure.
     pub fn wait(&mut self) -> Duration {
         self.failures = self.failures.saturating_add(1);
         let most = doubled(self.shortest, self.failures, self.longest);
         self.between(self.shortest, most)
     }
 
-    /// As long as another side asks for, and up to a quarter longer: it tells everybody the same.
+    /// Returns a wait between `wait` and a quarter longer, for a duration that a server requests from all
+    /// clients alike.
     pub fn asked(&mut self, wait: Duration) -> Duration {
         self.between(wait, wait.saturating_add(wait / 4))
     }
 
-    /// The next failure is the first one again.
+    /// Treats the next failure as the first one.
     pub fn reset(&mut self) {
         self.failures = 0;
     }
@@ -54,7 +58,8 @@ impl Backoff {
     }
 }
 
-/// `first`, doubled so many times; at most `longest`. For limits and penalties, which nobody shares.
+/// Returns `first` doubled `times` times, limited to `longest`. For limits and penalties, which need no
+/// jitter.
 pub fn doubled(first: Duration, times: u32, longest: Duration) -> Duration {
     first.saturating_mul(2_u32.saturating_pow(times)).min(longest)
 }
@@ -74,7 +79,7 @@ mod tests {
     fn waits_grow_within_their_bounds() {
         let all: Vec<_> = (0..1000).map(waits).collect();
         let mean = |index: usize| all.iter().map(|waits| waits[index].as_secs_f64()).sum::<f64>() / 1000.0;
-        // Half way between the shortest and 2, 4, 60 s.
+        // Halfway between 1 s and 2, 4 and 60 s.
         for (index, expected) in [(0, 1.5), (1, 2.5), (19, 30.5)] {
             let mean = mean(index);
             assert!((mean / expected - 1.0).abs() < 0.1, "{mean} for {expected}");
@@ -88,7 +93,7 @@ mod tests {
         assert_eq!(waits(7), waits(7));
         let mut firsts: Vec<Duration> = (0..1000).map(|seed| waits(seed)[0]).collect();
         firsts.sort();
-        // A thousand over a second: nowhere many in the same twentieth.
+        // A thousand waits are spread over a second: no twentieth of it contains many.
         let crowd = |start: &Duration| {
             let end = *start + SECOND / 20;
             firsts.iter().filter(|wait| (*start..end).contains(wait)).count()

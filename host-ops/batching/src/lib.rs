@@ -1,12 +1,14 @@
-//! Who is next where tenants share something, and the waiting until it is their turn. Deciding is pure, without a clock, a lock or a
-//! wait inside; waiting knows nothing of who is first. `docs/waiting.md` says how the two go together.
+//! Fair scheduling of the resources that tenants share: threads, lanes, permits and memory.
 //!
-//! - [`TurnGate`]: permits for long work, in turns between tenants
-//! - [`TurnPool`]: threads that work in such turns
-//! - [`Memory`]: what a host may hold, as the [`Ledger`] decides, and [`Grant`]s of it for guests' calls
-//! - [`Waiters`]: how those of a gate and of memory wait, whatever [`Policy`] decides
-//! - [`device`]: which rows run next, on which lane
-//! - [`Backoff`]: how long to wait before trying again
+//! Policies decide which tenant is served next. They are pure data structures without clocks, locks or waits.
+//! Waiting is separate and does not depend on the policy. See `docs/waiting.md`.
+//!
+//! - [`TurnGate`]: permits for long work, granted to tenants in turns
+//! - [`TurnPool`]: threads that execute work of tenants in turns
+//! - [`Memory`]: the memory budget of a host, divided by the [`Ledger`], and [`Grant`]s of it for guest calls
+//! - [`Waiters`]: the wait queue of gates and memory, for any [`Policy`]
+//! - [`device`]: selects the rows that a lane executes next
+//! - [`Backoff`]: waits between retries
 
 mod backoff;
 pub mod device;

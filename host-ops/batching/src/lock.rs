@@ -1,18 +1,20 @@
 use std::sync::{MutexGuard, PoisonError};
 
-/// A mutex for what may live in a program that forks, such as one in Python. Who waits for it is known to the system alone: locks that
-/// keep a list of waiting threads of their own, as parking_lot's do, leave threads on it that are not there after a fork, and the
-/// child stumbles over them. A panic of who held it is no matter to the next.
+/// A mutex for programs that may fork, such as Python programs.
+///
+/// Only the operating system tracks its waiting threads. Locks with a separate list of waiting threads, such
+/// as parking_lot's, keep threads in it that do not exist after a fork, which corrupts the child. A panic
+/// while the lock is held does not poison it.
 #[derive(Debug, Default)]
 pub struct Lock<T>(std::sync::Mutex<T>);
 
 impl<T> Lock<T> {
-    /// A lock around `value`.
+    /// Creates a lock around `value`.
     pub const fn new(value: T) -> Self {
         Self(std::sync::Mutex::new(value))
     }
 
-    /// Waits for it.
+    /// Blocks until the lock is acquired.
     pub fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -4,8 +4,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, PoisonError};
 use std::time::Duration;
 
-/// Threads that run what is ready, in turns between tenants by the time they hold a thread; within a tenant, first come, first
-/// served. It does not bound what is ready: who pushes does. Dropping it drops what is ready and ends the threads.
+/// Threads that execute items of tenants in turns. The tenant that has used the least thread time is next;
+/// its items are executed first come, first served.
+///
+/// The queue is unbounded, so callers must limit what they push. Dropping the pool drops the waiting items
+/// and ends the threads.
 pub struct TurnPool<T> {
     queue: Arc<Queue<T>>,
     threads: usize,
@@ -23,11 +26,12 @@ struct State<T> {
 }
 
 impl<T: Send + 'static> TurnPool<T> {
-    /// Starts `threads` threads (at least one) that `run` what is pushed; a panic ends that, not the thread. `clock` tells how
-    /// much time the thread it is asked on has used, and `guess` is what a turn is taken to last until it is over.
+    /// Starts `threads` threads, or one if it is 0, that call `run` with each pushed item. A panic ends the
+    /// item, not the thread. `clock` returns the time that the calling thread has used. A running turn counts
+    /// as `guess` until it is over.
     ///
     /// # Errors
-    /// The operating system's own when it gives no thread.
+    /// Returns the operating system's error if it cannot create a thread.
     pub fn start(
         name: &str,
         threads: usize,
@@ -58,7 +62,7 @@ impl<T: Send + 'static> TurnPool<T> {
 }
 
 impl<T> TurnPool<T> {
-    /// Something of this tenant's is ready; what it is called for [`Self::remove`].
+    /// Queues an item of a tenant. Returns its id for [`Self::remove`].
     pub fn push(&self, tenant: &str, thing: T) -> u64 {
         let mut state = self.queue.state.lock();
         state.pushed += 1;
@@ -69,7 +73,7 @@ impl<T> TurnPool<T> {
         id
     }
 
-    /// Takes out what was pushed as `id`, if no thread has taken it up.
+    /// Removes and returns the item `id` if no thread has started it.
     pub fn remove(&self, id: u64) -> Option<T> {
         let mut state = self.queue.state.lock();
         state
@@ -78,12 +82,12 @@ impl<T> TurnPool<T> {
             .map(|(_, thing)| thing)
     }
 
-    /// How many things wait for a turn.
+    /// Number of items that wait for a turn.
     pub fn waiting(&self) -> usize {
         self.queue.state.lock().turns.iter().count()
     }
 
-    /// How many threads there are.
+    /// Number of threads.
     pub fn threads(&self) -> usize {
         self.threads
     }
@@ -97,17 +101,17 @@ impl<T> Drop for TurnPool<T> {
             state.turns.drain()
         };
         self.queue.more.notify_all();
-        // Dropped after the lock: that may wake others.
+        // Dropped outside of the lock, because it may wake other threads.
         drop(left);
     }
 }
 
 impl<T> Queue<T> {
-    /// Runs what is ready until the pool is dropped.
+    /// Executes items until the pool is dropped.
     fn serve(&self, clock: impl Fn() -> Duration, run: impl Fn(T)) {
         while let Some((tenant, thing)) = self.next() {
             let before = clock();
-            // What it leaves half-done is dropped with it.
+            // The item is dropped with any inconsistent state.
             let _ = catch_unwind(AssertUnwindSafe(|| run(thing)));
             let time = clock().saturating_sub(before);
             self.state.lock().turns.ran(&tenant, time);
@@ -144,7 +148,7 @@ mod tests {
         .unwrap()
     }
 
-    /// Keeps the pool's only thread until the sender is used or dropped.
+    /// Occupies the pool's only thread until the sender is used or dropped.
     fn busy(pool: &TurnPool<Work>) -> Sender<()> {
         let ((release, gate), (at_work, begun)) = (channel::<()>(), channel());
         let wait = move || {
@@ -156,7 +160,7 @@ mod tests {
         release
     }
 
-    /// Work that says its number.
+    /// Pushes work that sends its number.
     fn says(pool: &TurnPool<Work>, tenant: &str, number: u32) -> (u64, Receiver<u32>) {
         let (says, said) = channel();
         let id = pool.push(tenant, Box::new(move || says.send(number).unwrap()));

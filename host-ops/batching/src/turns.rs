@@ -2,26 +2,27 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Whose turn it is: of all tenants with something ready, the one that has used the least time; among equals, the one whose
-/// last turn is longest ago. Within a tenant, first come, first served.
+/// Fair turns between tenants with ready items: the tenant with the least used time is next; among equals,
+/// the one with the oldest last turn. Items of a tenant are served first come, first served.
 ///
-/// As in Linux's completely fair scheduler, a tenant that comes anew, or back, starts where the least of the active ones
-/// stands: it is next, and owes and is owed nothing for the time before. A tenant is known here only while it has something
-/// ready or running, or has used more than others, so strangers cannot make this grow by inventing names.
+/// As in Linux's completely fair scheduler, a new or returning tenant starts no lower than the least served
+/// active tenant, so it receives no credit for the time before. A tenant that used more is remembered and
+/// waits until the others have caught up, unless all tenants become inactive. Other tenants without ready or
+/// running items are forgotten, so invented names cannot consume memory.
 #[derive(Debug)]
 pub(crate) struct Turns<T> {
     tenants: BTreeMap<Arc<str>, Account<T>>,
-    /// The least time that an active tenant has used; never goes back.
+    /// The least time used by an active tenant; never decreases.
     floor: Duration,
     guess: Duration,
     begun: u64,
 }
 
-/// What is known of one tenant.
+/// Scheduling state of a tenant.
 #[derive(Debug)]
 pub(crate) struct Account<T> {
     pub(crate) used: Duration,
-    /// Which of all turns was its last; 0 before its first.
+    /// Sequence number of the tenant's last turn; 0 before the first.
     pub(crate) last: u64,
     pub(crate) ready: VecDeque<T>,
     pub(crate) running: usize,
@@ -34,8 +35,7 @@ impl<T> Account<T> {
 }
 
 impl<T> Turns<T> {
-    /// Nothing is ready. `guess` is what a turn is taken to last until that is known: where several run at once, those that
-    /// have not ended count as well.
+    /// Creates an empty queue. Running turns count as `guess` until their time is known.
     pub(crate) fn new(guess: Duration) -> Self {
         Self {
             tenants: BTreeMap::new(),
@@ -45,7 +45,7 @@ impl<T> Turns<T> {
         }
     }
 
-    /// Something of this tenant's is ready.
+    /// Adds an item to the tenant's queue.
     pub(crate) fn push(&mut self, tenant: &str, thing: T) {
         if let Some(known) = self.tenants.get_mut(tenant) {
             if !known.is_active() {
@@ -63,12 +63,13 @@ impl<T> Turns<T> {
         self.tenants.insert(Arc::from(tenant), newcomer);
     }
 
-    /// Begins the next turn: what is to run, and whose it is. [`Self::ran`] must follow.
+    /// Starts the next turn. Returns the tenant and the item; [`Self::ran`] must follow.
     pub(crate) fn start_next(&mut self) -> Option<(Arc<str>, T)> {
         self.begin_by(|account| Some((account.used, account.last)))
     }
 
-    /// As [`Self::begin`], but of the tenant that `rank` puts first; those without a rank are passed over.
+    /// Same as [`Self::start_next`] for the tenant with the smallest `rank`; tenants without rank are
+    /// skipped.
     pub(crate) fn begin_by<K: Ord>(
         &mut self,
         rank: impl Fn(&Account<T>) -> Option<K>,
@@ -87,7 +88,7 @@ impl<T> Turns<T> {
         Some((Arc::clone(name), thing))
     }
 
-    /// A turn of this tenant's is over and took `time`.
+    /// Ends a turn of `tenant` that took `time`.
     pub(crate) fn ran(&mut self, tenant: &str, time: Duration) {
         if let Some(tenant) = self.tenants.get_mut(tenant) {
             tenant.running = tenant.running.saturating_sub(1);
@@ -96,7 +97,7 @@ impl<T> Turns<T> {
         self.forget_idle();
     }
 
-    /// Takes out the first thing that `condition` holds for: no turn of it will come.
+    /// Removes the first ready item that satisfies `condition`, in order of tenant names.
     pub(crate) fn remove(&mut self, condition: impl Fn(&T) -> bool) -> Option<T> {
         let removed = self.tenants.values_mut().find_map(|tenant| {
             let position = tenant.ready.iter().position(&condition)?;
@@ -106,22 +107,22 @@ impl<T> Turns<T> {
         Some(removed)
     }
 
-    /// Everything that is ready, tenant by tenant.
+    /// Returns the ready items, grouped by tenant.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.tenants.values().flat_map(|account| &account.ready)
     }
 
-    /// What is known of a tenant, if anything is.
+    /// Returns the state of a tenant, if known.
     pub(crate) fn account(&self, tenant: &str) -> Option<&Account<T>> {
         self.tenants.get(tenant)
     }
 
-    /// Every tenant of which anything is known.
+    /// Returns the state of all known tenants.
     pub(crate) fn accounts(&self) -> impl Iterator<Item = (&Arc<str>, &Account<T>)> {
         self.tenants.iter()
     }
 
-    /// Takes out everything that is ready, tenant by tenant.
+    /// Removes and returns the ready items, grouped by tenant.
     pub(crate) fn drain(&mut self) -> Vec<T> {
         let ready = self
             .tenants
@@ -141,7 +142,7 @@ impl<T> Turns<T> {
                 self.tenants
                     .retain(|_, tenant| tenant.is_active() || tenant.used > floor);
             }
-            // Nobody waits, so nobody is owed anything.
+            // No active tenant is left to compare with.
             None => self.tenants.clear(),
         }
     }
@@ -153,7 +154,8 @@ mod tests {
 
     const MILLI: Duration = Duration::from_millis(1);
 
-    /// Runs one thing at a time, `count` times; each takes as many milliseconds as it says and is ready again at once.
+    /// Executes `count` items sequentially. Each takes as many milliseconds as its value and becomes ready
+    /// again immediately.
     fn run(turns: &mut Turns<u32>, count: usize) -> BTreeMap<Arc<str>, Duration> {
         let mut shares = BTreeMap::new();
         for _ in 0..count {

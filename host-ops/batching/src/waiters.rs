@@ -7,37 +7,39 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// Decides who of those that wait is next, and what it gets: without a clock, a lock or a wait inside. [`Waiters`] asks it.
+/// Decides which waiting request [`Waiters`] serves next, and what it receives. Implementations contain no
+/// clocks, locks or waits.
 pub trait Policy {
-    /// What a tenant asks for.
+    /// Request of a tenant.
     type Request;
-    /// What it gets, until it gives that back.
+    /// Share that a request receives and later gives back.
     type Share;
-    /// Why it may not even wait.
+    /// Reason for rejecting a request.
     type Refused;
 
-    /// A tenant asks, and waits from now on; `id` is larger than any before.
+    /// Adds a waiting request of a tenant; `id` is larger than all earlier ones.
     ///
     /// # Errors
-    /// Why it does not wait.
+    /// Returns the reason if the request is rejected.
     fn ask(&mut self, id: u64, tenant: &str, request: Self::Request) -> Result<(), Self::Refused>;
 
-    /// The one that waits no longer, and what it gets at the time `now`; `None` until somebody asks or gives back.
+    /// Removes the next request to serve at the time `now` and returns it with its share. `None` if no
+    /// request can be served until another one arrives or a share is given back.
     fn next(&mut self, now: Instant) -> Option<(u64, Self::Share)>;
 
-    /// Who no longer waits for the sake of who asked just now: it is sent away with nothing.
+    /// Request that lost its place to the one that [`Self::ask`] just added. It is dismissed without a share.
     fn displaced(&mut self) -> Option<u64> {
         None
     }
 
-    /// Who asked as `id` gives up, having got nothing.
+    /// Removes the request `id`, which gave up before it received a share.
     fn leave(&mut self, id: u64);
 
-    /// What somebody held for `time` is free again.
+    /// Takes back a share that was held for `time`.
     fn give_back(&mut self, share: &Self::Share, time: Duration);
 }
 
-/// Those who wait for what a [`Policy`] hands out.
+/// Queue of requests that wait for shares of a [`Policy`].
 pub struct Waiters<P: Policy> {
     state: Mutex<State<P>>,
 }
@@ -49,14 +51,15 @@ struct State<P: Policy> {
     closed: bool,
 }
 
-/// What somebody got; dropping it gives it back.
+/// A share that is given back on drop.
 pub struct Held<P: Policy> {
     share: P::Share,
     since: Instant,
     waiters: Arc<Waiters<P>>,
 }
 
-/// A request that waits: what it gets, or `None` once it, or everybody, is sent away. Dropping it gives up.
+/// Future of a request: its share, or `None` if the request was dismissed or the queue was closed. Dropping
+/// it withdraws the request.
 pub struct Waiting<P: Policy> {
     id: u64,
     answer: oneshot::Receiver<Held<P>>,
@@ -64,7 +67,7 @@ pub struct Waiting<P: Policy> {
 }
 
 impl<P: Policy> Waiters<P> {
-    /// Nobody waits.
+    /// Creates an empty queue.
     pub fn new(policy: P) -> Arc<Self> {
         let state = State {
             policy,
@@ -77,10 +80,10 @@ impl<P: Policy> Waiters<P> {
         })
     }
 
-    /// Waits on behalf of `tenant`.
+    /// Adds a request of `tenant`. If the queue is closed, the returned future resolves to `None`.
     ///
     /// # Errors
-    /// Why it may not, by the policy.
+    /// Returns the policy's reason if it rejects the request.
     pub fn ask(self: &Arc<Self>, tenant: &str, request: P::Request) -> Result<Waiting<P>, P::Refused> {
         let (sender, answer) = oneshot::channel();
         let mut state = self.state.lock();
@@ -101,7 +104,7 @@ impl<P: Policy> Waiters<P> {
         })
     }
 
-    /// Sends everybody away who waits, and who asks from now on. Whoever got something keeps it.
+    /// Dismisses all waiting and all later requests. Granted shares remain valid.
     pub fn close(&self) {
         let mut state = self.state.lock();
         state.closed = true;
@@ -111,17 +114,17 @@ impl<P: Policy> Waiters<P> {
         drop(waiting);
     }
 
-    /// Whether everybody is sent away.
+    /// True after [`Self::close`].
     pub fn closed(&self) -> bool {
         self.state.lock().closed
     }
 
-    /// How many have ever waited, those included that got something at once.
+    /// Number of requests accepted so far, including those that were served immediately.
     pub fn asked(&self) -> u64 {
         self.state.lock().asked
     }
 
-    /// Takes something at once, past those who wait.
+    /// Takes a share immediately, ahead of all waiting requests.
     pub(crate) fn take_at_once<E>(
         self: &Arc<Self>,
         take: impl FnOnce(&mut P) -> Result<P::Share, E>,
@@ -134,7 +137,7 @@ impl<P: Policy> Waiters<P> {
         })
     }
 
-    /// Changes what the policy goes by.
+    /// Changes the policy's state and serves the requests that can be served afterwards.
     pub(crate) fn change<R>(self: &Arc<Self>, change: impl FnOnce(&mut P) -> R) -> R {
         let mut state = self.state.lock();
         let changed = change(&mut state.policy);
@@ -146,7 +149,7 @@ impl<P: Policy> Waiters<P> {
         read(&self.state.lock().policy)
     }
 
-    /// Gives out all that can be given now.
+    /// Serves all requests that can be served now.
     fn hand_out(self: &Arc<Self>, mut state: MutexGuard<'_, State<P>>) {
         let since = Instant::now();
         while let Some((id, share)) = state.policy.next(since) {
@@ -156,7 +159,7 @@ impl<P: Policy> Waiters<P> {
                 since,
                 waiters: Arc::clone(self),
             };
-            // Whoever left meanwhile gives it back, for which it needs the lock.
+            // If the receiver was dropped, the share is given back, which needs the lock.
             MutexGuard::unlocked(&mut state, || drop(waiter.map(|waiter| waiter.send(held))));
         }
     }
@@ -178,14 +181,14 @@ impl<P: Policy> Drop for Waiting<P> {
         let mut state = self.waiters.state.lock();
         if state.waiting.remove(&self.id).is_some() {
             state.policy.leave(self.id);
-            // Others may have stood behind it.
+            // Requests behind this one may be served now.
             self.waiters.hand_out(state);
         }
     }
 }
 
 impl<P: Policy> Held<P> {
-    /// Changes what is held.
+    /// Changes the share.
     pub(crate) fn change<R>(&mut self, change: impl FnOnce(&mut P, &mut P::Share) -> R) -> R {
         let Self { share, waiters, .. } = self;
         waiters.change(|policy| change(policy, share))

@@ -1,8 +1,8 @@
-//! Memory that a lane keeps from one run to the next for what goes into a network and comes out of it.
+//! Input and output buffers that a lane reuses for the next engine batch.
 //!
-//! ONNX Runtime reads the batch from there and writes the output to there. For a GPU the batch is pinned, so the driver copies it without
-//! the processor's help. Memory that is touched for the first time costs several times what a copy does, and without an arena every
-//! output of ONNX Runtime's own is such memory.
+//! ONNX Runtime reads the batch from these buffers and writes the output to them. For a GPU the input buffer
+//! is pinned, so the driver copies it without the CPU. The first access to new memory costs several times as
+//! much as a copy. Unbound outputs use new memory if the arena is disabled.
 
 use crate::interrupt::Target;
 use crate::normalizer::Normalizer;
@@ -15,11 +15,11 @@ use ort::session::{IoBinding, RunOptions, SessionOutputs};
 use ort::value::DynTensor;
 use std::sync::Arc;
 
-/// The most that is kept of a batch, and of an output: 64 samples' pixels (39 MB) stay, and 64 of ResNet50's widest activations
-/// (206 MB).
+/// Maximum size of a reused buffer. It can store the pixels of 64 samples (39 MB) or 64 of ResNet50's largest
+/// activations (206 MB).
 const KEPT_BYTES: usize = 256 << 20;
 
-/// What a lane keeps.
+/// Buffers of a lane.
 #[derive(Debug, Default)]
 pub(crate) struct Staging {
     input: Option<DynTensor>,
@@ -27,22 +27,24 @@ pub(crate) struct Staging {
     normalizer: Option<Normalizer>,
 }
 
-/// One batch on its way through a network: what takes it, and what is asked for.
+/// Batch and tensor names of an execution.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Passage<'a> {
     pub(crate) from: &'a str,
     pub(crate) to: &'a str,
     pub(crate) batch: &'a Tensor,
-    /// What the batch stands for, when it is pixels.
+    /// Normalization of the batch if it contains pixels.
     pub(crate) pixels: Option<Normalization>,
 }
 
 impl Session {
-    /// Runs the network on the batch, or on what its pixels stand for, and shows `take` the output where it lies.
+    /// Runs the network on the batch, which is normalized first if it contains pixels. Calls `take` with the
+    /// output in ONNX Runtime's memory.
     ///
     /// # Errors
-    /// As [`Session::run_until`]; [`EngineError::UnknownOutput`] before anything is run. An output of another shape than the model
-    /// declares is [`EngineError::Run`].
+    /// Returns the errors of [`Session::run_until`]. Returns [`EngineError::UnknownOutput`] before the
+    /// execution if the network has no such output, and [`EngineError::Run`] if the shape of the output
+    /// differs from the declared one.
     pub(crate) fn run_bound<T>(
         &mut self,
         staging: &mut Staging,
@@ -53,7 +55,7 @@ impl Session {
         let Passage { to, batch, .. } = passage;
         let made = self.output(to)?.batch_of(batch.rows().unwrap_or_default());
         self.check_batch(passage)?;
-        let keeping = |error: ort::Error| EngineError::internal("keep memory for a run")(error);
+        let keeping = |error: ort::Error| EngineError::internal("allocate the memory of a batch")(error);
         let mut binding = self.inner.create_binding().map_err(keeping)?;
         self.bind_batch(&mut binding, staging, passage, interrupt)?;
         self.bind_made(&mut binding, staging, to, made).map_err(keeping)?;
@@ -64,7 +66,7 @@ impl Session {
         ran
     }
 
-    /// Refuses a batch that is not what the network takes, or stands for that.
+    /// Checks that the network accepts the batch, or the normalized batch if it contains pixels.
     fn check_batch(&self, passage: Passage<'_>) -> Result<(), EngineError> {
         let Passage {
             from, batch, pixels, ..
@@ -83,7 +85,8 @@ impl Session {
         }
     }
 
-    /// Brings the batch to where ONNX Runtime takes it from. Of pixels a device makes its input itself.
+    /// Copies the batch to the input buffer and binds it. Pixels are normalized by the CPU while they are
+    /// copied, or by the session's device afterwards.
     fn bind_batch(
         &self,
         binding: &mut IoBinding,
@@ -91,7 +94,7 @@ impl Session {
         passage: Passage<'_>,
         interrupt: &Interrupt,
     ) -> Result<(), EngineError> {
-        let taking = |error: ort::Error| EngineError::internal("take a batch")(error);
+        let taking = |error: ort::Error| EngineError::internal("copy the batch")(error);
         let Passage { from, batch, .. } = passage;
         let on_cpu = passage.pixels.filter(|_| self.device == Device::Cpu);
         let dtype = on_cpu.map_or(batch.dtype(), |_| DType::F32);
@@ -118,7 +121,7 @@ impl Session {
         }
     }
 
-    /// Has the output made where it stays, if what it will be is known and not too large to stay.
+    /// Binds the output to the output buffer if its shape is known and small enough to be kept.
     fn bind_made(
         &self,
         binding: &mut IoBinding,
@@ -136,7 +139,7 @@ impl Session {
         }
     }
 
-    /// Memory of the host, in the form from which the session's device takes it best.
+    /// Returns an allocator of host memory for input buffers. For a GPU this is pinned memory.
     fn input_memory(&self) -> ort::Result<Allocator> {
         match self.device {
             Device::Cpu => Ok(Allocator::default()),
@@ -151,14 +154,14 @@ impl Session {
         }
     }
 
-    /// Runs on what is bound and lets `take` have the outputs.
+    /// Runs the network on the bound tensors and calls `take` with the outputs.
     pub(crate) fn run_binding<T>(
         &mut self,
         binding: &IoBinding,
         interrupt: &Interrupt,
         take: impl FnOnce(&mut SessionOutputs<'_>) -> Result<T, EngineError>,
     ) -> Result<T, EngineError> {
-        let options = Arc::new(RunOptions::new().map_err(EngineError::internal("prepare a run"))?);
+        let options = Arc::new(RunOptions::new().map_err(EngineError::internal("prepare an execution"))?);
         let guarded = interrupt.guard(Target::Run(Arc::clone(&options)))?;
         let ran = self.inner.run_binding_with_options(binding, &options);
         drop(guarded);
@@ -168,13 +171,13 @@ impl Session {
 }
 
 impl Staging {
-    /// Bytes that are kept.
+    /// Returns the size of the buffers in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let kept = [&self.input, &self.output].into_iter().flatten();
         kept.filter_map(byte_len).sum()
     }
 
-    /// Gives back what no other run should find: what is too large to be kept for nothing.
+    /// Frees the buffers that are larger than [`KEPT_BYTES`].
     fn settle(&mut self) {
         for kept in [&mut self.input, &mut self.output] {
             *kept = kept.take().filter(|tensor| is_kept(byte_len(tensor)));
@@ -186,8 +189,9 @@ fn is_kept(bytes: Option<usize>) -> bool {
     bytes.is_some_and(|bytes| bytes <= KEPT_BYTES)
 }
 
-/// A tensor to be written: the one that is there when it fits, else a new one in `memory`, of zeros: a kernel that leaves its output
-/// unwritten shows nothing that lay there before.
+/// Returns the buffer in `kept` if it has this type and shape. Otherwise replaces it by a new one in
+/// `memory`. New buffers contain zeros, because a kernel may leave the output unwritten and earlier contents
+/// must not be revealed.
 fn reserve<'a>(
     kept: &'a mut Option<DynTensor>,
     memory: &Allocator,
@@ -216,7 +220,7 @@ fn byte_len(tensor: &DynTensor) -> Option<usize> {
     tensor.shape().num_elements().checked_mul(size)
 }
 
-/// The memory of `device`.
+/// Describes the memory of `device`.
 pub(crate) fn device_memory(device: Device) -> ort::Result<MemoryInfo<'static>> {
     let kind = match device {
         Device::Cpu => AllocationDevice::CPU,

@@ -2,22 +2,24 @@ use frostline_tensor::Precision;
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
-/// Where sessions run.
+/// Device on which sessions run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Device {
-    /// The host's processor.
+    /// The CPU of the host.
     #[default]
     Cpu,
-    /// The NVIDIA GPU of this index.
+    /// The NVIDIA GPU with this index.
     Cuda(u32),
 }
 
-/// Rows of every run on a GPU. ONNX Runtime has cuDNN plan each convolution anew when the number of rows differs from the last run's. Of the best
-/// rate on an H200, 32 rows reach 70 % (ResNet50 in f32) to 100 % (ViT-B/16).
+/// Rows of every engine batch on a GPU. If the number of rows changes, ONNX Runtime lets cuDNN plan each
+/// convolution again. With 32 rows an H200 reaches 70 % (ResNet50 in f32) to 100 % (ViT-B/16) of its best
+/// rate.
 const GPU_ROWS: usize = 32;
 
 impl Device {
-    /// Rows that every run should have, where the device needs runs of one size.
+    /// Returns the number of rows to which batches are padded, or `None` if the device does not need batches
+    /// of equal size.
     pub fn padded_rows(self) -> Option<usize> {
         match self {
             Self::Cpu => None,
@@ -25,7 +27,8 @@ impl Device {
         }
     }
 
-    /// How exactly it computes what may be computed as `allowed`.
+    /// Returns the precision of computations for which `allowed` is permitted. Only a GPU computes with less
+    /// than full precision.
     pub fn precision(self, allowed: Precision) -> Precision {
         match self {
             Self::Cpu => Precision::Full,
@@ -43,18 +46,18 @@ impl std::fmt::Display for Device {
     }
 }
 
-/// Text that names no device.
+/// Error for an invalid device name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("invalid device `{text}`; write `cpu`, or `cuda:0` for the first NVIDIA GPU")]
 pub struct ParseDeviceError {
-    /// What was written.
+    /// The text.
     pub text: String,
 }
 
 impl FromStr for Device {
     type Err = ParseDeviceError;
 
-    /// Reads `cpu`, `cuda` (the first GPU) or `cuda:<index>`.
+    /// Parses `cpu`, `cuda` (the first GPU) or `cuda:<index>`.
     fn from_str(text: &str) -> Result<Self, ParseDeviceError> {
         let index = match text {
             "cpu" => return Ok(Self::Cpu),
@@ -67,7 +70,7 @@ impl FromStr for Device {
     }
 }
 
-/// CUDA counts devices in an `i32`; a sign or a leading `+` is no index.
+/// Parses the index of a device. Signs are rejected, and the index must fit into CUDA's `i32`.
 fn parse_index(digits: &str) -> Option<u32> {
     let only_digits = digits.bytes().all(|b| b.is_ascii_digit());
     digits

@@ -5,150 +5,150 @@ use std::path::PathBuf;
 
 const LIBRARY_HINT: &str = "run `frostline onnxruntime install`, or set ORT_DYLIB_PATH to the libonnxruntime of ONNX Runtime 1.23 or later";
 
-/// Why the engine could not do what it was asked. Texts of ONNX Runtime are passed on as they are.
+/// Error of an engine operation. Texts of ONNX Runtime are included unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EngineError {
-    /// There is no ONNX Runtime library where it is looked for.
+    /// ONNX Runtime's library is not installed.
     #[error("no ONNX Runtime library found (looked in {searched}); {LIBRARY_HINT}")]
     LibraryMissing {
-        /// The places, in the order they were tried.
+        /// All searched locations in order.
         searched: String,
     },
-    /// A library was found, but it cannot be used: too old, another architecture, not a library.
+    /// The library is too old or built for another architecture, or the file is not a library.
     #[error("cannot use ONNX Runtime library {path}: {reason}; {LIBRARY_HINT}", path = path.display())]
     LibraryUnusable {
-        /// The file.
+        /// The library file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         #[source]
         reason: Cause,
     },
-    /// The device asked for is absent or fails.
+    /// The requested device is missing or does not work.
     #[error("device {device} cannot be used: {reason}")]
     Device {
-        /// The device asked for.
+        /// The requested device.
         device: Device,
-        /// Why not, and what to do.
+        /// The reason and the fix.
         reason: String,
     },
-    /// The bytes are not a model that ONNX Runtime runs.
+    /// The bytes are not a model that ONNX Runtime can load.
     #[error("ONNX Runtime cannot load the model: {reason}")]
     Model {
-        /// ONNX Runtime's own text.
+        /// The text of ONNX Runtime.
         reason: String,
     },
-    /// The session has no input of that name.
-    #[error("the model has no input `{name}`; its inputs are {known}")]
+    /// The model does not have an input with this name.
+    #[error("unknown input `{name}`; the inputs of the model are {known}")]
     UnknownInput {
-        /// The name asked for.
+        /// The requested name.
         name: String,
-        /// The names there are.
+        /// The names of the inputs.
         known: String,
     },
-    /// An input was not given, or given twice.
-    #[error("input `{name}` of the model was given {times} times, it must be given once")]
+    /// An input is missing or was passed twice.
+    #[error("input `{name}` of the model was passed {times} times instead of once")]
     InputCount {
         /// The input.
         name: String,
-        /// How often it was given.
+        /// Number of times the input was passed.
         times: usize,
     },
-    /// An input's type or shape does not fit.
+    /// The input has a different type or shape than the model declares.
     #[error("input `{name}` takes {expected}, not {actual}")]
     InputMismatch {
         /// The input.
         name: String,
-        /// What the model declares, such as `f32[?, 3, 224, 224]`.
+        /// The declared type and shape, for example `f32[?, 3, 224, 224]`.
         expected: String,
-        /// What was given.
+        /// The actual type and shape.
         actual: String,
     },
-    /// The session has no output of that name.
-    #[error("the model has no output `{name}`; its outputs are {known}")]
+    /// The model does not have an output with this name.
+    #[error("unknown output `{name}`; the outputs of the model are {known}")]
     UnknownOutput {
-        /// The name asked for.
+        /// The requested name.
         name: String,
-        /// The names there are.
+        /// The names of the outputs.
         known: String,
     },
-    /// An output is of a type that tensors here do not have.
+    /// The output has an unsupported type.
     #[error("output `{name}` is {actual}; outputs must be tensors of {known}", known = known_dtypes())]
     OutputType {
         /// The output.
         name: String,
-        /// What it is.
+        /// The type of the output.
         actual: String,
     },
-    /// A kernel failed.
+    /// The execution of the model failed.
     #[error("ONNX Runtime could not run the model: {reason}")]
     Run {
-        /// ONNX Runtime's own text.
+        /// The text of ONNX Runtime.
         reason: String,
     },
-    /// Out of memory.
+    /// An allocation failed.
     #[error("out of memory: {reason}")]
     OutOfMemory {
-        /// ONNX Runtime's own text, or the system's.
+        /// Error text from ONNX Runtime or the operating system.
         reason: String,
     },
     /// An [`Interrupt`](crate::Interrupt) ended the operation.
     #[error(transparent)]
     Interrupted {
-        /// Why it was triggered.
+        /// The cause of the interrupt.
         #[from]
         cause: InterruptCause,
     },
-    /// The operating system gave no thread for a lane.
+    /// The operating system could not start a thread for a lane.
     #[error("cannot start a lane: {reason}; use fewer lanes")]
     Threads {
-        /// The operating system's text.
+        /// The text of the operating system.
         #[source]
         reason: Cause,
     },
-    /// A lane's process cannot be started, or cannot work.
+    /// A lane's process failed to start.
     #[error(
-        "no lane can run in a process of `{program}`: {reason}; fix that, or let the host run its lanes in its own process",
+        "cannot run lanes with the program `{program}`: {reason}; fix this, or run the lanes in the host's process",
         program = program.display()
     )]
     Process {
-        /// The program.
+        /// The program of the process.
         program: PathBuf,
-        /// Why not.
+        /// The reason.
         #[source]
         reason: Cause,
     },
-    /// The host's memory has no room for a lane.
+    /// The memory budget is too small to start a lane.
     #[error(
-        "a lane's process takes {process} bytes, and {least} with the smallest run: {room}; give the host a larger memory_budget, or fewer lanes"
+        "a lane's process needs {process} bytes, and {least} bytes with the smallest batch: {room}; give the host a larger memory_budget or fewer lanes"
     )]
     Memory {
-        /// Bytes that its process takes.
+        /// Bytes needed by a lane's process.
         process: u64,
-        /// Those, and what the smallest run takes.
+        /// Bytes that the process needs together with the smallest engine batch.
         least: u64,
-        /// What there is.
+        /// The failed reservation.
         #[source]
         room: OutOfBudget,
     },
-    /// This process was not started for a lane.
-    #[error("this process serves no lane: {reason}; a host starts such processes itself")]
+    /// This process was not started as the process of a lane.
+    #[error("this process cannot serve a lane: {reason}; only a host starts such processes")]
     Lane {
-        /// What it found instead.
+        /// The reason.
         #[source]
         reason: Cause,
     },
-    /// ONNX Runtime failed at something that does not depend on the model or its inputs.
+    /// ONNX Runtime failed independently of the model and the inputs.
     #[error("ONNX Runtime could not {doing}: {reason}")]
     Internal {
-        /// What it was asked to do.
+        /// The failed operation.
         doing: &'static str,
-        /// ONNX Runtime's own text.
+        /// The text of ONNX Runtime.
         reason: String,
     },
 }
 
 impl EngineError {
-    /// The class that callers at the seams see.
+    /// Returns the error code for callers of [`GraphExecutor`](frostline_tensor::GraphExecutor).
     pub fn code(&self) -> OpErrorCode {
         match self {
             Self::UnknownInput { .. } | Self::InputCount { .. } | Self::InputMismatch { .. } => {
@@ -176,7 +176,8 @@ impl EngineError {
         }
     }
 
-    /// As an error with this `text` for callers at the seams.
+    /// Converts the error for callers of [`GraphExecutor`](frostline_tensor::GraphExecutor), with another
+    /// message.
     pub(crate) fn with_message(&self, text: String) -> OpError {
         OpError {
             host_caused: self.is_of_host(),
@@ -184,7 +185,7 @@ impl EngineError {
         }
     }
 
-    /// What ONNX Runtime's `reason` for failing to run a model means.
+    /// Classifies the text of ONNX Runtime for a failed execution.
     pub(crate) fn of_run(reason: &str) -> Self {
         let reason = reason.to_owned();
         match lacks_memory(&reason) {
@@ -193,7 +194,7 @@ impl EngineError {
         }
     }
 
-    /// What ONNX Runtime's `reason` for failing to load a model means.
+    /// Classifies the text of ONNX Runtime for a model that failed to load.
     pub(crate) fn of_load(reason: &str) -> Self {
         let reason = reason.to_owned();
         match lacks_memory(&reason) {
@@ -202,7 +203,7 @@ impl EngineError {
         }
     }
 
-    /// Why an operation failed that `interrupt` may have ended: `error`, unless it did.
+    /// Returns the cause of `interrupt` if it was triggered, otherwise `self`.
     pub(crate) fn or_interrupted(self, interrupt: &Interrupt) -> Self {
         interrupt.cause().map_or(self, Self::from)
     }
@@ -219,8 +220,9 @@ impl EngineError {
 }
 
 impl EngineError {
-    /// Whether it says nothing of the network and its rows: the host ended, lost what it runs networks with, or lacked
-    /// memory; or that others waited, who may not wait the next time.
+    /// Returns true if the host caused the error, so that the same request may succeed later. This is the
+    /// case if the host was shutting down, lost a lane or was out of memory, and if the batch was ended
+    /// because another tenant was waiting.
     pub fn is_of_host(&self) -> bool {
         matches!(
             self,
@@ -241,14 +243,15 @@ impl From<EngineError> for OpError {
     }
 }
 
-/// Whether ONNX Runtime's text says that memory could not be had: by the C++ library, its own allocators, or CUDA's.
+/// Returns true if a text of ONNX Runtime reports a failed allocation by the C++ library, by ONNX Runtime's
+/// allocators or by CUDA.
 fn lacks_memory(reason: &str) -> bool {
     let words = [
         "bad_alloc",
         "Failed to allocate memory",
         "bad allocation",
         "out of memory",
-        // CUDA's arena at its limit; cuDNN, cuBLAS and cuFFT by the names of their codes.
+        // Used by CUDA's arena, then by the error codes of cuDNN, cuBLAS and cuFFT.
         "is smaller than requested bytes",
         "_ALLOC_FAILED",
     ];

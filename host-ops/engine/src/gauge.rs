@@ -1,4 +1,4 @@
-//! What a GPU's driver says of its memory.
+//! GPU memory usage, as reported by the driver.
 
 use crate::Device;
 use nvml_wrapper::Nvml;
@@ -6,18 +6,18 @@ use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 use std::sync::OnceLock;
 
-/// Tells what this process takes of a device's memory.
+/// Measures this process's usage of device memory.
 pub(crate) trait Gauge: Send + Sync {
-    /// Bytes, whoever in the process asked for them; `None` where nobody tells.
+    /// Returns the bytes that the whole process uses, or `None` if they are unknown.
     fn used(&self) -> Option<u64>;
 }
 
-/// NVIDIA's driver, by its management library.
+/// NVIDIA's management library.
 pub(crate) struct Driver;
 
 impl Gauge for Driver {
-    /// Summed over all GPUs, as a lane uses one: their numbers here need not be those of CUDA. In a container without the machine's process
-    /// ids the driver may name none of it, and then nothing is known.
+    /// Adds up all GPUs. A lane uses only one GPU, but the index here can differ from CUDA's. In a container
+    /// with its own process ids, the driver may not list this process. The usage is unknown then.
     fn used(&self) -> Option<u64> {
         let (driver, process) = (driver()?, std::process::id());
         let devices = (0..driver.device_count().ok()?).filter_map(|index| driver.device_by_index(index).ok());
@@ -31,7 +31,8 @@ impl Gauge for Driver {
     }
 }
 
-/// Bytes of the memory of `device` that nobody uses now, as its driver tells; `None` for a CPU, and where there is no driver.
+/// Returns the free bytes of the memory of `device` as reported by the driver, or `None` for a CPU and if no
+/// driver is installed.
 pub fn free_device_memory(device: Device) -> Option<u64> {
     match device {
         Device::Cpu => None,
@@ -39,12 +40,12 @@ pub fn free_device_memory(device: Device) -> Option<u64> {
     }
 }
 
-/// Loaded when it is first asked for.
+/// Returns the management library, which is loaded by the first call.
 fn driver() -> Option<&'static Nvml> {
     static DRIVER: OnceLock<Option<Nvml>> = OnceLock::new();
     let load = || match Nvml::init() {
         Ok(driver) => Some(driver),
-        // A machine without a GPU has no such library.
+        // This library is not installed on machines without a GPU.
         Err(NvmlError::LibloadingError(_)) => None,
         Err(error) => {
             tracing::warn!(%error, "cannot read GPU memory usage from the driver");
@@ -67,7 +68,7 @@ mod tests {
         use super::*;
 
         #[test]
-        #[ignore = "needs a GPU: cargo xtask test runs it where there is one"]
+        #[ignore = "requires a GPU, run by cargo xtask test"]
         fn the_driver_tells_what_is_free() {
             let free = free_device_memory(Device::Cuda(0)).unwrap();
             assert!(free > 1 << 20, "{free}");

@@ -5,33 +5,33 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Why an operation was ended before it was done.
+/// Reason for an interrupt.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InterruptCause {
-    /// Nobody waits for the result any more.
-    #[error("the run was cancelled")]
+    /// The caller dropped the request.
+    #[error("the request was cancelled")]
     Cancelled,
-    /// A run took longer than it may.
-    #[error("the run timed out after {limit:?}; send a smaller batch")]
+    /// An execution exceeded the time limit.
+    #[error("the batch timed out after {limit:?}; send a smaller batch")]
     Deadline {
-        /// The longest it may take.
+        /// The time limit.
         limit: Duration,
     },
-    /// Reading, checking and optimizing a network took longer than it may.
+    /// Loading, checking and optimizing a network exceeded the time limit.
     #[error(
         "opening a session timed out after {limit:?}; send a network with fewer layers, or ask \
          the host's operator for more time"
     )]
     OpenDeadline {
-        /// The longest it may take.
+        /// The time limit.
         limit: Duration,
     },
-    /// A run kept another tenant waiting.
+    /// Another tenant waited too long for an engine batch to finish.
     #[error(
-        "the run was ended after {limit:?}: another tenant was waiting for a lane; take an earlier cut, or a smaller fixed batch"
+        "the batch was ended after {limit:?} because another tenant was waiting for a lane; use an earlier cut or a smaller fixed batch"
     )]
     HeldUp {
-        /// How long another may be kept waiting by one run.
+        /// Longest time a tenant has to wait for another tenant's batch.
         limit: Duration,
     },
     /// The engine is shutting down.
@@ -39,10 +39,11 @@ pub enum InterruptCause {
     Shutdown,
 }
 
-/// Ends an operation of a [`Session`](crate::Session) from another thread. Clones are handles to the same interrupt.
+/// Ends an operation of a [`Session`](crate::Session) from another thread. Clones are handles to the same
+/// interrupt.
 ///
-/// It is triggered once and stays triggered: an operation that starts later fails at once. A running kernel is not torn
-/// apart: ONNX Runtime looks for the signal between two kernels (6-21 ms later on the networks measured).
+/// An interrupt is triggered once and stays triggered, so later operations fail immediately. ONNX Runtime
+/// checks for the signal between two kernels. On the networks that were measured, this took 6 to 21 ms.
 #[derive(Clone, Default)]
 pub struct Interrupt {
     state: Arc<Mutex<State>>,
@@ -54,11 +55,12 @@ struct State {
     target: Option<Target>,
 }
 
-/// What an interrupt ends.
+/// The operation to end.
 pub(crate) enum Target {
     Load(LoadCanceler),
     Run(Arc<RunOptions>),
-    /// A byte there wakes the lane whose process runs it. It never waits: one unread byte is as good as two.
+    /// Wakes the lane while it waits for an answer. The write never blocks, because a single unread byte is
+    /// enough.
     Bell(Arc<UnixStream>),
 }
 
@@ -79,12 +81,12 @@ impl Target {
 }
 
 impl Interrupt {
-    /// One that is not triggered.
+    /// Creates an interrupt that is not triggered.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Ends the operation that uses this interrupt, and every later one. Only the first cause counts.
+    /// Ends the current operation and all later ones. Only the first cause is recorded.
     pub fn trigger(&self, cause: InterruptCause) {
         let mut state = self.state.lock();
         if state.cause.is_none() {
@@ -93,15 +95,15 @@ impl Interrupt {
         }
     }
 
-    /// Why it was triggered, once it was.
+    /// Returns the cause if the interrupt was triggered.
     pub(crate) fn cause(&self) -> Option<InterruptCause> {
         self.state.lock().cause.clone()
     }
 
-    /// Makes `target` what the interrupt ends for as long as the guard lives, in place of what it ended before.
+    /// Makes `target` the operation to end. Dropping the guard restores the previous target.
     ///
     /// # Errors
-    /// Why it was triggered before.
+    /// Returns the cause if the interrupt was triggered before.
     pub(crate) fn guard(&self, target: Target) -> Result<Guarded<'_>, InterruptCause> {
         let mut state = self.state.lock();
         if let Some(cause) = state.cause.clone() {
@@ -113,14 +115,14 @@ impl Interrupt {
         })
     }
 
-    /// Whether an operation is under way that the interrupt would end.
+    /// Returns true if an operation has registered itself.
     #[cfg(test)]
     pub(crate) fn has_target(&self) -> bool {
         self.state.lock().target.is_some()
     }
 }
 
-/// While this lives, the interrupt can end the operation.
+/// Restores the previous target when dropped.
 pub(crate) struct Guarded<'a> {
     interrupt: &'a Interrupt,
     before: Option<Target>,

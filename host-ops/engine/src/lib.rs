@@ -1,13 +1,16 @@
-//! ONNX Runtime behind lanes; the one address of `ort`.
+//! ONNX Runtime behind lanes. This is the only crate that uses `ort`.
 //!
-//! - [`library_version`]: the shared library, found once per process
-//! - [`Device`]: where sessions run; an absent one is an error, never a silent CPU run
-//! - [`Session`]: one network, run on owned tensors; [`Session::step`] trains on a [`ResidentState`]
-//! - [`Lanes`]: threads that own sessions and run stages of models for many callers at once, bounded
-//! - [`LanesPlace`], [`enter_lane`]: the same in child processes, which a network may crash alone
-//! - [`free_device_memory`]: what a GPU's driver says that there is
-//! - [`exact_int8`]: whether int8 with weights of eight bits is exact on this processor
-//! - [`Interrupt`]: ends an operation of a session from another thread
+//! - [`library_version`] finds and loads the shared library once per process.
+//! - [`Device`] selects the CPU or a GPU. If the GPU is missing, opening a session fails; there is no silent
+//!   fallback to the CPU.
+//! - [`Session`] is a loaded network. [`Session::step`] trains on a [`ResidentState`].
+//! - [`Lanes`] are worker threads with sessions. They run stages for concurrent callers and have a bounded
+//!   queue.
+//! - [`LanesPlace`] and [`enter_lane`] move lanes to child processes. A crashing network then ends only its
+//!   lane's process.
+//! - [`free_device_memory`] returns free GPU memory as reported by the driver.
+//! - [`exact_int8`] detects whether this processor computes int8 with 8-bit weights exactly.
+//! - [`Interrupt`] ends a session's operation from another thread.
 
 mod binding;
 mod device;

@@ -10,14 +10,15 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Names the library by file; wins over every search.
+/// Environment variable with the path of the library. If it is set, no other library is tried.
 pub(crate) const PATH_VARIABLE: &str = "ORT_DYLIB_PATH";
 
-/// The environment variable that keeps official builds of ONNX Runtime (1.29 and later) from starting a thread that keeps a database in the
-/// user's cache and sends it to their vendor. By the library's own switch it would have begun before it can be told.
+/// Environment variable that disables telemetry in official builds of ONNX Runtime 1.29 and later. Otherwise
+/// a thread of the library writes a database to the user's cache and sends it to the vendor. That thread
+/// starts before a program can call the library's function to disable it.
 pub const NO_TELEMETRY: &str = "ORT_DISABLE_TELEMETRY";
 
-/// Where package managers and ONNX Runtime's own archives put shared libraries.
+/// Folders in which package managers and ONNX Runtime's archives install shared libraries.
 const SYSTEM_FOLDERS: [&str; 8] = [
     "/usr/local/lib",
     "/usr/local/lib64",
@@ -29,7 +30,7 @@ const SYSTEM_FOLDERS: [&str; 8] = [
     "/opt/onnxruntime/lib",
 ];
 
-/// Folders above a program in which its library may lie: those of `target/debug/deps/program`.
+/// Number of searched folders above a program. Three are enough for `target/debug/deps/program`.
 const ABOVE: usize = 3;
 
 static LOADED: Mutex<Option<Library>> = Mutex::new(None);
@@ -40,15 +41,17 @@ struct Library {
     path: PathBuf,
 }
 
-/// The file ONNX Runtime was loaded from.
+/// Returns the file from which ONNX Runtime was loaded.
 pub(crate) fn library_path() -> Result<PathBuf, EngineError> {
     Ok(library()?.path)
 }
 
-/// The version of the ONNX Runtime library, such as `1.31.1`; where the file does not tell, the build it comes from.
+/// Returns the version of the ONNX Runtime library, such as `1.31.1`. If the file does not contain a version,
+/// returns ONNX Runtime's build description.
 ///
 /// # Errors
-/// [`EngineError::LibraryMissing`] or [`EngineError::LibraryUnusable`], each with what to do.
+/// Returns [`EngineError::LibraryMissing`] or [`EngineError::LibraryUnusable`]. Both messages explain how to
+/// fix it.
 pub fn library_version() -> Result<String, EngineError> {
     let library = library()?;
     let version = std::fs::read(&library.path)
@@ -57,7 +60,7 @@ pub fn library_version() -> Result<String, EngineError> {
     Ok(version.unwrap_or_else(|| ort::info().to_owned()))
 }
 
-/// ONNX Runtime's environment; the first call loads the library.
+/// Returns ONNX Runtime's environment. The first call loads the library.
 pub(crate) fn environment() -> Result<Environment, EngineError> {
     Ok(library()?.environment)
 }
@@ -73,7 +76,7 @@ fn library() -> Result<Library, EngineError> {
     Ok(library)
 }
 
-/// Loads the first candidate that can be used; when none can, says why the first could not.
+/// Loads the first usable candidate. If all of them fail, returns the error of the first.
 fn load_first(search: &Search) -> Result<Library, EngineError> {
     let mut first_failure = None;
     for path in search.candidates() {
@@ -96,7 +99,7 @@ fn load(path: &Path) -> Result<Library, EngineError> {
         reason,
     };
     if !path.is_file() {
-        return Err(unusable("there is no such file".into()));
+        return Err(unusable("the file does not exist".into()));
     }
     let builder = ort::init_from(path).map_err(|error| unusable(error.into()))?;
     let environment = builder
@@ -112,13 +115,13 @@ fn load(path: &Path) -> Result<Library, EngineError> {
     })
 }
 
-/// Whatever ONNX Runtime reports as an error also comes back as one; its log adds only where it happened.
+/// Logs at debug level, because ONNX Runtime also returns every error. The log only adds the location.
 fn log(level: LogLevel, category: &str, _id: &str, location: &str, message: &str) {
     tracing::debug!(target: "onnxruntime", ?level, category, location, "{message}");
 }
 
-/// The folder of a user's own library: `$XDG_DATA_HOME/frostline/onnxruntime` or `~/.local/share/frostline/onnxruntime`. None if the
-/// environment names neither.
+/// Returns the folder of a user's own library: `$XDG_DATA_HOME/frostline/onnxruntime` or
+/// `~/.local/share/frostline/onnxruntime`. Returns `None` if neither variable contains an absolute path.
 pub fn user_library_folder() -> Option<PathBuf> {
     let absolute = |name| {
         let folder = PathBuf::from(std::env::var_os(name)?);
@@ -128,7 +131,7 @@ pub fn user_library_folder() -> Option<PathBuf> {
     Some(data?.join("frostline/onnxruntime"))
 }
 
-/// The inputs of the search, read once from the process.
+/// Inputs of the search, read once from the process.
 struct Search {
     named: Option<OsString>,
     executable: Option<PathBuf>,
@@ -146,7 +149,7 @@ impl Search {
         }
     }
 
-    /// Libraries to try, best first. A library that was named is the only one.
+    /// Returns the libraries to try, best first. If [`PATH_VARIABLE`] is set, its library is the only one.
     fn candidates(&self) -> Vec<PathBuf> {
         if let Some(named) = &self.named {
             return vec![std::path::absolute(named).unwrap_or_else(|_| named.into())];
@@ -157,8 +160,9 @@ impl Search {
             .collect()
     }
 
-    /// Folders to search, in order: `onnxruntime` above the executable (archives, packages, the build folder), the Python environment that
-    /// contains the executable, `lib` next to it, the user's folder, the loader's, the system's.
+    /// Returns the folders to search, in order: `onnxruntime` above the executable (archives, packages, the
+    /// build folder), the Python environment that contains the executable, `lib` next to it, the user's
+    /// folder, `LD_LIBRARY_PATH` and the system's folders.
     fn folders(&self) -> Vec<PathBuf> {
         let installed = self.executable.iter().flat_map(|file| packages(file));
         let above = self.executable.iter();
@@ -193,14 +197,15 @@ impl Search {
     }
 }
 
-/// Whether a folder is this user's or root's: others could put a library of theirs there, as into `/tmp`.
+/// Returns true if this user or root owns the folder. Other users could place a library in folders such as
+/// `/tmp`.
 fn is_own(folder: &Path) -> bool {
     let owner = std::fs::metadata(folder).map(|found| found.uid());
     owner.is_ok_and(|owner| owner == 0 || owner == rustix::process::geteuid().as_raw())
 }
 
-/// Where the Python package `onnxruntime` has its library, if `program` lies in the `bin` folder of an environment with it; of several
-/// versions of Python the newest comes first.
+/// Returns the library folders of the Python package `onnxruntime` if `program` is in the `bin` folder of a
+/// Python environment, sorted from the newest Python version to the oldest.
 fn packages(program: &Path) -> Vec<PathBuf> {
     let bin = program.parent().filter(|folder| folder.ends_with("bin"));
     let Some(libraries) = bin.and_then(Path::parent).map(|prefix| prefix.join("lib")) else {
@@ -219,7 +224,7 @@ fn packages(program: &Path) -> Vec<PathBuf> {
     pythons.iter().flat_map(folders).collect()
 }
 
-/// The libraries of `folder`: the unversioned name first, then the newest version.
+/// Returns the libraries in `folder`: first the one without a version, then the newest version.
 fn libraries_in(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else {
         return Vec::new();
@@ -238,7 +243,8 @@ fn libraries_in(folder: &Path) -> Vec<PathBuf> {
     names.into_iter().map(|name| folder.join(name)).collect()
 }
 
-/// `libonnxruntime.so`, `libonnxruntime.so.1.31.1`, `libonnxruntime.1.31.1.dylib`; not `libonnxruntime_providers_cuda.so`.
+/// Matches `libonnxruntime.so`, `libonnxruntime.so.1.31.1` and `libonnxruntime.1.31.1.dylib`, but not
+/// `libonnxruntime_providers_cuda.so`.
 fn is_library(name: &str) -> bool {
     let stem = format!("{}onnxruntime.", std::env::consts::DLL_PREFIX);
     let suffix = std::env::consts::DLL_SUFFIX.trim_start_matches('.');
@@ -250,7 +256,7 @@ fn numbers_in(name: &str) -> Vec<u64> {
     name.split('.').filter_map(|part| part.parse().ok()).collect()
 }
 
-/// The version in the name of the library's symbols (`VERS_1.31.1`), which official builds carry on Linux.
+/// Reads the version from a symbol name (`VERS_1.31.1`), which official builds for Linux contain.
 fn version_in(library: &[u8]) -> Option<String> {
     const MARK: &[u8] = b"VERS_";
     let start = library.windows(MARK.len()).position(|window| window == MARK)? + MARK.len();
@@ -389,7 +395,7 @@ mod tests {
             folder.path().join("absent.so"),
             folder.path().to_path_buf(),
         ] {
-            // The library is loaded once per process, so each attempt needs a process of its own.
+            // Each attempt needs a new process, because the library is loaded once per process.
             let child = Command::new(std::env::current_exe().unwrap())
                 .args([
                     "--exact",
@@ -411,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "run by the test above, in a process of its own"]
+    #[ignore = "started by the test above in another process"]
     fn what_a_process_with_another_library_says() {
         println!("{}", library_version().unwrap_err());
     }

@@ -1,4 +1,4 @@
-//! Pixels to a network's input, on the device that runs the network.
+//! Normalization of pixels on the device that runs the network.
 
 use crate::binding::device_memory;
 use crate::session::{SessionOptions, builder};
@@ -14,20 +14,21 @@ use ort::value::{
 /// ONNX's number for `f32`.
 const FLOAT: i64 = 1;
 
-/// The oldest set of operators that has what is needed here, so every library has it.
+/// Oldest operator set that contains all operators of this network, for compatibility with every library.
 const OPSET: u32 = 13;
 
-/// A network of four operators in the order of [`Normalization`]'s formula, so its floats are the same bit for bit. A quarter of the bytes
-/// goes to the device. On the CPU it does not pay: each operator reads and writes the whole batch, where a table of 256 values is
-/// looked up once for each byte.
+/// A network with the four operators of [`Normalization`]'s formula in the same order, which makes its floats
+/// bit-identical. It reduces the bytes that are copied to the device to a quarter. On the CPU it would be
+/// slower than a table of 256 values with one lookup per byte, because each operator reads and writes the
+/// whole batch.
 #[derive(Debug)]
 pub(crate) struct Normalizer(Session);
 
 impl Normalizer {
-    /// On `device`.
+    /// Opens the network on `device`.
     ///
     /// # Errors
-    /// As [`Session::open`].
+    /// Returns the errors of [`Session::open`].
     pub(crate) fn open(device: Device) -> Result<Self, EngineError> {
         let builder = builder(&SessionOptions {
             device,
@@ -38,10 +39,10 @@ impl Normalizer {
         Ok(Self(Session::new(inner, device)))
     }
 
-    /// What `pixels` stand for, in the device's memory.
+    /// Normalizes `pixels`. The result is in the device's memory.
     ///
     /// # Errors
-    /// As [`Session::run_until`].
+    /// Returns the errors of [`Session::run_until`].
     pub(crate) fn run(
         &mut self,
         pixels: &DynTensor,

@@ -5,26 +5,26 @@ use frostline_tensor::Tensor;
 use ort::session::{IoBinding, SessionOutputs};
 use ort::value::{DynValue, ValueType};
 
-/// One tensor that a step reads and replaces, such as a weight or its momentum.
+/// Tensor that each step reads and replaces, such as a weight.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResidentSlot {
-    /// The input that takes it.
+    /// The input that reads the tensor.
     pub input: String,
     /// The output that becomes the next step's input.
     pub output: String,
-    /// What the first step takes.
+    /// The value for the first step.
     pub initial: Tensor,
 }
 
-/// Tensors that stay values of ONNX Runtime, on the session's device, from one [`Session::step`] to the next.
+/// Tensors that stay in ONNX Runtime, on the session's device, between calls to [`Session::step`].
 ///
-/// Any session whose inputs and outputs have the slots' names can go on with the state: a graph for the short last
-/// batch of an epoch takes it over without a copy. A slot that a session does not read is not fed to it, and one that it does not
-/// give stays.
+/// Any session whose inputs and outputs have the slots' names can continue with the state. For example, a
+/// graph for the short last batch of an epoch uses it without a copy. Slots may be missing in a session.
+/// Missing inputs are not passed, and slots without an output keep the current value.
 #[derive(Debug)]
 pub struct ResidentState {
     slots: Vec<Slot>,
-    /// Whether a step ended when it had written a part of it in place.
+    /// True if a step failed while writing in place, so that only some tensors may be updated.
     torn: bool,
 }
 
@@ -36,10 +36,11 @@ struct Slot {
 }
 
 impl ResidentState {
-    /// A state of these tensors, copied one after another to memory that steps can write to.
+    /// Creates a state from these tensors, which are copied to memory that steps can overwrite.
     ///
     /// # Errors
-    /// The library's, see [`library_version`](crate::library_version); [`EngineError::InputCount`] for a name that occurs twice.
+    /// Returns the errors of [`library_version`](crate::library_version) if the library cannot be loaded, and
+    /// [`EngineError::InputCount`] if a name occurs twice.
     pub fn new(slots: impl IntoIterator<Item = ResidentSlot>) -> Result<Self, EngineError> {
         crate::library::environment()?;
         let mut state = Self {
@@ -58,7 +59,7 @@ impl ResidentState {
                 });
             }
             state.slots.push(Slot {
-                value: values::place(&slot.initial).map_err(EngineError::internal("keep a state"))?,
+                value: values::place(&slot.initial).map_err(EngineError::internal("allocate the state"))?,
                 input: slot.input,
                 output: slot.output,
             });
@@ -66,10 +67,11 @@ impl ResidentState {
         Ok(state)
     }
 
-    /// The tensor that the next step would take as input `name` (copied).
+    /// Copies the tensor that the next step reads as the input `name`.
     ///
     /// # Errors
-    /// [`EngineError::UnknownInput`] when no slot has that input; [`EngineError::Run`] after a step in place that failed.
+    /// Returns [`EngineError::UnknownInput`] if no slot has this input, and [`EngineError::Run`] if a step
+    /// that writes in place has failed.
     pub fn tensor(&self, name: &str) -> Result<Tensor, EngineError> {
         self.check_whole()?;
         let slot = self.slots.iter().find(|slot| slot.input == name);
@@ -80,10 +82,11 @@ impl ResidentState {
         values::extract(&slot.input, &slot.value)
     }
 
-    /// All tensors by the name of their input, in the order given at first (copied).
+    /// Copies all tensors together with the input names in creation order.
     ///
     /// # Errors
-    /// [`EngineError::Internal`] when a device cannot be read; [`EngineError::Run`] after a step in place that failed.
+    /// Returns [`EngineError::Internal`] if a device cannot be read, and [`EngineError::Run`] if a step that
+    /// writes in place has failed.
     pub fn tensors(&self) -> Result<Vec<(String, Tensor)>, EngineError> {
         self.check_whole()?;
         let read = |slot: &Slot| Ok((slot.input.clone(), values::extract(&slot.input, &slot.value)?));
@@ -95,7 +98,7 @@ impl ResidentState {
             false => Ok(()),
             true => Err(EngineError::Run {
                 reason:
-                    "an earlier step ended before it had updated all weights; start again from a checkpoint"
+                    "an earlier step failed before all weights were updated; start again from a checkpoint"
                         .to_owned(),
             }),
         }
@@ -105,7 +108,7 @@ impl ResidentState {
         self.slots.iter().map(|slot| slot.input.as_str()).collect()
     }
 
-    /// The values that replace the state's, taken out of a step's outputs.
+    /// Removes the state's new values from a step's outputs.
     fn successors(&self, outputs: &mut SessionOutputs<'_>) -> Result<Vec<Option<DynValue>>, EngineError> {
         let successor = |slot: &Slot| {
             let Some(value) = outputs.remove(&slot.output) else {
@@ -145,20 +148,24 @@ fn same_type(left: &DynValue, right: &DynValue) -> bool {
 }
 
 impl Session {
-    /// Has steps on the CPU write these outputs over the tensors of the state that they replace. All that read such a tensor must run before
-    /// the output is written. On other devices, steps write to memory of their own.
+    /// Makes steps on the CPU overwrite the tensors that these outputs replace. All operators that read such
+    /// a tensor must run before the output is written. On other devices, steps allocate new memory.
     pub fn write_in_place(&mut self, outputs: impl IntoIterator<Item = String>) {
         if self.device == Device::Cpu {
             self.in_place = outputs.into_iter().collect();
         }
     }
 
-    /// Runs the network on `state` and `inputs`, replaces the state by the outputs named for it, and returns the outputs
-    /// `wanted`, in that order. When it fails, the state is as it was; what [is written in place](Session::write_in_place) is lost where the run itself fails.
+    /// Runs the network on `state` and `inputs`, replaces the state by the slots' outputs, and returns the
+    /// outputs `wanted` in this order.
+    ///
+    /// The state does not change if the step fails, except that the state is lost if the session [writes in
+    /// place](Session::write_in_place) and the execution fails.
     ///
     /// # Errors
-    /// As [`Session::run`]; [`EngineError::UnknownOutput`] for a name of `wanted` that the model lacks;
-    /// [`EngineError::OutputType`] for a state output whose type or shape differs from its input's.
+    /// Returns the errors of [`Session::run`]. Returns [`EngineError::UnknownOutput`] if `wanted` contains an
+    /// unknown name, and [`EngineError::OutputType`] if the type or shape of a state output differs from its
+    /// input.
     pub fn step(
         &mut self,
         state: &mut ResidentState,
@@ -168,10 +175,10 @@ impl Session {
         self.step_until(state, inputs, wanted, &Interrupt::new())
     }
 
-    /// [`Session::step`], ended early by `interrupt`.
+    /// [`Session::step`] with an interrupt.
     ///
     /// # Errors
-    /// Also [`EngineError::Interrupted`].
+    /// Returns the errors of [`Session::step`], and [`EngineError::Interrupted`] if `interrupt` is triggered.
     pub fn step_until(
         &mut self,
         state: &mut ResidentState,
@@ -206,7 +213,7 @@ impl Session {
         }
     }
 
-    /// Has the state read and written where it lies: a plain run would copy every output to the CPU.
+    /// Binds the state in the device's memory. Without bindings, every output would be copied to the CPU.
     fn bind_step(
         &self,
         state: &mut ResidentState,

@@ -13,32 +13,32 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
-/// ONNX Runtime's name for what makes a Gemm of Transpose and Gemm.
+/// Name of ONNX Runtime's optimizer that merges Transpose and Gemm.
 const TRANSPOSE_FUSION: &str = "GemmTransposeFusion";
 
-/// How a session runs.
+/// Options of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionOptions {
-    /// Where.
+    /// The device.
     pub device: Device,
-    /// Threads one operator may use; 0 counts as 1. They sleep between runs: spinning threads of two sessions on the same
-    /// cores slowed ResNet50 from 41 to 1,138 ms an image.
+    /// Number of threads per operator; 0 means 1. Threads sleep between executions: when two sessions had
+    /// spinning threads on the same cores, ResNet50 slowed down from 41 to 1,138 ms per image.
     pub threads: usize,
-    /// Whether ONNX Runtime keeps the CPU's memory of one run for the next. Without, what a run
-    /// takes grows evenly with its rows and goes back when it ends.
+    /// Enables ONNX Runtime's CPU arena, which keeps memory for the next execution. If disabled, memory usage
+    /// grows evenly with the rows, and the memory is freed after each execution.
     pub arena: bool,
-    /// How exactly a GPU has to compute.
+    /// Precision on a GPU.
     pub precision: Precision,
-    /// Bytes of a GPU that ONNX Runtime's arena may have. It bounds nothing else: CUDA's context, the kernels' code and the work space of
-    /// cuDNN and cuBLAS lie beside it.
+    /// Limit for ONNX Runtime's GPU arena in bytes. CUDA's context, kernel code and the workspaces of cuDNN
+    /// and cuBLAS are not included.
     pub arena_bytes: Option<u64>,
-    /// Whether a transposed operand is read by the matrix product itself, instead of being written in order first. That is less memory, and slower
-    /// where a training step transposes the smaller operand on purpose.
+    /// Allows matrix products to read a transposed operand directly instead of copying it in order first.
+    /// This needs less memory, but is slower in training steps that transpose the smaller operand on purpose.
     pub fused_transposes: bool,
 }
 
 impl Default for SessionOptions {
-    /// The CPU, one thread.
+    /// Returns options for one thread on the CPU.
     fn default() -> Self {
         Self {
             device: Device::Cpu,
@@ -51,31 +51,32 @@ impl Default for SessionOptions {
     }
 }
 
-/// One network in ONNX Runtime, ready to run. Belongs to one thread at a time.
+/// A network in ONNX Runtime that is ready to run. It cannot be shared by threads.
 #[derive(Debug)]
 pub struct Session {
     pub(crate) inner: ort::session::Session,
     pub(crate) device: Device,
     inputs: Vec<TensorSlot>,
     outputs: Vec<TensorSlot>,
-    /// The outputs of a step that are written over what they replace.
+    /// Step outputs that overwrite the previous state.
     pub(crate) in_place: BTreeSet<String>,
 }
 
 impl Session {
-    /// Loads and optimizes the ONNX model `model` (the file's bytes, without external data).
+    /// Loads and optimizes the ONNX model `model` (the bytes of a file without external data).
     ///
     /// # Errors
-    /// [`EngineError::LibraryMissing`], [`EngineError::LibraryUnusable`], [`EngineError::Device`] when the device is
-    /// absent, [`EngineError::Model`] with ONNX Runtime's text when the model cannot be used.
+    /// Returns [`EngineError::LibraryMissing`] or [`EngineError::LibraryUnusable`] if ONNX Runtime cannot be
+    /// loaded, [`EngineError::Device`] if the device is missing, [`EngineError::OutOfMemory`] if memory is
+    /// exhausted, and [`EngineError::Model`] with ONNX Runtime's text for an invalid model.
     pub fn open(model: &[u8], options: &SessionOptions) -> Result<Self, EngineError> {
         Self::open_until(model, options, &Interrupt::new())
     }
 
-    /// [`Session::open`], ended early by `interrupt`.
+    /// [`Session::open`] with an interrupt.
     ///
     /// # Errors
-    /// Also [`EngineError::Interrupted`].
+    /// Returns the errors of [`Session::open`], and [`EngineError::Interrupted`] if `interrupt` is triggered.
     pub fn open_until(
         model: &[u8],
         options: &SessionOptions,
@@ -84,11 +85,11 @@ impl Session {
         Self::load(builder(options)?, model, options, interrupt)
     }
 
-    /// [`Session::open_until`] of a model whose weights lie outside it: `weights` are the bytes of the file that it calls `name`. So a
-    /// network may take more than the 2 GiB that one file holds.
+    /// Opens a model with external data, where `weights` is the content of the file that the model calls
+    /// `name`. Such a network can exceed 2 GiB, which is the maximum size of an ONNX file.
     ///
     /// # Errors
-    /// As [`Session::open_until`].
+    /// Returns the errors of [`Session::open_until`].
     pub fn open_beside(
         model: &[u8],
         name: &str,
@@ -103,11 +104,13 @@ impl Session {
         Self::load(builder, model, options, interrupt)
     }
 
-    /// Saves `model` to `folder` as [`Session::open_prepared`] takes it: optimized for `options` on this processor, its weights laid out
-    /// as kernels read them, in a file of their own. Runs both forms to compare them.
+    /// Saves `model` to `folder` for [`Session::open_prepared`]. The network is optimized for `options` and
+    /// this processor, and a separate file contains the weights in kernel layout. Both forms are executed to
+    /// compare their outputs.
     ///
     /// # Errors
-    /// As [`Session::open_until`]; [`EngineError::Model`] if a file cannot be written, or computes another output than `model`.
+    /// Returns the errors of [`Session::open_until`], and [`EngineError::Model`] if the folder cannot be
+    /// written or the outputs differ.
     pub(crate) fn prepare(
         model: &[u8],
         folder: &Path,
@@ -133,17 +136,17 @@ impl Session {
         let expected = try_out(&mut Self::load(builder, model, options, interrupt)?, interrupt)?;
         let prepared = try_out(&mut Self::open_prepared(folder, options, interrupt)?, interrupt)?;
         if prepared != expected {
-            let reason = "its prepared form computes another output".to_owned();
+            let reason = "the prepared form computes a different output".to_owned();
             return Err(EngineError::Model { reason });
         }
         Ok(())
     }
 
-    /// [`Session::open_until`] of what [`Session::prepare`] left in `folder`. Its weights are mapped: they take memory once for all
-    /// processes, as far as it is not needed elsewhere.
+    /// Opens the network that [`Session::prepare`] saved to `folder`. The weights are mapped from their file,
+    /// so processes share their memory, and the system can reclaim it.
     ///
     /// # Errors
-    /// As [`Session::open_until`].
+    /// Returns the errors of [`Session::open_until`].
     pub(crate) fn open_prepared(
         folder: &Path,
         options: &SessionOptions,
@@ -173,7 +176,7 @@ impl Session {
         commit: impl FnOnce(&mut SessionBuilder) -> ort::Result<ort::session::Session>,
     ) -> Result<Self, EngineError> {
         let guarded = interrupt.guard(Target::Load(builder.canceler()))?;
-        // ort asserts where it reads the declared types, and a stranger may declare anything.
+        // `ort` panics on declared types that it does not support, and the model is untrusted.
         let committed = catch_unwind(AssertUnwindSafe(|| commit(&mut builder)));
         drop(guarded);
         let inner = match committed {
@@ -183,7 +186,7 @@ impl Session {
             }
             Err(_) => {
                 return Err(EngineError::Model {
-                    reason: "an input or output is of a kind that is not understood".into(),
+                    reason: "an input or output has an unsupported type".into(),
                 });
             }
         };
@@ -202,31 +205,34 @@ impl Session {
         }
     }
 
-    /// The inputs, in the model's order.
+    /// Returns the inputs in the order of the model.
     pub fn inputs(&self) -> &[TensorSlot] {
         &self.inputs
     }
 
-    /// The outputs, in the model's order.
+    /// Returns the outputs in the order of the model.
     pub fn outputs(&self) -> &[TensorSlot] {
         &self.outputs
     }
 
-    /// Runs the network on `inputs`, each named once, and returns all outputs in the model's order.
+    /// Runs the network on `inputs` and returns all outputs in the order of the model. Each input must be
+    /// passed once.
     ///
-    /// Inputs are not copied; outputs are copied once, out of ONNX Runtime's memory.
+    /// Inputs are not copied. Outputs are copied once from ONNX Runtime's memory, or twice from a device's
+    /// memory.
     ///
     /// # Errors
-    /// An input that is unknown, missing or does not fit; [`EngineError::OutputType`] for an output that is no tensor of
-    /// a known type; [`EngineError::Run`] with ONNX Runtime's text when a kernel fails.
+    /// Returns [`EngineError::UnknownInput`], [`EngineError::InputCount`] or [`EngineError::InputMismatch`]
+    /// for invalid inputs. Returns [`EngineError::OutputType`] if the type of an output is not supported, and
+    /// [`EngineError::Run`] or [`EngineError::OutOfMemory`] with ONNX Runtime's text if the execution fails.
     pub fn run(&mut self, inputs: &[(&str, &Tensor)]) -> Result<Vec<(String, Tensor)>, EngineError> {
         self.run_until(inputs, &Interrupt::new())
     }
 
-    /// [`Session::run`], ended early by `interrupt`.
+    /// [`Session::run`] with an interrupt.
     ///
     /// # Errors
-    /// Also [`EngineError::Interrupted`].
+    /// Returns the errors of [`Session::run`], and [`EngineError::Interrupted`] if `interrupt` is triggered.
     pub fn run_until(
         &mut self,
         inputs: &[(&str, &Tensor)],
@@ -243,14 +249,14 @@ impl Session {
         })
     }
 
-    /// Runs on ONNX Runtime's own values and lets `take` have the outputs.
+    /// Runs the network on values of ONNX Runtime and calls `take` with the outputs.
     pub(crate) fn run_values<T>(
         &mut self,
         inputs: Vec<(Cow<'_, str>, SessionInputValue<'_>)>,
         interrupt: &Interrupt,
         take: impl FnOnce(&mut SessionOutputs<'_>) -> Result<T, EngineError>,
     ) -> Result<T, EngineError> {
-        let options = Arc::new(RunOptions::new().map_err(EngineError::internal("prepare a run"))?);
+        let options = Arc::new(RunOptions::new().map_err(EngineError::internal("prepare an execution"))?);
         let guarded = interrupt.guard(Target::Run(Arc::clone(&options)))?;
         let ran = self.inner.run_with_options(inputs, &options);
         drop(guarded);
@@ -260,7 +266,8 @@ impl Session {
         }
     }
 
-    /// Every input of the model must be in `inputs`, where it must fit, or in `elsewhere`, and once.
+    /// Checks that each input of the model occurs exactly once in `inputs` and `elsewhere`. Types and shapes
+    /// are only checked for `inputs`.
     pub(crate) fn check_inputs(
         &self,
         inputs: &[(&str, &Tensor)],
@@ -304,7 +311,7 @@ impl Session {
     }
 }
 
-/// The inputs under their names, without a copy.
+/// Borrows the inputs without copying them.
 pub(crate) fn borrow_all<'a>(
     inputs: &[(&'a str, &'a Tensor)],
 ) -> Result<Vec<(Cow<'a, str>, SessionInputValue<'a>)>, EngineError> {
@@ -314,7 +321,7 @@ pub(crate) fn borrow_all<'a>(
         .collect()
 }
 
-/// The output `name`, which the session is known to have.
+/// Copies the output `name`, which the session is known to have.
 pub(crate) fn extract_output(outputs: &SessionOutputs<'_>, name: &str) -> Result<Tensor, EngineError> {
     values::extract(name, find_output(outputs, name)?)
 }
@@ -329,11 +336,11 @@ pub(crate) fn find_output<'a>(
     })
 }
 
-/// A network of one Relu, as ONNX.
+/// An ONNX model with a single Relu.
 const SMALLEST: &[u8] = b"\x08\x08:3\x0a\x0c\x0a\x01x\x12\x01y\x22\x04Relu\x12\x01wZ\x0f\x0a\x01x\x12\x0a\x0a\x08\x08\x01\x12\x04\x0a\x02\x08\x01b\x0f\x0a\x01y\x12\x0a\x0a\x08\x08\x01\x12\x04\x0a\x02\x08\x01B\x02\x10\x11";
 
-/// Has ONNX Runtime look at the processor and whatever else it reads of the system once, which it does when it opens its first session on
-/// a CPU. No thread is left.
+/// Opens and closes a session on the CPU. ONNX Runtime queries the processor and the system when it opens the
+/// first session. No thread remains.
 pub(crate) fn warm_up() -> Result<(), EngineError> {
     let options = SessionOptions {
         arena: false,
@@ -342,7 +349,7 @@ pub(crate) fn warm_up() -> Result<(), EngineError> {
     Session::open(SMALLEST, &options).map(drop)
 }
 
-/// Whether sessions could be opened on `device`, without a model.
+/// Checks without a model that sessions can be opened on `device`.
 pub(crate) fn check_device(device: Device) -> Result<(), EngineError> {
     let options = SessionOptions {
         device,
@@ -361,8 +368,10 @@ pub(crate) fn builder(options: &SessionOptions) -> Result<SessionBuilder, Engine
             .with_parallel_execution(false)?
             .with_intra_op_spinning(false)?
             .with_inter_op_spinning(false)?
-            // A block laid out for all tensors of a run lies beside what the first run left in the arena, and is larger than that: a step of
-            // MobileNetV3's end took 228 MB with it, 127 without, and 74 ms instead of 63.
+            // With memory patterns, ONNX Runtime allocates a single block for all tensors of an execution, in
+            // addition to the memory that the arena still holds from the first execution. For the last layers
+            // of MobileNetV3, patterns increased the memory of a step from 127 to 228 MB and its time from 63
+            // to 74 ms.
             .with_memory_pattern(false)?
             .with_deterministic_compute(true)?
             .with_execution_providers([CPU::default().with_arena_allocator(options.arena).build()])?)
@@ -380,7 +389,10 @@ pub(crate) fn builder(options: &SessionOptions) -> Result<SessionBuilder, Engine
     }
 }
 
-/// Puts the session on a GPU, or says why that cannot be.
+/// Adds the CUDA provider.
+///
+/// # Errors
+/// Returns [`EngineError::Device`] with the reason if the GPU is not usable.
 fn on_cuda(
     builder: SessionBuilder,
     index: u32,
@@ -397,10 +409,11 @@ fn on_cuda(
             library.display()
         )));
     }
-    let device_id = i32::try_from(index).map_err(|_| absent("CUDA has no device of that index".into()))?;
-    // TF32 keeps 10 bits of each product's fraction: losses depend on where the split lies, so it is only for who allows that. Its tensor
-    // cores read NHWC: a quarter faster there (ResNet50 on an H200), a seventh slower in full precision. An arena that doubles takes memory
-    // that no run asked for. Another search for algorithms and more workspace gain nothing.
+    let device_id = i32::try_from(index).map_err(|_| absent("the index exceeds CUDA's range".into()))?;
+    // TF32 keeps 10 bits of each product's fraction. Losses would depend on the split, so it has to be
+    // allowed explicitly. TF32 tensor cores read NHWC, which is a quarter faster with TF32 (ResNet50 on an
+    // H200) and a seventh slower in full precision. A doubling arena would allocate unused memory. Other
+    // algorithm searches and larger workspaces bring no improvement.
     let on_tensor_cores = options.precision == Precision::Tf32;
     let mut provider = CUDA::default()
         .with_device_id(device_id)
@@ -415,7 +428,7 @@ fn on_cuda(
     let provider = provider.build().error_on_failure();
     builder.with_execution_providers([provider]).map_err(|error| {
         absent(format!(
-            "{}; check the driver, CUDA and cuDNN of this machine, or use `cpu`",
+            "{}; check this machine's driver, CUDA and cuDNN, or use `cpu`",
             error.message()
         ))
     })

@@ -2,15 +2,15 @@ use crate::{EngineError, values};
 use frostline_tensor::{DType, Shape};
 use ort::value::{Outlet, ValueType};
 
-/// An input or output of a session, as the model declares it.
+/// Input or output as declared by the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TensorSlot {
     /// The tensor's name.
     pub name: String,
-    /// The element type; `None` when tensors here have no such type.
+    /// The element type. `None` if tensors of this project do not support it.
     pub dtype: Option<DType>,
-    /// The dimensions, outermost first; `None` is one that each run may choose, such as the batch. Empty for a scalar,
-    /// and where the model does not declare a shape.
+    /// The dimensions, starting with the outermost. `None` is a dimension that can change between executions,
+    /// such as the batch. Empty for scalars and for undeclared shapes.
     pub shape: Vec<Option<usize>>,
     kind: String,
 }
@@ -32,7 +32,7 @@ impl TensorSlot {
         }
     }
 
-    /// Type and shape for messages, such as `f32[?, 3, 224, 224]`.
+    /// Returns the type and shape for messages, such as `f32[?, 3, 224, 224]`.
     pub fn describe(&self) -> String {
         let Some(dtype) = self.dtype else {
             return self.kind.clone();
@@ -45,7 +45,8 @@ impl TensorSlot {
         format!("{dtype}[{}]", dims.join(", "))
     }
 
-    /// What a batch of `rows` is made into; `None` where the model does not say.
+    /// Returns the type and shape of this slot for a batch of `rows`. Returns `None` if the model does not
+    /// declare them or declares another number of rows.
     pub(crate) fn batch_of(&self, rows: usize) -> Option<(DType, Shape)> {
         let (batch, row) = self.shape.split_first()?;
         let row: Vec<usize> = row.iter().copied().collect::<Option<_>>()?;
@@ -53,7 +54,10 @@ impl TensorSlot {
         fits.then_some((self.dtype?, Shape::new(row).batched(rows)))
     }
 
-    /// Refuses a tensor of another type or shape.
+    /// Checks the type and shape of a tensor for this slot.
+    ///
+    /// # Errors
+    /// Returns [`EngineError::InputMismatch`] if they differ from the declared ones.
     pub(crate) fn check(&self, dtype: DType, shape: &Shape) -> Result<(), EngineError> {
         let dims = shape.dims();
         let same_rank = dims.len() == self.shape.len();
@@ -74,7 +78,7 @@ impl TensorSlot {
     }
 }
 
-/// The slot of this name, or else the names there are, for messages.
+/// Returns the slot called `name`, or the names of all slots for a message.
 pub(crate) fn find<'a>(slots: &'a [TensorSlot], name: &str) -> Result<&'a TensorSlot, String> {
     let names = || slots.iter().map(|slot| format!("`{}`", slot.name));
     let found = slots.iter().find(|slot| slot.name == name);

@@ -1,4 +1,4 @@
-//! Tensors of this project to values of ONNX Runtime and back.
+//! Conversion between this project's tensors and values of ONNX Runtime.
 
 use crate::EngineError;
 use bytemuck::NoUninit;
@@ -12,7 +12,7 @@ use ort::value::{
 };
 use std::fmt::Debug;
 
-/// The element type that tensors here have for ONNX Runtime's `kind`.
+/// Returns the element type for ONNX Runtime's `kind`, or `None` if [`Tensor`] does not support it.
 pub(crate) fn dtype(kind: TensorElementType) -> Option<DType> {
     Some(match kind {
         TensorElementType::Uint8 => DType::U8,
@@ -26,7 +26,7 @@ pub(crate) fn dtype(kind: TensorElementType) -> Option<DType> {
     })
 }
 
-/// ONNX Runtime's word for `dtype`.
+/// Returns ONNX Runtime's element type for `dtype`.
 pub(crate) const fn element_type(dtype: DType) -> TensorElementType {
     match dtype {
         DType::U8 => TensorElementType::Uint8,
@@ -39,7 +39,7 @@ pub(crate) const fn element_type(dtype: DType) -> TensorElementType {
     }
 }
 
-/// `tensor` as an input, without a copy.
+/// Borrows `tensor` as a session input without copying it.
 pub(crate) fn borrow(tensor: &Tensor) -> Result<SessionInputValue<'_>, EngineError> {
     fn view<'a, T>(shape: &Shape, values: &'a [T]) -> ort::Result<SessionInputValue<'a>>
     where
@@ -60,7 +60,7 @@ pub(crate) fn borrow(tensor: &Tensor) -> Result<SessionInputValue<'_>, EngineErr
     value.map_err(EngineError::internal("take a tensor"))
 }
 
-/// `tensor` as a value of ONNX Runtime that owns its elements; they are not copied.
+/// Moves `tensor` into a value of ONNX Runtime without copying the elements.
 pub(crate) fn own(tensor: Tensor) -> Result<DynValue, EngineError> {
     fn owned<T>(shape: &Shape, values: Vec<T>) -> ort::Result<DynValue>
     where
@@ -81,7 +81,7 @@ pub(crate) fn own(tensor: Tensor) -> Result<DynValue, EngineError> {
     value.map_err(EngineError::internal("take a tensor"))
 }
 
-/// A copy of `tensor` in memory of ONNX Runtime's own, which a run may write to.
+/// Copies `tensor` to memory that ONNX Runtime allocates and that an execution may overwrite.
 pub(crate) fn place(tensor: &Tensor) -> ort::Result<DynValue> {
     let (kind, dims) = (element_type(tensor.dtype()), tensor.shape().dims());
     let mut value = DynTensor::new(&Allocator::default(), kind, dims)?;
@@ -89,7 +89,7 @@ pub(crate) fn place(tensor: &Tensor) -> ort::Result<DynValue> {
     Ok(value.into_dyn())
 }
 
-/// A tensor where ONNX Runtime keeps it.
+/// A tensor in ONNX Runtime's memory.
 pub(crate) struct View<'a> {
     pub(crate) dtype: DType,
     pub(crate) shape: Shape,
@@ -98,20 +98,20 @@ pub(crate) struct View<'a> {
 }
 
 impl View<'_> {
-    /// A copy.
+    /// Copies the elements to a [`Tensor`].
     pub(crate) fn tensor(&self) -> Result<Tensor, OpError> {
         let data = Data::from_bytes(self.dtype, self.bytes);
-        let data = data.ok_or_else(|| OpError::runtime("the engine made a part of an element"))?;
+        let data = data.ok_or_else(|| OpError::runtime("the engine's output ends within an element"))?;
         Ok(Tensor::new(self.shape.clone(), data)?)
     }
 }
 
-/// The output `name` as a tensor: one copy out of ONNX Runtime's memory, two when that is a device's.
+/// Copies the output `name` to a tensor. An output in a device's memory is copied twice.
 pub(crate) fn extract(name: &str, value: &DynValue) -> Result<Tensor, EngineError> {
     view(name, value, |view| view.tensor())?.map_err(|_| unsupported(name, value))
 }
 
-/// Shows `take` the output `name`, without a copy unless it lies on a device.
+/// Calls `take` with the output `name`, which is copied only if it is in a device's memory.
 pub(crate) fn view<T>(
     name: &str,
     value: &DynValue,
@@ -123,7 +123,7 @@ pub(crate) fn view<T>(
     }
 }
 
-/// A copy of a tensor that lies on a device; `None` when the CPU can read it where it is.
+/// Copies a tensor from a device's memory. Returns `None` if the CPU can read the tensor directly.
 fn on_cpu(value: &DynValue) -> ort::Result<Option<DynValue>> {
     let Ok(tensor) = value.view().downcast::<DynTensorValueType>() else {
         return Ok(None);
@@ -150,16 +150,16 @@ fn view_on_cpu<'a>(name: &str, value: &'a DynValue) -> Result<View<'a>, EngineEr
         DType::I32 => bytes::<i32>(value),
         DType::I64 => bytes::<i64>(value),
     };
-    let bytes = bytes.map_err(EngineError::internal("hand out a tensor"))?;
+    let bytes = bytes.map_err(EngineError::internal("read a tensor"))?;
     let shape = Shape::new(dims.ok_or_else(unsupported)?);
-    // Whoever is told the shape reads as many bytes.
+    // Readers of the view rely on its shape to compute the number of bytes.
     if shape.bytes(dtype.size()) != Ok(bytes.len()) {
         return Err(unsupported());
     }
     Ok(View { dtype, shape, bytes })
 }
 
-/// Copies the elements of `tensor` to `value`, which is of its type and shape.
+/// Copies the elements of `tensor` to `value`, which must have the same type and shape.
 pub(crate) fn write(tensor: &Tensor, value: &mut DynTensor) -> ort::Result<()> {
     fn copy<T: PrimitiveTensorElementType + Copy>(from: &[T], to: &mut DynTensor) -> ort::Result<()> {
         to.try_extract_tensor_mut::<T>()?.1.copy_from_slice(from);
@@ -176,7 +176,7 @@ pub(crate) fn write(tensor: &Tensor, value: &mut DynTensor) -> ort::Result<()> {
     }
 }
 
-/// Writes what `pixels` stand for to `value`, which is of their shape.
+/// Writes the normalized `pixels` to `value`, an `f32` tensor of the same shape.
 pub(crate) fn write_pixels(
     pixels: &Tensor,
     normalization: Normalization,

@@ -1,9 +1,10 @@
-//! What stores answer, as far as it is told on: the error code, the HTTP status, what an element of an error document holds.
+//! Parts of a store's answer that errors may repeat: the error code, the HTTP status, and elements of an
+//! error document.
 
-/// The longest text taken over: the operating system's messages are shorter.
+/// Maximum number of characters copied from an error. Messages of the operating system are shorter.
 pub(crate) const LONGEST_REASON: usize = 200;
 
-/// Codes for credentials that are wrong or over, whatever they are used for.
+/// Codes for wrong or expired credentials, regardless of the request.
 const CREDENTIALS: [&str; 10] = [
     "AuthenticationFailed",
     "AuthenticationRequired",
@@ -17,16 +18,16 @@ const CREDENTIALS: [&str; 10] = [
     NO_TOKEN,
 ];
 
-/// The store's clock says otherwise than the signature.
+/// Code for a signature whose time differs from the store's clock.
 pub(crate) const SKEWED: &str = "RequestTimeTooSkewed";
 
-/// Whoever gives tokens for the credentials gives none.
-pub(crate) const NO_TOKEN: &str = "no access token is given for these credentials";
+/// Reason in errors if the token service refuses the credentials.
+pub(crate) const NO_TOKEN: &str = "the token service refused the credentials";
 
-/// Codes for credentials, or strangers, that are not allowed enough.
+/// Codes for credentials or anonymous requests without sufficient permissions.
 const REFUSALS: [&str; 3] = ["AccessDenied", "AuthorizationFailure", "PublicAccessNotPermitted"];
 
-/// Codes for a bucket that is not there.
+/// Codes for a bucket that does not exist.
 const NO_BUCKET: [&str; 5] = [
     "ContainerBeingDeleted",
     "ContainerNotFound",
@@ -35,7 +36,7 @@ const NO_BUCKET: [&str; 5] = [
     "NoSuchBucket",
 ];
 
-/// Codes for a bucket that lies in another region than requests are signed for.
+/// Codes for a bucket in another region than the one requests are signed for.
 const ELSEWHERE: [&str; 4] = [
     "AuthorizationHeaderMalformed",
     "IllegalLocationConstraintException",
@@ -43,38 +44,39 @@ const ELSEWHERE: [&str; 4] = [
     "TemporaryRedirect",
 ];
 
-/// Statuses of a store, or of what stands before it, that is busy, or down for a while.
+/// HTTP statuses of a store, or a proxy in front of it, that is busy or temporarily down.
 const PASSING: [&str; 5] = ["408", "429", "502", "503", "504"];
 
-/// What stands before the status where `object_store` tells of an answer: `503 Service Unavailable: <Error>..`.
+/// Text before the status in errors of `object_store`, such as `503 Service Unavailable: <Error>..`.
 const STATUS: &str = "status code: ";
 
-/// Whether a code says that no request with these credentials is answered, whatever it asks for.
+/// Returns true if the code means that every request with these credentials is refused.
 pub(crate) fn is_about_credentials(code: &str) -> bool {
     CREDENTIALS.contains(&code)
 }
 
-/// Whether a code says that access is refused.
+/// Returns true if the code means that access is refused.
 pub(crate) fn is_refusal(code: &str) -> bool {
     is_about_credentials(code) || REFUSALS.contains(&code)
 }
 
-/// Whether a code says that there is no such bucket.
+/// Returns true if the code means that the bucket does not exist.
 pub(crate) fn is_about_the_bucket(code: &str) -> bool {
     NO_BUCKET.contains(&code)
 }
 
-/// Whether a code says that the bucket lies in another region.
+/// Returns true if the code means that the bucket is in another region.
 pub(crate) fn is_elsewhere(code: &str) -> bool {
     ELSEWHERE.contains(&code)
 }
 
-/// The code of an error document, such as `SlowDown`. S3, Google and Azure write it alike.
+/// Returns the code of an error document, such as `SlowDown`. S3, Google and Azure use the same format.
 pub(crate) fn code(text: &str) -> Option<String> {
     element(text, "Code")
 }
 
-/// What an element of an error document holds, where it is a plain word.
+/// Returns the text of an element in an error document, if it consists of up to 64 ASCII letters, digits and
+/// hyphens.
 pub(crate) fn element(text: &str, name: &str) -> Option<String> {
     let (_, rest) = text.split_once(&format!("<{name}>"))?;
     let (word, _) = rest.split_once(&format!("</{name}>"))?;
@@ -85,18 +87,18 @@ pub(crate) fn element(text: &str, name: &str) -> Option<String> {
     plain.then(|| word.to_owned())
 }
 
-/// Whether an answer had this HTTP status.
+/// Returns true if the HTTP status of the answer starts with `status`.
 pub(crate) fn answered(text: &str, status: &str) -> bool {
     let rest = text.split_once(STATUS);
     rest.is_some_and(|(_, rest)| rest.starts_with(status))
 }
 
-/// Whether an answer says that the store is busy, or down for a while.
+/// Returns true if the answer means that the store is busy or temporarily down.
 pub(crate) fn may_pass(text: &str) -> bool {
     PASSING.iter().any(|status| answered(text, status))
 }
 
-/// The HTTP status in words, for an answer that is no error document.
+/// Returns the HTTP status in words, for an answer without an error document.
 pub(crate) fn status(text: &str) -> Option<String> {
     let (_, rest) = text.split_once(STATUS)?;
     let letters = rest.chars().take_while(|&letter| letter != ':');

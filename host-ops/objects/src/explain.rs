@@ -1,7 +1,8 @@
-//! What a store's error means to the person who gets it.
+//! Converts errors of `object_store` to [`ObjectError`].
 //!
-//! `object_store` puts whole response bodies into its texts. Those of S3 repeat the request they refuse, with the session token
-//! in it, so nothing is taken over but the error code, the HTTP status, and what the operating system said.
+//! `object_store` includes whole response bodies in its messages. S3's bodies repeat the refused request with
+//! its session token, so only the error code, the HTTP status and the message of the operating system are
+//! kept.
 
 use crate::codes::{
     LONGEST_REASON, NO_TOKEN, SKEWED, answered, code, element, is_about_the_bucket, is_elsewhere, is_refusal,
@@ -14,21 +15,21 @@ use crate::{Fault, ObjectError};
 use object_store::Error;
 use object_store::client::{HttpError, HttpErrorKind};
 
-/// What `object_store` says of a redirect that leads nowhere.
+/// Message of `object_store` for a redirect without a target.
 const BARE_REDIRECT: &str = "redirect without LOCATION";
 
-/// What to do about a signature that is too old or from the future.
-const CLOCK_ADVICE: &str = "the clocks of this machine and of the store differ by more than the store allows; set this machine's (NTP)";
+/// Advice for a signature that is too old or from the future.
+const CLOCK_ADVICE: &str = "the clocks of this machine and the store differ by more than the store allows; synchronize this machine's clock (NTP)";
 
-/// What to look at where a store has credentials of its own.
+/// Advice for a store with separate credentials.
 const OWN_ADVICE: &str = "check keys, profile, role and external_id under [store.BUCKET] in the host's configuration, and what they are \
                           allowed to do";
 
-/// What it says of an answer that was not the store's, but of whoever gives tokens.
+/// Text in errors of `object_store` that come from a token service instead of the store.
 const TOKEN_REQUEST: &str = "Error performing token request";
 
 impl Root {
-    /// What a store's error about `key` means here.
+    /// Converts a store's error about `key`.
     pub(crate) fn explain(&self, error: &Error, key: &str) -> ObjectError {
         let Self {
             kind, credentials, ..
@@ -48,18 +49,18 @@ impl Root {
             (_, Some(code)) if is_about_the_bucket(code) => self.missing(),
             (_, Some(code)) if is_elsewhere(code) => elsewhere(root, code, &text),
             (_, Some(code)) if is_refusal(code) => denied(code),
-            // Azure does not tell strangers what is there.
+            // Azure reports private objects as missing to anonymous requests.
             (Error::NotFound { .. }, Some(code @ "ResourceNotFound"))
                 if kind == Kind::Azure && credentials == Credentials::Unsigned =>
             {
                 denied(code)
             }
-            // A bucket that is there has a listing, however little is in it.
+            // An existing bucket has a listing even if it is empty.
             (Error::NotFound { .. }, _) if lists => self.missing(),
             (Error::NotFound { .. }, _) => ObjectError::NotFound { key, root },
             (Error::Precondition { .. } | Error::NotModified { .. }, _) => ObjectError::Changed { key, root },
             (Error::Generic { .. }, _) if kind == Kind::Folder && sources(error).any(is_link_out) => {
-                let reason = "it is a link that leads out of the data root";
+                let reason = "it follows a link out of the data root";
                 ObjectError::Key { key, reason }
             }
             (Error::AlreadyExists { .. }, _) => ObjectError::AlreadyThere { key, root },
@@ -76,7 +77,7 @@ impl Root {
             (_, None) if text.contains(TOKEN_REQUEST) && answered(&text, "4") && !may_pass(&text) => {
                 denied(NO_TOKEN)
             }
-            // Some servers say so without an error document.
+            // Some servers answer 404 without an error document.
             (_, None) if lists && kind != Kind::Web && answered(&text, "404") => self.missing(),
             (_, None) if cannot_connect(error) => ObjectError::Unreachable {
                 root,
@@ -87,7 +88,7 @@ impl Root {
         }
     }
 
-    /// What to look at when there is no connection.
+    /// Returns the advice for a failed connection.
     fn connection_advice(&self, error: &Error) -> &'static str {
         match self.credentials {
             _ if is_about_trust(error) => self.kind.trust_advice(),
@@ -96,7 +97,7 @@ impl Root {
         }
     }
 
-    /// What to look at when the store refuses access.
+    /// Returns the advice for refused access.
     fn access_advice(&self, reason: &str) -> &'static str {
         match self.credentials {
             _ if reason == SKEWED => CLOCK_ADVICE,
@@ -106,7 +107,7 @@ impl Root {
         }
     }
 
-    /// The store failed in a way that nothing is known of but what it answered.
+    /// Returns the error for a failure that only the store's answer describes.
     fn failed_otherwise(
         error: &Error,
         text: &str,
@@ -115,7 +116,7 @@ impl Root {
         root: String,
     ) -> ObjectError {
         if matches!(error, Error::NotSupported { .. }) {
-            let reason = "it does not serve parts of an object (HTTP range requests)".into();
+            let reason = "it does not support HTTP range requests".into();
             return ObjectError::Unsupported { key, root, reason };
         }
         let answer = code
@@ -142,21 +143,22 @@ impl Root {
     }
 }
 
-/// The bucket lies in another region than requests are signed for; some stores say in which.
+/// Returns the error for a bucket in another region than the one requests are signed for. Some stores report
+/// the bucket's region.
 fn elsewhere(root: String, answer: &str, text: &str) -> ObjectError {
     let region = element(text, "Region");
     let region = region.map_or_else(|| "the bucket's".to_owned(), |region| format!("'{region}'"));
     ObjectError::Root {
         root,
         reason: format!(
-            "the bucket lies in another region than the one that requests are signed for (it answered {answer}); set AWS_REGION to \
+            "requests are signed for a different region than the bucket's (it answered {answer}); set AWS_REGION to \
              {region} in the environment of this process"
         )
         .into(),
     }
 }
 
-/// Whether it was the machine that was asked for its role, not the store.
+/// Returns true if the request was made to obtain the machine's role, not to the store.
 fn asks_for_a_role(text: &str) -> bool {
     let role = [TOKEN_REQUEST, "/latest/api/token", "/latest/meta-data/"];
     role.iter().any(|part| text.contains(part))
@@ -166,7 +168,7 @@ fn is_link_out(source: &(dyn std::error::Error + 'static)) -> bool {
     source.downcast_ref().is_some_and(leads_out)
 }
 
-/// Whether the connection failed because the store's certificate is not trusted.
+/// Returns true if the connection failed because the store's certificate is not trusted.
 fn is_about_trust(error: &Error) -> bool {
     sources(error).any(|source| source.to_string().contains("invalid peer certificate"))
 }
@@ -179,7 +181,7 @@ fn cannot_connect(error: &Error) -> bool {
     http_errors(error).any(|error| matches!(error.kind(), HttpErrorKind::Connect))
 }
 
-/// Whether an answer did not come, or not to its end.
+/// Returns true if the answer is missing or incomplete.
 fn breaks_off(error: &Error) -> bool {
     http_errors(error).next().is_some()
 }
@@ -188,8 +190,8 @@ fn http_errors(error: &Error) -> impl Iterator<Item = &HttpError> {
     sources(error).filter_map(|source| source.downcast_ref::<HttpError>())
 }
 
-/// The text of the first cause, on one line. Only the operating system and the HTTP client speak here: an answer's body never
-/// gets this far, it is caught by its status.
+/// Returns the message of the innermost cause on one line. It comes from the operating system or the HTTP
+/// client: errors with a response body are handled by their status before.
 fn innermost(error: &Error) -> String {
     let text = sources(error)
         .last()
@@ -270,7 +272,7 @@ mod tests {
         assert!(of_the_host(answer("503", "SlowDown")));
         assert!(of_the_host(answer("400", "ExpiredToken")));
         assert!(of_the_host(generic("status code: 502 Bad Gateway: <html/>")));
-        // A broken object answers like this for ever.
+        // A broken object fails like this permanently.
         assert!(!of_the_host(answer("500", "InternalError")));
         assert!(!of_the_host(answer("416", "InvalidRange")));
         let error = answer("501", "NotImplemented");
@@ -290,7 +292,7 @@ mod tests {
         assert!(of_the_host(denied("SignatureDoesNotMatch")));
         assert!(
             !of_the_host(denied("AccessDenied")),
-            "it may be this object alone"
+            "other objects may be readable"
         );
         let token =
             generic("Error performing token request: status code: 401 Unauthorized: {\"error\":\"geheim\"}");

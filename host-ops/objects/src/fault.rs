@@ -1,32 +1,32 @@
-//! How stores fail, as far as it is counted, and who is told.
+//! Kinds of store failures, and the callback that receives them.
 
 use crate::ObjectError;
 use std::fmt;
 use std::sync::Arc;
 
-/// A kind of failure of a store.
+/// Kind of a store failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Fault {
-    /// It answers 408, 429, 502, 503 or 504.
+    /// The store answered 408, 429, 502, 503 or 504.
     Busy,
-    /// It does not allow what was asked for.
+    /// The store does not allow the request.
     Denied,
-    /// It does not take the credentials, or there are none.
+    /// The store rejects the credentials, or credentials are missing.
     Credentials,
-    /// There is no such bucket or folder.
+    /// The bucket or folder does not exist.
     NoBucket,
-    /// There is no connection to it.
+    /// The store cannot be reached.
     Unreachable,
-    /// It does not answer in time.
+    /// The store did not answer in time.
     Timeout,
-    /// It breaks off its answers.
+    /// The connection broke before the answer was complete.
     Broken,
-    /// Anything else.
+    /// Any other failure.
     Failed,
 }
 
 impl Fault {
-    /// All of them.
+    /// All kinds of failures.
     pub const ALL: [Self; 8] = [
         Self::Busy,
         Self::Denied,
@@ -38,7 +38,7 @@ impl Fault {
         Self::Failed,
     ];
 
-    /// One word, for a label.
+    /// Returns the one-word name that is used as a metric label.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Busy => "busy",
@@ -52,7 +52,8 @@ impl Fault {
         }
     }
 
-    /// Whether it says nothing of the object: the store is busy or down, or the way there is, and any other may fail like that.
+    /// Returns true if the failure is not specific to the object: the store or the connection to it is busy
+    /// or down, and any other request may fail the same way.
     pub(crate) fn may_pass(self) -> bool {
         matches!(self, Self::Busy | Self::Timeout | Self::Broken)
     }
@@ -60,7 +61,7 @@ impl Fault {
 
 type Told = Arc<dyn Fn(Fault, &ObjectError) + Send + Sync>;
 
-/// Who is told of the failures of a root.
+/// Callback for the failures of a root.
 #[derive(Clone, Default)]
 pub(crate) struct OnFault {
     told: Option<Told>,
@@ -68,7 +69,8 @@ pub(crate) struct OnFault {
 }
 
 impl OnFault {
-    /// Those who use the root run the process that opened it, unless it is `lent`.
+    /// Creates a callback. If the root is `lent`, its users do not operate this process, and their errors
+    /// omit its settings.
     pub(crate) fn new(told: impl Fn(Fault, &ObjectError) + Send + Sync + 'static, lent: bool) -> Self {
         Self {
             told: Some(Arc::new(told)),
@@ -82,7 +84,7 @@ impl OnFault {
         }
     }
 
-    /// The error as those who use the root are to read it.
+    /// Returns the error as the users of the root see it.
     pub(crate) fn shown(&self, error: ObjectError) -> ObjectError {
         if self.lent { error.lent() } else { error }
     }

@@ -1,7 +1,8 @@
-//! A folder as a list of keys, in the order an object store has.
+//! Lists a folder as keys, in the order of an object store.
 //!
-//! `LocalFileSystem` lists in no order, so a page of it would read the whole tree. This walk goes down the tree in the order of
-//! keys, enters only folders that hold keys of the page, and keeps only the folders on its way in memory.
+//! `LocalFileSystem` lists in no particular order, so it would read the whole tree for every page. This walk
+//! descends in key order, enters only folders that contain keys of the page, and keeps only the current
+//! folder and its ancestors in memory.
 
 use crate::key;
 use crate::local::{DIRECTORY, LocalFolder, is_being_written};
@@ -12,38 +13,39 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-/// Entries one folder may hold, at some 150 bytes each while it is walked. ImageNet's largest folder has 1,300; a folder beyond
-/// a million files is slow on every file system, and without a bound one listing could take a host's memory.
+/// Maximum number of entries in a folder, at some 150 bytes each during the walk. ImageNet's largest folder
+/// has 1,300. A folder with over a million files is slow on every file system, and without a limit one
+/// listing could use all memory of a host.
 pub(crate) const MOST_ENTRIES: usize = 1_000_000;
 
-/// The keys of one page.
+/// One page of keys.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Keys {
     pub(crate) keys: Vec<String>,
-    /// Whether there are more after them.
+    /// True if more keys follow.
     pub(crate) more: bool,
-    /// What was left out before the last of them, or before the end; ascending.
+    /// Entries skipped before the last key, or before the end on the last page; ascending.
     pub(crate) odd: Vec<SkippedEntry>,
 }
 
-/// What a listing leaves out.
+/// An entry that a listing skips.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SkippedEntry {
     pub(crate) name: String,
     pub(crate) why: SkipReason,
 }
 
-/// Why a listing leaves an entry out.
+/// Reason for skipping an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SkipReason {
-    /// The name is no key, or a link that leads nowhere.
+    /// The name is not a valid key, marks a file that is being written, or is a broken link.
     InvalidName,
-    /// A link out of the root, and what it says; of a page only the first says it.
+    /// A link out of the root, with its target. The target is empty except for the first such link of a page.
     OutwardLink(String),
 }
 
 impl SkippedEntry {
-    /// A name that is no key.
+    /// Creates an entry with an invalid name.
     pub(crate) fn name(name: String) -> Self {
         let why = SkipReason::InvalidName;
         Self { name, why }
@@ -57,13 +59,13 @@ impl SkippedEntry {
     }
 }
 
-/// Why the tree could not be walked.
+/// Error of a walk.
 #[derive(Debug)]
 pub(crate) enum WalkError {
     Io(io::Error),
     /// The folder itself is missing.
     NoSuchRoot,
-    /// A folder with more than [`MOST_ENTRIES`]: its key.
+    /// The key of a folder with more than [`MOST_ENTRIES`] entries.
     TooMany(String),
 }
 
@@ -73,10 +75,11 @@ impl<E: Into<io::Error>> From<E> for WalkError {
     }
 }
 
-/// The first `limit` keys after `after` of the files below `prefix`, ascending by their bytes.
+/// Returns the first `limit` keys after `after` of the files below `prefix`, ascending by bytes.
 ///
-/// Links are followed where they stay below the root and do not lead back to a folder they are in; those that leave it, names
-/// that are no keys (not UTF-8, control characters) and files that cannot be told from one that is being written are left out.
+/// Links are followed if they stay below the root and do not lead back to a folder that contains them.
+/// Skipped are links out of the root, names that are not valid keys (not UTF-8, control characters), and
+/// files that look like files being written.
 pub(crate) fn page(
     root: &LocalFolder,
     prefix: &Path,
@@ -104,7 +107,7 @@ pub(crate) fn page(
             }
             Kind::Odd => after_last.push(SkippedEntry::name(entry.key)),
             Kind::Outward => {
-                // Targets of a million links would take much memory.
+                // The targets of a million links would use much memory.
                 let target = if told {
                     None
                 } else {
@@ -139,11 +142,11 @@ struct Walk<'a> {
 
 struct Folder {
     id: Id,
-    /// What is still to visit, last first.
+    /// Entries still to visit, in reverse order.
     entries: Vec<Entry>,
 }
 
-/// Tells a folder from all others, by whatever links it was reached.
+/// Identifies a folder regardless of the links that lead to it.
 #[derive(PartialEq, Eq)]
 struct Id {
     device: u64,
@@ -151,7 +154,7 @@ struct Id {
 }
 
 struct Entry {
-    /// The key of a file, or what the keys of a folder's files start with (it ends with `/`).
+    /// The key of a file, or the common prefix of the keys in a folder, which ends with `/`.
     key: String,
     kind: Kind,
 }
@@ -160,14 +163,14 @@ struct Entry {
 enum Kind {
     File,
     Folder,
-    /// No key, or a link to nothing.
+    /// An invalid key, a broken link, or a file that is being written.
     Odd,
-    /// A link out of the root.
+    /// A link with a target outside of the root.
     Outward,
 }
 
 impl Walk<'_> {
-    /// Opens what lies at `key` below the prefix.
+    /// Opens `key` below the prefix.
     fn open(&self, key: &str, flags: OFlags) -> io::Result<OwnedFd> {
         self.root.open(self.path(key), flags)
     }
@@ -181,7 +184,8 @@ impl Walk<'_> {
         parts.into_iter().filter(|part| !part.is_empty()).collect()
     }
 
-    /// The folder, unless it is one of those on the way to it, or was removed since its parent was read.
+    /// Opens a folder and reads its entries. Returns `None` if the folder is already on `way`, or was removed
+    /// since its parent was read.
     fn enter(&self, key: &str, way: &[Folder]) -> Result<Option<Folder>, WalkError> {
         let opened = match self.open(key, DIRECTORY) {
             Err(error) if error.kind() == io::ErrorKind::NotFound && key.is_empty() => {
@@ -209,7 +213,8 @@ impl Walk<'_> {
         Ok(Some(Folder { id, entries }))
     }
 
-    /// The entry, unless none of its keys can be on the page.
+    /// Classifies an entry. Returns `None` for sockets, pipes and devices, and if no key of the entry can be
+    /// on the page.
     fn entry(&self, prefix: &str, item: &DirEntry) -> Option<Entry> {
         let name = item.file_name().to_string_lossy();
         if matches!(&*name, "." | "..") {
@@ -223,7 +228,7 @@ impl Walk<'_> {
             Some(FileType::Directory) => Kind::Folder,
             Some(FileType::RegularFile) if is_being_written(&name) => Kind::Odd,
             Some(FileType::RegularFile) => Kind::File,
-            // A socket, a pipe, a device.
+            // A socket, pipe or device.
             Some(_) => return None,
         };
         let key = if kind == Kind::Folder { key + "/" } else { key };
@@ -231,7 +236,8 @@ impl Walk<'_> {
         (inside || key.as_str() > self.after).then_some(Entry { key, kind })
     }
 
-    /// What an entry is once links are followed; none if they leave the root or end nowhere.
+    /// Returns the type of an entry after following links. Returns `None` if they leave the root or are
+    /// broken.
     fn resolve(&self, key: &str, kind: FileType) -> Option<FileType> {
         if !matches!(kind, FileType::Symlink | FileType::Unknown) {
             return Some(kind);
@@ -299,7 +305,7 @@ mod tests {
             name: name.to_owned(),
             why: SkipReason::OutwardLink(target.to_owned()),
         };
-        // The first alone says where it leads.
+        // Only the first link has a target.
         assert_eq!(
             found.odd,
             [outward("out.jpg", outside.to_str().unwrap()), outward("up", "")]

@@ -2,13 +2,14 @@ use crate::ObjectError;
 use object_store::path::Path;
 use percent_encoding::percent_decode_str;
 
-/// The longest key: S3's own limit, in bytes.
+/// Maximum length of a key in bytes, which is S3's limit.
 pub(crate) const LONGEST: usize = 1024;
 
-/// The longest part of a refused key that is repeated in an error.
+/// Maximum number of characters of a refused key that an error repeats.
 const SHOWN: usize = 120;
 
-/// Checks a key that came from a client: relative, made of plain segments, nothing that leads anywhere else.
+/// Validates a key received from a client: it must be relative and consist of plain segments that cannot
+/// leave the root.
 pub(crate) fn checked(key: &str) -> Result<Path, ObjectError> {
     let refused = |reason| ObjectError::Key {
         key: key.chars().take(SHOWN).collect(),
@@ -21,25 +22,26 @@ pub(crate) fn checked(key: &str) -> Result<Path, ObjectError> {
         return Err(refused("it is longer than 1024 bytes"));
     }
     if key.chars().any(char::is_control) {
-        return Err(refused("it holds control characters"));
+        return Err(refused("it contains control characters"));
     }
     for segment in key.split('/') {
         match segment {
-            "" => return Err(refused("it has an empty segment, or starts or ends with '/'")),
-            "." | ".." => return Err(refused("it has a segment '.' or '..'")),
+            "" => return Err(refused("it contains an empty segment, or starts or ends with '/'")),
+            "." | ".." => return Err(refused("it contains a segment '.' or '..'")),
             _ => {}
         }
     }
     if misleads(key) {
         return Err(refused(
-            "with its percent escapes decoded, or its backslashes taken for slashes, it would lead elsewhere",
+            "it would be invalid once percent escapes are decoded or backslashes become slashes",
         ));
     }
-    Path::parse(key).map_err(|_| refused("it is no path in an object store"))
+    Path::parse(key).map_err(|_| refused("it is not a valid object store path"))
 }
 
-/// Whether `key` would lead elsewhere if somebody decoded its percent escapes or took a backslash for a slash. Keys are taken
-/// literally and nothing here does, but a proxy or a gateway in front of a store might. Other escapes (`a%2Fb.jpg`) are harmless.
+/// Returns true if `key` would be invalid once its percent escapes are decoded or its backslashes become
+/// slashes. Keys are used literally here, but a proxy or gateway in front of a store might do either. Other
+/// escapes (`a%2Fb.jpg`) are harmless.
 fn misleads(key: &str) -> bool {
     let decoded: Vec<u8> = percent_decode_str(key).collect();
     let leads = |segment: &[u8]| matches!(segment, b"" | b"." | b"..");
@@ -66,7 +68,7 @@ mod tests {
             "a%2e.jpg",
         ] {
             let path = checked(key).unwrap();
-            assert_eq!(path.as_ref(), key, "a key is taken literally, never decoded");
+            assert_eq!(path.as_ref(), key, "keys are used literally");
         }
     }
 

@@ -1,8 +1,8 @@
-//! What a root lies in, and what to look at when it fails.
+//! Kinds of stores, and the advice in their errors.
 
 use std::borrow::Cow;
 
-/// What a root lies in: where its credentials and its address come from.
+/// Kind of a store, which determines the source of its credentials and address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Folder,
@@ -14,12 +14,13 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Whether requests travel over a network, where they can stall.
+    /// Returns true if requests travel over a network, where they can stall.
     pub(crate) fn is_remote(self) -> bool {
         !matches!(self, Self::Folder | Self::Memory)
     }
 
-    /// An etag as it is asked for. Over HTTP it has quotes, which Azure's listings leave out.
+    /// Returns an etag in the form used in requests. Over HTTP etags are quoted, but Azure's listings omit
+    /// the quotes.
     pub(crate) fn etag(self, etag: &str) -> Cow<'_, str> {
         if self.is_remote() && !etag.ends_with('"') {
             Cow::Owned(format!("\"{etag}\""))
@@ -28,7 +29,7 @@ impl Kind {
         }
     }
 
-    /// What to look at when a store refuses access.
+    /// Returns the advice for a store that refuses access.
     pub(crate) fn credentials_advice(self) -> &'static str {
         match self {
             Self::Folder | Self::Memory => "check the permissions of the files",
@@ -44,11 +45,11 @@ impl Kind {
                 "check AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY (or AZURE_STORAGE_SAS_TOKEN) in the environment \
                  of this process, and what they are allowed to do"
             }
-            Self::Web => "a web server is read without credentials; let it serve this host",
+            Self::Web => "web servers are read without credentials; configure the server to allow this host",
         }
     }
 
-    /// How to give credentials where there are none.
+    /// Returns the advice for missing credentials.
     pub(crate) fn missing_credentials_advice(self) -> &'static str {
         match self {
             Self::S3 => {
@@ -67,58 +68,58 @@ impl Kind {
         }
     }
 
-    /// How to sign requests where a store does not let everybody in.
+    /// Returns the advice for unsigned requests to a store that is not public.
     pub(crate) fn unsigned_advice(self) -> &'static str {
         match self {
             Self::S3 => {
-                "requests are not signed (AWS_SKIP_SIGNATURE=true) and it does not let everybody in; unset it, and set \
+                "requests are not signed (AWS_SKIP_SIGNATURE=true) and the store is not public; unset it, and set \
                  AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment of this process"
             }
             Self::Google => {
-                "requests are not signed (GOOGLE_SKIP_SIGNATURE=true) and it does not let everybody in; unset it, and set \
+                "requests are not signed (GOOGLE_SKIP_SIGNATURE=true) and the store is not public; unset it, and set \
                  GOOGLE_APPLICATION_CREDENTIALS in the environment of this process"
             }
             Self::Azure => {
-                "requests are not signed (AZURE_SKIP_SIGNATURE=true) and it does not let everybody in; unset it, and set \
+                "requests are not signed (AZURE_SKIP_SIGNATURE=true) and the store is not public; unset it, and set \
                  AZURE_STORAGE_ACCOUNT_KEY in the environment of this process"
             }
             Self::Folder | Self::Memory | Self::Web => self.credentials_advice(),
         }
     }
 
-    /// What to look at when there is no such bucket.
+    /// Returns the advice for a bucket that does not exist.
     pub(crate) fn bucket_advice(self) -> &'static str {
         match self {
             Self::S3 => {
-                "check the bucket's name and, where the store is not Amazon's, that AWS_ENDPOINT_URL names it; buckets are never \
-                 created here"
+                "check the bucket's name and, if the store is not Amazon's, AWS_ENDPOINT_URL; buckets are not \
+                 created automatically"
             }
             Self::Google => {
-                "check the bucket's name and, if it is set, GOOGLE_BASE_URL; buckets are never created here"
+                "check the bucket's name and, if it is set, GOOGLE_BASE_URL; buckets are not created automatically"
             }
             Self::Azure => {
                 "check the container's name, AZURE_STORAGE_ACCOUNT_NAME and, if it is set, AZURE_STORAGE_ENDPOINT; containers are \
-                 never created here"
+                 not created automatically"
             }
             Self::Folder | Self::Memory | Self::Web => "check the address",
         }
     }
 
-    /// What to look at when the store's certificate is not trusted.
+    /// Returns the advice for an untrusted certificate.
     pub(crate) fn trust_advice(self) -> &'static str {
         match self {
             Self::S3 => {
-                "its certificate is not trusted: name the authority that signed it, in PEM, by AWS_CA_BUNDLE or by ca under \
-                 [store.BUCKET] in the host's configuration, and check that the name in the address is the certificate's"
+                "its certificate is not trusted: set AWS_CA_BUNDLE, or ca under [store.BUCKET] in the host's configuration, to a \
+                 PEM file with the authority that signed it, and check that the certificate matches the name in the address"
             }
-            _ => "its certificate is not trusted: add the authority that signed it to those of this system",
+            _ => "its certificate is not trusted: add the authority that signed it to the trusted certificates of this system",
         }
     }
 
-    /// What to look at when nothing answers.
+    /// Returns the advice for a store that cannot be reached.
     pub(crate) fn address_advice(self) -> &'static str {
         match self {
-            Self::S3 => "check that it runs and that AWS_ENDPOINT_URL names it",
+            Self::S3 => "check that it is running and that AWS_ENDPOINT_URL is its address",
             Self::Google => "check the network and, if it is set, GOOGLE_BASE_URL",
             Self::Azure => {
                 "check AZURE_STORAGE_ACCOUNT_NAME, the network and, if it is set, AZURE_STORAGE_ENDPOINT"
@@ -128,16 +129,16 @@ impl Kind {
     }
 }
 
-/// What requests are signed with.
+/// Source of the credentials that sign requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Credentials {
-    /// Some were given, or none are needed.
+    /// Credentials were given, or none are required.
     Given,
-    /// Nothing, as the settings ask for.
+    /// Requests are unsigned because the settings say so.
     Unsigned,
-    /// Of the store's own, by the host's configuration.
+    /// Credentials from the store's section in the host's configuration.
     Own,
-    /// Nothing was given: the machine's own role, if it has one.
+    /// No credentials were given. The machine's role is used, if it has one.
     Missing,
 }
 

@@ -1,7 +1,9 @@
-//! Object stores by URL: list in pages, read, create; the one address of `object_store`.
+//! Object stores addressed by URL: paged listings, reads and writes. This crate is the only user of
+//! `object_store`.
 //!
-//! A [`Store`] is bound to a root: keys are relative to it and never escape it. Every operation has a deadline, and reads at
-//! once are bounded, so that one tenant's job cannot take all of a host's connections.
+//! A [`Store`] is bound to a root: keys are relative to it and cannot escape it. Every operation has a
+//! deadline, and the number of concurrent reads is bounded, so that one tenant's job cannot use all
+//! connections of a host.
 
 mod codes;
 mod error;

@@ -1,7 +1,8 @@
-//! What stores list and what is no key.
+//! Removes names that are not valid keys from the listings of stores.
 //!
-//! `object_store` refuses a whole listing for one name with an empty segment, `.`, `..` or a control character, and takes `a` for
-//! `a/` and `/a`. So such entries are cut out of a listing's answer before it is parsed, and their names are kept for whoever asked.
+//! `object_store` fails a whole listing because of one name with an empty segment, `.`, `..` or a control
+//! character, and reads `a/` and `/a` as `a`. Such entries are therefore removed from the response before it
+//! is parsed, and their names are returned to the caller.
 
 use crate::tls::ensure_provider;
 use async_trait::async_trait;
@@ -18,11 +19,11 @@ use quick_xml::events::Event;
 use std::cell::RefCell;
 
 tokio::task_local! {
-    /// Names cut out of the answer to the listing that the present task waits for.
+    /// Names removed from the responses to the listing that the current task awaits.
     static CUT: RefCell<Vec<String>>;
 }
 
-/// What `listing` gives, and the names that were cut out of its answers.
+/// Runs `listing` and returns its result with the names that were removed from its responses.
 pub(crate) async fn listed<T>(listing: impl Future<Output = T>) -> (T, Vec<String>) {
     let collected = async {
         let result = listing.await;
@@ -31,7 +32,7 @@ pub(crate) async fn listed<T>(listing: impl Future<Output = T>) -> (T, Vec<Strin
     CUT.scope(RefCell::default(), collected).await
 }
 
-/// The connector of `object_store`, whose listings are reduced to names that [`Path`] can represent.
+/// HTTP connector of `object_store` that reduces listings to names that [`Path`] can represent.
 #[derive(Debug)]
 pub(crate) struct Connector;
 
@@ -43,7 +44,7 @@ impl HttpConnector for Connector {
     }
 }
 
-/// Passes on of a client's listings what [`Path`] can say.
+/// HTTP service that removes entries that [`Path`] cannot represent from listings.
 #[derive(Debug)]
 pub(crate) struct Filter(HttpClient);
 
@@ -57,7 +58,7 @@ impl Filter {
 impl HttpService for Filter {
     async fn call(&self, mut request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let headers = request.headers_mut();
-        // An empty token is that of a write to Google's store that is not to be signed.
+        // An empty token marks a write to Google's store that must not be signed.
         if headers
             .get("authorization")
             .is_some_and(|given| given == "Bearer ")
@@ -75,8 +76,9 @@ impl HttpService for Filter {
     }
 }
 
-/// A listing (of S3, Google, Azure or WebDAV) without the entries whose names are no keys, and those names, less the markers that
-/// stand for folders. What is no such listing stays as it is.
+/// Removes entries whose names are not valid keys from a listing of S3, Google, Azure or WebDAV, and returns
+/// the remaining listing with those names. Folder markers are removed without returning their names. Other
+/// bodies are returned unchanged.
 fn cut(body: Bytes) -> (Bytes, Vec<String>) {
     let mut reader = Reader::from_reader(body.as_ref());
     let (mut kept, mut copied, mut names) = (BytesMut::new(), 0, Vec::new());
@@ -106,7 +108,7 @@ fn cut(body: Bytes) -> (Bytes, Vec<String>) {
             }
             Ok(Event::Eof) => break,
             Ok(_) => {}
-            // `object_store` says what is wrong with it.
+            // `object_store` reports the problem.
             Err(_) => return (body, Vec::new()),
         }
     }
@@ -121,16 +123,17 @@ fn position(reader: &Reader<&[u8]>) -> usize {
     usize::try_from(reader.buffer_position()).unwrap_or(usize::MAX)
 }
 
-/// What an entry's name is.
+/// Classification of an entry's name.
 enum Name {
     Key,
-    /// A folder, as consoles and Hadoop write one: its name ends in a slash.
+    /// A folder, as written by consoles and Hadoop: the name ends in a slash.
     Marker,
     Odd(String),
 }
 
 impl Name {
-    /// Judges a name as it stands in the document; an address names the object by its path.
+    /// Classifies a name as written in the document. If `is_address` is set, the name is the path of the
+    /// address.
     fn classify(raw: &str, is_address: bool) -> Self {
         let Ok(name) = unescape(raw) else {
             return Self::Odd(raw.to_owned());
@@ -146,7 +149,7 @@ impl Name {
         let plain = name.strip_suffix('/').unwrap_or(&name);
         match Path::parse(plain) {
             Ok(path) if path.as_ref() != plain => Self::Odd(name),
-            // WebDAV's folders are told apart by `object_store`, which needs one entry at least.
+            // `object_store` recognizes WebDAV folders and requires at least one entry.
             Ok(_) if plain.len() < name.len() && !is_address => Self::Marker,
             Ok(_) => Self::Key,
             Err(_) => Self::Odd(name),
@@ -161,7 +164,7 @@ impl Name {
     }
 }
 
-/// The path of an address, decoded, without its first slash; none where it is no text.
+/// Returns the decoded path of an address without its leading slash, or `None` if the path is not UTF-8.
 fn path(address: &str) -> Option<String> {
     let path = match address.split_once("://") {
         Some((_, rest)) => rest.split_once('/').map_or("", |(_, path)| path),

@@ -7,25 +7,26 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// How often a read that waits for memory is said to be alive, that nobody asks the store for it again.
+/// Interval at which a read that waits for memory beats its pulse, so that it is not hedged.
 const ALIVE: Duration = Duration::from_millis(200);
 
-/// What is given back when it is dropped: a reservation.
+/// A reservation that is released on drop.
 pub type Guard = Box<dyn Send + Sync>;
 
-/// Who lends memory to read objects into.
+/// Provider of memory for reading objects.
 pub trait ReadRoom: Send + Sync + 'static {
-    /// Waits for `bytes`, which are lent until the guard is dropped.
+    /// Waits for `bytes` of memory, which stay reserved until the guard is dropped.
     ///
     /// # Errors
-    /// Whatever refuses them; the read fails with it.
+    /// Returns an error if the memory is refused. The read fails with that error.
     fn enter(&self, bytes: u64) -> BoxFuture<Result<Guard, OpError>>;
 
-    /// Lends `bytes` for what is kept in case it is asked for again; none where others need them.
+    /// Reserves `bytes` for data that is cached for later requests. Returns `None` if the memory is needed
+    /// elsewhere.
     fn keep(&self, bytes: u64) -> Option<Guard>;
 }
 
-/// Where a store's reads go: into memory that somebody lends, or wherever there is some.
+/// Memory for a store's reads: reserved through a [`ReadRoom`], or unaccounted if `None`.
 #[derive(Clone, Default)]
 pub(crate) struct Room(pub(crate) Option<Arc<dyn ReadRoom>>);
 
@@ -35,7 +36,7 @@ impl fmt::Debug for Room {
     }
 }
 
-/// An object's bytes, and what keeps them reserved until the last of them is dropped.
+/// Bytes of an object that stay reserved until the last of them is dropped.
 struct Lent {
     bytes: Bytes,
     _guard: Guard,
@@ -48,7 +49,7 @@ impl AsRef<[u8]> for Lent {
 }
 
 impl Room {
-    /// Memory for what is kept, if there is any.
+    /// Reserves memory for cached data. Returns `None` if there is not enough.
     pub(crate) fn keep(&self, bytes: u64) -> Option<Guard> {
         match &self.0 {
             None => Some(Box::new(())),
@@ -56,7 +57,8 @@ impl Room {
         }
     }
 
-    /// Waits for memory of `bytes` to read `key` into. The store has answered by then, so its `pulse` goes on.
+    /// Waits for `bytes` of memory to read `key` into. The store has already answered, so `pulse` keeps
+    /// beating.
     pub(crate) async fn enter(
         &self,
         key: &str,
@@ -77,7 +79,7 @@ impl Room {
     }
 }
 
-/// The bytes with what keeps them reserved.
+/// Attaches the reservation to the bytes.
 pub(crate) fn lent(bytes: Bytes, guard: Option<Guard>) -> Bytes {
     match guard {
         None => bytes,

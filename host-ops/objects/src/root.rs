@@ -1,4 +1,4 @@
-//! A root as errors speak of it.
+//! Root of a store, as it appears in errors.
 
 use crate::fault::OnFault;
 use crate::kind::{Credentials, Kind};
@@ -7,20 +7,21 @@ use frostline_tensor::Cause;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long one operation may take, with its repetitions. Twice what a single request may: a stalled one is tried again.
+/// Time limit of one operation including retries. It is twice the limit of a request, so that a stalled
+/// request can be retried.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
-/// What to look at where a store with settings of its own is not there, or has no such bucket.
+/// Advice for a store with separate settings that cannot be reached or has no such bucket.
 pub(crate) const OWN_BUCKET: &str = "check the bucket's name, and bucket and endpoint under [store.BUCKET] in the host's configuration; buckets are \
-                                     never created here";
+                                     not created automatically";
 
-/// What stands for the key in an error about a listing.
+/// Replaces the key in errors about a listing.
 pub(crate) const LISTING: &str = "its listing";
 
-/// A root by name: what it lies in and what its requests are signed with, so that its errors say what to do.
+/// Identity of a root, with the kind and credentials that determine the advice in its errors.
 #[derive(Debug, Clone)]
 pub(crate) struct Root {
-    /// As it was given, less credentials.
+    /// The address as given, without credentials.
     pub(crate) shown: String,
     pub(crate) kind: Kind,
     pub(crate) credentials: Credentials,
@@ -28,7 +29,8 @@ pub(crate) struct Root {
 }
 
 impl Root {
-    /// What `work` on `key` gives, unless it takes longer than an operation may.
+    /// Runs `work` on `key` within [`DEADLINE`] and reports its failure. If the root is lent, the error omits
+    /// the settings of this process.
     pub(crate) async fn in_time<T>(
         &self,
         key: &str,
@@ -38,7 +40,8 @@ impl Root {
         outcome.map_err(|error| self.on_fault.shown(error))
     }
 
-    /// [`Root::within`] of one operation: who watches the root is told how it fails, and the error is as that one is to read it.
+    /// Runs `work` as [`Root::within`] does and reports its failure. The error includes advice about the
+    /// settings of this process.
     pub(crate) async fn observed<T>(
         &self,
         deadline: Duration,
@@ -52,7 +55,7 @@ impl Root {
         outcome
     }
 
-    /// What `work` on `key` gives, unless it takes longer than `deadline`.
+    /// Runs `work` on `key`. Returns [`ObjectError::Deadline`] if it takes longer than `deadline`.
     pub(crate) async fn within<T>(
         &self,
         deadline: Duration,
@@ -67,7 +70,7 @@ impl Root {
         timeout(deadline, work).await.map_err(late)?
     }
 
-    /// The store failed for `key`.
+    /// Returns the error for a store that failed for `key`.
     pub(crate) fn failed(&self, key: &str, reason: impl Into<Cause>) -> ObjectError {
         ObjectError::Store {
             key: key.to_owned(),
@@ -77,7 +80,7 @@ impl Root {
         }
     }
 
-    /// There is no such root.
+    /// Returns the error for a root that does not exist.
     pub(crate) fn missing(&self) -> ObjectError {
         ObjectError::NoSuchRoot {
             root: self.shown.clone(),
@@ -88,7 +91,7 @@ impl Root {
         }
     }
 
-    /// The object is not the version that was meant.
+    /// Returns the error for an object that is not the expected version.
     pub(crate) fn changed(&self, key: &str) -> ObjectError {
         ObjectError::Changed {
             key: key.to_owned(),

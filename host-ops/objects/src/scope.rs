@@ -1,25 +1,25 @@
-//! Where the objects of a root lie in its store.
+//! Locations of a root's objects in its store.
 
 use crate::root::Root;
 use crate::{ObjectError, key};
 use object_store::path::Path;
 use std::sync::Arc;
 
-/// The part of a store that a root is: no key leads out of it.
+/// The part of a store that a root covers. No key can leave it.
 #[derive(Debug, Clone)]
 pub(crate) struct Scope {
     pub(crate) root: Arc<Root>,
-    /// What stands before every key.
+    /// Prefix of every key in the store.
     pub(crate) prefix: Path,
 }
 
 impl Scope {
-    /// Where the object lies.
+    /// Validates a key and returns the location of the object in the store.
     pub(crate) fn checked(&self, key: &str) -> Result<Path, ObjectError> {
         Ok(self.location(&key::checked(key)?))
     }
 
-    /// The scope of a folder in this one.
+    /// Returns the scope of a folder within this one.
     pub(crate) fn below_folder(&self, folder: &str) -> Result<Self, ObjectError> {
         let root = Root {
             shown: format!("{}/{folder}", self.root.shown.trim_end_matches('/')),
@@ -31,17 +31,18 @@ impl Scope {
         })
     }
 
-    /// Where a key that was checked lies.
+    /// Returns the location of a validated key.
     pub(crate) fn location(&self, path: &Path) -> Path {
         self.prefix.parts().chain(path.parts()).collect()
     }
 
-    /// The key of what lies at `location`; none outside of the root.
+    /// Returns the key of the object at `location`, or `None` if the location is outside of the root.
     pub(crate) fn key(&self, location: &Path) -> Option<String> {
         Some(Path::from_iter(location.prefix_match(&self.prefix)?).to_string())
     }
 
-    /// What a name in the store is below the root; unlike a location it may be no path at all.
+    /// Returns a name in the store relative to the root, or `None` if it is outside of the root. Unlike a
+    /// location, the name may be an invalid path.
     pub(crate) fn below<'a>(&self, name: &'a str) -> Option<&'a str> {
         if self.prefix.is_root() {
             return Some(name);

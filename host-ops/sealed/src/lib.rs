@@ -1,9 +1,10 @@
-//! Files that a host wrote for itself and trusts when it reads them again: they lie in a folder that nobody else may write to, each beside
-//! a keyed hash, whose key lies there too.
+//! Private files of a host that it trusts when reading them again.
 //!
-//! And files that appear at their place when they are whole, or not at all: [`whole_file`].
+//! A [`PrivateFolder`] is writable only by the host's user and contains the key. Each file is stored with a
+//! keyed hash. An attacker who can forge a hash can read the key, which only the host's user can, and that
+//! user does not need a forgery.
 //!
-//! Whoever can forge a hash can read the key, which only this host's user can; he needs no forgery.
+//! [`whole_file`] writes files atomically.
 
 pub mod whole_file;
 
@@ -14,22 +15,23 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// Bytes of a keyed hash.
+/// Length of a keyed hash in bytes.
 pub const TAG: usize = 32;
 
 type Key = [u8; 32];
 
-/// A folder of sealed files, with its key.
+/// A folder of sealed files with its key.
 pub struct PrivateFolder {
     path: PathBuf,
     key: Key,
 }
 
 impl PrivateFolder {
-    /// Opens the folder, or makes it with a fresh key.
+    /// Opens the folder, or creates it with a new key.
     ///
     /// # Errors
-    /// When it cannot be made, or others may write there or read its key.
+    /// Returns an error if the folder cannot be created or is writable by other users, or if the key is
+    /// truncated or readable by other users.
     pub fn open(path: &Path) -> io::Result<Self> {
         make_private(path)?;
         let key = read_or_make_key(&path.join("key"))?;
@@ -37,15 +39,15 @@ impl PrivateFolder {
         Ok(Self { path, key })
     }
 
-    /// Where it is.
+    /// Returns the path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The keyed hash of what is called `name`, to be fed its bytes.
+    /// Starts a keyed hash for the name `name`. Add the content with [`KeyedHash::update`].
     ///
     /// # Errors
-    /// None that is known: the hash takes keys of any length.
+    /// Returns an error if the hash rejects the key, which does not occur: keys of any length are valid.
     pub fn hash(&self, name: &str) -> io::Result<KeyedHash> {
         let hash = Hmac::<Sha256>::new_from_slice(&self.key).map_err(io::Error::other)?;
         let mut hash = KeyedHash(hash);
@@ -55,30 +57,30 @@ impl PrivateFolder {
     }
 }
 
-/// A keyed hash under way.
+/// A keyed hash in progress.
 pub struct KeyedHash(Hmac<Sha256>);
 
 impl KeyedHash {
-    /// Takes in `bytes`.
+    /// Adds `bytes` to the hash.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    /// Whether it is `tag`.
+    /// True if the hash equals `tag`; compares in constant time.
     pub fn is(self, tag: &[u8]) -> bool {
         self.0.verify_slice(tag).is_ok()
     }
 
-    /// What it is.
+    /// Returns the hash.
     pub fn tag(self) -> [u8; TAG] {
         self.0.finalize().into_bytes().into()
     }
 }
 
-/// Marks a file as used now, for whoever removes those that were used longest ago.
+/// Sets the modification time of a file to the current time, for eviction of the least recently used files.
 ///
 /// # Errors
-/// The system's.
+/// Returns the operating system's error.
 pub fn touch(path: &Path) -> io::Result<()> {
     let file = File::options().append(true).open(path)?;
     file.set_modified(SystemTime::now())
@@ -87,16 +89,17 @@ pub fn touch(path: &Path) -> io::Result<()> {
 fn make_private(directory: &Path) -> io::Result<()> {
     if make_folder(directory)? & 0o022 != 0 {
         return Err(io::Error::other(
-            "other users may write there; make it this user's own (chmod go-w), or name another directory",
+            "other users can write to the directory; make it private (chmod go-w) or choose another directory",
         ));
     }
     Ok(())
 }
 
-/// Makes a folder for this user alone, and those above it, where they are missing. Returns its mode.
+/// Creates a folder that only the current user can access, and its missing parents. Returns the mode of the
+/// folder.
 ///
 /// # Errors
-/// The system's.
+/// Returns the operating system's error.
 pub fn make_folder(path: &Path) -> io::Result<u32> {
     use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
@@ -115,16 +118,16 @@ fn read_key(path: &Path) -> io::Result<Key> {
     let mut file = File::open(path)?;
     if file.metadata()?.permissions().mode() & 0o077 != 0 {
         return Err(io::Error::other(
-            "other users may read its file `key`; remove the directory",
+            "other users can read the file `key` in the directory; remove the directory",
         ));
     }
     let mut key = Key::default();
     file.read_exact(&mut key)
-        .map_err(|_| io::Error::other("its file `key` is cut short; remove the directory"))?;
+        .map_err(|_| io::Error::other("the file `key` in the directory is truncated; remove the directory"))?;
     Ok(key)
 }
 
-/// Makes the key; of several hosts that start at once, one wins and the others read its key.
+/// Creates the key. If several hosts start at the same time, one succeeds and the others read that key.
 fn make_key(path: &Path) -> io::Result<Key> {
     let mut key = Key::default();
     getrandom::fill(&mut key).map_err(io::Error::other)?;

@@ -1,38 +1,40 @@
-//! Files that appear at their place when they are whole, or not at all.
+//! Atomic writes: a file is either complete or does not exist.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
-/// What files are called that are not whole yet.
+/// Extension of incomplete files.
 const PARTIAL: &str = ".part";
-/// Tensors are written in pieces of their own size, headers and tables in small ones.
+/// Size of the write buffer in bytes. It collects the small writes of headers and tables; tensors are written
+/// in large pieces.
 const BUFFER: usize = 1 << 18;
 
-/// Refuses a place that cannot be written to, before hours are spent on what should go there.
+/// Checks that `path` is writable, before hours are spent on the content.
 ///
 /// # Errors
-/// The system's own.
+/// Returns an error if `path` is a directory or a file cannot be created next to it.
 pub fn check(path: &Path) -> io::Result<()> {
     if path.is_dir() {
-        return Err(io::Error::new(io::ErrorKind::IsADirectory, "it is a directory"));
+        return Err(io::Error::new(io::ErrorKind::IsADirectory, "the path is a directory"));
     }
     temporary(path, |path| File::create_new(path)).map(drop)
 }
 
-/// Opens a new file to be written; tests open one that is full.
+/// Function that opens a new file for writing; tests pass one that returns a full file.
 pub type Create = fn(&Path) -> io::Result<File>;
 
-/// Writes what `fill` writes to `path`. A file that was there stays as it is until the new one takes its place.
+/// Writes the output of `fill` to `path`. An existing file remains unchanged until the new one replaces it.
 ///
 /// # Errors
-/// The system's own, such as a full disk, or what `fill` ends with; nothing is left behind.
+/// Returns the operating system's error, such as a full disk, or the error of `fill`. No partial file
+/// remains.
 pub fn write(path: &Path, fill: impl FnOnce(&mut BufWriter<&File>) -> io::Result<()>) -> io::Result<()> {
     write_to(path, |path| File::create_new(path), fill).map(drop)
 }
 
-/// [`write`], into a file that `create` opens. Returns its bytes.
+/// Same as [`write`], into a file that `create` opens. Returns the size in bytes.
 pub fn write_to(
     path: &Path,
     create: Create,
@@ -46,27 +48,28 @@ pub fn write_to(
     file.finish(path)
 }
 
-/// A file that is written little by little. Dropping it leaves nothing.
+/// A file that is written incrementally. Dropping it removes the file.
 pub struct Unfinished(NamedTempFile);
 
 impl Unfinished {
-    /// Begins a file that is to be at `path`.
+    /// Creates a temporary file for `path`.
     ///
     /// # Errors
-    /// The system's own.
+    /// Returns the operating system's error.
     pub fn create(path: &Path) -> io::Result<Self> {
         temporary(path, |path| File::create_new(path)).map(Self)
     }
 
-    /// What is to be written to.
+    /// Returns the file to write to.
     pub fn file(&self) -> &File {
         self.0.as_file()
     }
 
-    /// Puts it at the `path` it was begun for. Returns its bytes.
+    /// Moves the file to `path`, which must be the path passed to [`Self::create`]. Returns the size in
+    /// bytes.
     ///
     /// # Errors
-    /// The system's own.
+    /// Returns the operating system's error.
     pub fn finish(self, path: &Path) -> io::Result<u64> {
         self.file().sync_all()?;
         let bytes = self.file().metadata()?.len();
@@ -76,10 +79,11 @@ impl Unfinished {
     }
 }
 
-/// Writes `bytes` that nobody else may read to `path`, unless there is a file: `false` then, also where somebody made one meanwhile.
+/// Writes `bytes` to a new file that only the current user can read. Returns false if `path` exists,
+/// including if it was created concurrently.
 ///
 /// # Errors
-/// The system's own.
+/// Returns the operating system's error.
 pub fn write_new_private(path: &Path, bytes: &[u8]) -> io::Result<bool> {
     let mut file = NamedTempFile::new_in(folder(path))?;
     file.write_all(bytes)?;
@@ -91,7 +95,7 @@ pub fn write_new_private(path: &Path, bytes: &[u8]) -> io::Result<bool> {
     }
 }
 
-/// Removes what somebody who was killed left half written in `folder`.
+/// Removes incomplete files of killed processes from `folder`.
 pub fn sweep(folder: &Path) -> io::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
@@ -103,7 +107,8 @@ pub fn sweep(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A file beside `path`, so that it can be renamed to it. As any new file the user's mask applies to it.
+/// Creates a temporary file in the folder of `path`, so that it can be renamed. The user's umask applies, as
+/// for any new file.
 fn temporary(path: &Path, create: Create) -> io::Result<NamedTempFile> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(".frostline-").suffix(PARTIAL);

@@ -1,17 +1,17 @@
-//! How training images are varied at random: torchvision's transforms, by their names and parameters.
+//! Random augmentation of training images, with names and parameters from torchvision's transforms.
 
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
 
-/// What is done to an image, in this order; what is left out is not done. Each is torchvision's transform of that name on an 8-bit Pillow
-/// image. Names are timm's where that has shorter ones.
+/// Transforms of an image, applied in field order. Each is equal to the torchvision transform with the same
+/// name on 8-bit Pillow images. Unset fields are skipped. Fields use timm's name if it is shorter.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Augmentation {
-    /// `RandomResizedCrop`, to the network's input, instead of the resize and the center crop.
+    /// `RandomResizedCrop` to the size of the network's input. It replaces the resize and the center crop.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub random_resized_crop: Option<RandomResizedCrop>,
-    /// `RandomHorizontalFlip`: how likely an image is mirrored, 0 to 1.
+    /// `RandomHorizontalFlip`. Probability of mirroring the image, from 0 to 1.
     #[serde(skip_serializing_if = "is_zero")]
     pub hflip: f64,
     /// `RandAugment`.
@@ -20,18 +20,18 @@ pub struct Augmentation {
     /// `ColorJitter`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub color_jitter: Option<ColorJitter>,
-    /// `RandomErasing`. Its value is that after normalization; bytes of pixels hold it to half a level.
+    /// `RandomErasing`. The value applies after normalization, but is rounded to the nearest 8-bit level.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub random_erasing: Option<RandomErasing>,
 }
 
-/// A part of the image of random size, shape and place.
+/// Crops a rectangle with random size, aspect ratio and position.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RandomResizedCrop {
-    /// Least and most of the image's area, 0 to 1.
+    /// Range of the crop's area relative to the image, from 0 to 1.
     pub scale: [f64; 2],
-    /// Least and most width for a height of 1.
+    /// Range of the ratio of width to height.
     pub ratio: [f64; 2],
 }
 
@@ -44,13 +44,13 @@ impl Default for RandomResizedCrop {
     }
 }
 
-/// Some of 14 operations, chosen at random.
+/// Applies operations chosen at random from a set of 14.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RandAugment {
-    /// How many, one after the other, at most [`Augmentation::MOST_OPS`].
+    /// Number of operations, up to [`Augmentation::MOST_OPS`].
     pub num_ops: u32,
-    /// How strong each is, 0 to 30.
+    /// Strength of each operation, from 0 to 30.
     pub magnitude: u32,
 }
 
@@ -63,31 +63,32 @@ impl Default for RandAugment {
     }
 }
 
-/// Factors around 1, each drawn evenly from `max(0, 1 - x)` to `1 + x`, in random order; 0 leaves that as it is.
+/// Changes colors by random factors in random order. Each factor is drawn uniformly from `max(0, 1 - x)` to
+/// `1 + x`. A value of 0 disables it.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ColorJitter {
-    /// Of the brightness.
+    /// Deviation of the brightness factor.
     pub brightness: f64,
-    /// Of the contrast.
+    /// Deviation of the contrast factor.
     pub contrast: f64,
-    /// Of the saturation.
+    /// Deviation of the saturation factor.
     pub saturation: f64,
-    /// Turns of the hue, at most so far either way, 0 to 0.5.
+    /// Maximum rotation of the hue in either direction, from 0 to 0.5 turns.
     pub hue: f64,
 }
 
-/// A rectangle of random size, shape and place that is painted over.
+/// Fills a rectangle with random size, aspect ratio and position.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RandomErasing {
-    /// How likely, 0 to 1.
+    /// Probability, from 0 to 1.
     pub p: f64,
-    /// Least and most of the input's area, 0 to 1.
+    /// Range of the rectangle's area relative to the input, from 0 to 1.
     pub scale: [f64; 2],
-    /// Least and most height for a width of 1.
+    /// Range of the ratio of height to width.
     pub ratio: [f64; 2],
-    /// With what, after normalization.
+    /// Fill value after normalization.
     pub value: f64,
 }
 
@@ -102,55 +103,56 @@ impl Default for RandomErasing {
     }
 }
 
-/// One view of a data set: what is drawn for a sample depends on these and on its key, and on nothing else.
+/// Identifies a view of a data set. The augmentation of a sample depends only on these fields and the
+/// sample's key.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct View {
-    /// What is done.
+    /// The augmentation to apply.
     pub augmentation: Augmentation,
-    /// The job's.
+    /// Seed of the job.
     pub seed: u64,
-    /// Which view it is: the epoch, or its remainder where views come again.
+    /// Number of the view. This is the epoch, or the epoch modulo the number of views if views repeat.
     pub number: u32,
 }
 
-/// An [`Augmentation`] that cannot be carried out, or that would take absurd time.
+/// Error returned for an [`Augmentation`] that is invalid or would take too long.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[error("{what} is {value:?}; it must be {must}")]
 pub struct AugmentationError {
-    /// Which parameter.
+    /// Name of the parameter.
     pub what: &'static str,
-    /// What it is.
+    /// Value of the parameter.
     pub value: f64,
-    /// What it may be.
+    /// Description of the allowed values.
     pub must: &'static str,
 }
 
 impl Augmentation {
-    /// The most operations of [`RandAugment`]: torchvision's is 2 and its paper's most 3, and a request must not
-    /// buy any amount of time for one decoded image.
+    /// Maximum number of [`RandAugment`] operations. The default in torchvision is 2, and the paper uses up
+    /// to 3. This limits the time that a request can spend on one image.
     pub const MOST_OPS: u32 = 8;
-    /// The strengths of [`RandAugment`], torchvision's 31.
+    /// Range of [`RandAugment`] magnitudes, equal to torchvision's 31 bins.
     pub const MAGNITUDES: RangeInclusive<u32> = 0..=30;
-    /// The most a factor of [`ColorJitter`] strays from 1; at 10 nearly every pixel is black or white.
+    /// Maximum deviation of [`ColorJitter`] factors. At 10, nearly every pixel is black or white.
     const MOST_JITTER: f64 = 10.0;
 
-    /// Whether nothing is done.
+    /// Returns true if no transform is enabled.
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Refuses what cannot be carried out.
+    /// Checks that all parameters are in range.
     ///
     /// # Errors
-    /// [`AugmentationError`], with the range.
+    /// Returns [`AugmentationError`] with the allowed range if a parameter is out of range.
     pub fn check(&self) -> Result<(), AugmentationError> {
         const SHARE: &str = "0 to 1";
         within("hflip", self.hflip, 0.0..=1.0, SHARE)?;
         if let Some(RandomResizedCrop { scale, ratio }) = self.random_resized_crop {
             ordered("the scale of random_resized_crop", scale, 0.0..=1.0, SCALE)?;
             ordered("the ratio of random_resized_crop", ratio, RATIO, RATIO_WORDS)?;
-            // An area of 0 is never drawn, and the whole image would be.
+            // With an area of 0 every draw would fail, and the transform would use the whole image.
             within("the scale of random_resized_crop", scale[1], 1e-6..=1.0, SCALE)?;
         }
         if let Some(RandAugment { num_ops, magnitude }) = self.rand_augment {
@@ -190,7 +192,7 @@ impl Augmentation {
     }
 }
 
-/// Shapes beyond a hundred to one are lines.
+/// At more extreme ratios, rectangles would be lines.
 const RATIO: RangeInclusive<f64> = 0.01..=100.0;
 const RATIO_WORDS: &str = "two numbers from 0.01 to 100, the smaller first";
 const SCALE: &str = "two numbers from 0 to 1, the smaller first, the larger above 0";
@@ -201,7 +203,7 @@ fn within(
     range: RangeInclusive<f64>,
     must: &'static str,
 ) -> Result<(), AugmentationError> {
-    // What is no number is in no range.
+    // NaN is outside of every range.
     if range.contains(&value) {
         return Ok(());
     }

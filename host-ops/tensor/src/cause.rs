@@ -3,12 +3,12 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// What an error came from: another error, kept whole for whoever asks for its source, or a plain text. Causes that say the same are
-/// equal.
+/// Cause of an error, either another error that callers can downcast or plain text. Two causes are equal if
+/// their messages are equal.
 #[derive(Clone)]
 pub struct Cause(Arc<dyn Error + Send + Sync>);
 
-/// A cause in words, and what it came from itself.
+/// A cause with an additional message.
 #[derive(Debug, thiserror::Error)]
 #[error("{text}: {source}")]
 struct Explained {
@@ -17,7 +17,7 @@ struct Explained {
 }
 
 impl Cause {
-    /// `error`, with what it meant: `<text>: <error>`.
+    /// Wraps `error` in a message: `<text>: <error>`.
     pub fn explained(text: impl Into<String>, error: impl Into<Self>) -> Self {
         let explained = Explained {
             text: text.into(),
@@ -61,7 +61,8 @@ impl PartialEq for Cause {
 
 impl Eq for Cause {}
 
-/// An error and its causes in one line, each said once.
+/// Formats an error and its causes in one line, without repeating a message that an outer error already
+/// contains.
 pub fn one_line(error: &(dyn Error + 'static)) -> String {
     let mut line = String::new();
     for cause in std::iter::successors(Some(error), |&error| Error::source(error)) {

@@ -1,17 +1,17 @@
 use serde::{Deserialize, Serialize};
 
-/// The element type of a tensor. Its name on the wire and in messages is lower-case, such as `f32`.
+/// Element type of a tensor. The name on the wire and in messages is lower-case, such as `f32`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum DType {
-    /// Unsigned bytes; pixels before normalization.
+    /// Unsigned 8-bit integers, such as pixels before normalization.
     U8,
     /// IEEE half precision.
     F16,
-    /// The upper half of an `f32`.
+    /// bfloat16: the upper half of an `f32`.
     Bf16,
-    /// IEEE single precision; what networks compute in.
+    /// IEEE single precision, the type that networks compute in.
     F32,
     /// IEEE double precision.
     F64,
@@ -22,7 +22,7 @@ pub enum DType {
 }
 
 impl DType {
-    /// Bytes one element takes.
+    /// Returns the size of an element in bytes.
     pub const fn size(self) -> usize {
         match self {
             Self::U8 => 1,

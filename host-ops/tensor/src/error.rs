@@ -1,48 +1,49 @@
 use serde::{Deserialize, Serialize};
 
-/// What kind of failure an operation ended with. The first nine are `wasi:nn`'s error codes. Its name on the wire is in kebab-case, such
-/// as `invalid-argument`.
+/// Class of a failed operation, equal to the error codes in `wasi:nn`. The names on the wire use kebab-case
+/// (`invalid-argument`).
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, strum::AsRefStr, strum::Display,
 )]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum OpErrorCode {
-    /// The caller passed something that cannot be right: a wrong shape, an unknown name.
+    /// The caller passed an invalid argument (a wrong shape, an unknown name).
     InvalidArgument,
-    /// The bytes are not in the encoding they claim.
+    /// The bytes are not valid in the declared encoding.
     InvalidEncoding,
     /// A deadline passed.
     Timeout,
-    /// The operation itself failed.
+    /// The operation failed during execution.
     RuntimeError,
-    /// Known, but not done here.
+    /// The operation is known but not supported.
     UnsupportedOperation,
-    /// Over a limit; the message names it.
+    /// The request exceeds a limit, which is named in the message.
     TooLarge,
-    /// No such object, model or tensor.
+    /// The requested object, model or tensor does not exist.
     NotFound,
-    /// Refused for reasons of safety.
+    /// The operation is refused for security reasons.
     Security,
-    /// None of the others.
+    /// No other code applies.
     Unknown,
 }
 
-/// Why an operation on tensors, objects or models failed: a code for programs, a text for people.
+/// Error returned by operations on tensors, objects and models.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("{message}")]
 pub struct OpError {
-    /// For programs.
+    /// Class of the failure, for programs.
     pub code: OpErrorCode,
-    /// What happened, to what, and where possible what to do next.
+    /// Message for people. Describes the failure and, if possible, the next step.
     pub message: String,
-    /// Whether it says nothing of what was asked for: the host lacked memory or a lane, and asking again may end well.
+    /// True if the host caused the error, for example because memory or a lane was unavailable. The request
+    /// itself may be valid, so a retry may succeed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub host_caused: bool,
 }
 
 impl OpError {
-    /// An error with `code` and a message for people.
+    /// Returns an error with `code` and `message` that is not host-caused.
     pub fn new(code: OpErrorCode, message: impl Into<String>) -> Self {
         Self {
             code,
@@ -50,26 +51,26 @@ impl OpError {
             host_caused: false,
         }
     }
-    /// An error that the host caused, not what was asked for.
+    /// Returns an error that the host caused, not the request.
     pub fn of_host(code: OpErrorCode, message: impl Into<String>) -> Self {
         Self {
             host_caused: true,
             ..Self::new(code, message)
         }
     }
-    /// [`OpErrorCode::InvalidArgument`] with a message.
+    /// Returns an [`OpErrorCode::InvalidArgument`] error.
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(OpErrorCode::InvalidArgument, message)
     }
-    /// [`OpErrorCode::RuntimeError`] with a message.
+    /// Returns an [`OpErrorCode::RuntimeError`] error.
     pub fn runtime(message: impl Into<String>) -> Self {
         Self::new(OpErrorCode::RuntimeError, message)
     }
-    /// [`OpErrorCode::NotFound`] with a message.
+    /// Returns an [`OpErrorCode::NotFound`] error.
     pub fn not_found(message: impl Into<String>) -> Self {
         Self::new(OpErrorCode::NotFound, message)
     }
-    /// [`OpErrorCode::TooLarge`] with a message.
+    /// Returns an [`OpErrorCode::TooLarge`] error.
     pub fn too_large(message: impl Into<String>) -> Self {
         Self::new(OpErrorCode::TooLarge, message)
     }

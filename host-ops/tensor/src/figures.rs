@@ -1,4 +1,4 @@
-/// Bytes for people, in powers of ten: `28.1 KB`.
+/// Formats a number of bytes for people, with decimal units (`28.1 KB`).
 pub fn shown_bytes(count: f64) -> String {
     let units = ["B", "KB", "MB", "GB", "TB"];
     let (mut value, mut unit) = (count, 0);
@@ -14,7 +14,8 @@ pub fn shown_bytes(count: f64) -> String {
     }
 }
 
-/// A number for people, to three digits and never in powers: `0.00123`, `12.3`, `4567`.
+/// Formats a number for people with three or more significant digits and without an exponent (`0.00123`,
+/// `12.3`, `4567`). It prints up to 12 decimals.
 pub fn shown_number(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
         return format!("{value}");

@@ -1,15 +1,17 @@
-//! Whole slices to half precision and back, with the processor's own instruction where it has one.
+//! Conversion of slices to and from half precision. It uses the processor's conversion instructions if
+//! available.
 
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 
-/// The largest finite half; what lies beyond it, but is finite, cannot be told from infinity.
+/// Largest finite half-precision value. Larger finite values may become infinite.
 const LARGEST: f32 = 65504.0;
 
-/// Values looked at side by side, so that the compiler uses vector registers.
+/// Values processed together, so that the compiler uses vector registers.
 const LANES: usize = 16;
 
-/// Whether any finite value is too large for half precision. Infinities and NaN are not: it has its own.
+/// Returns true if a finite value is too large for half precision. Infinities and NaN are representable and
+/// do not count.
 pub fn exceeds_f16(values: &[f32]) -> bool {
     let (chunks, rest) = values.as_chunks::<LANES>();
     let mut found = [0_u32; LANES];
@@ -22,18 +24,18 @@ pub fn exceeds_f16(values: &[f32]) -> bool {
 }
 
 fn beyond(value: f32) -> bool {
-    // Without a short circuit, which would be a branch.
+    // `&` instead of `&&` avoids a branch.
     (value.abs() > LARGEST) & (value.abs() < f32::INFINITY)
 }
 
-/// The nearest halves, ties to even. A finite value that [`exceeds_f16`] becomes infinite.
+/// Converts to half precision, rounding ties to even. Values beyond the finite range become infinite.
 pub fn to_f16(values: &[f32]) -> Vec<f16> {
     let mut halves = vec![f16::ZERO; values.len()];
     halves.convert_from_f32_slice(values);
     halves
 }
 
-/// Writes the halves as `f32`, exactly. `false`, and nothing written, when the lengths differ.
+/// Converts to `f32` without loss. Returns false and writes nothing if the lengths differ.
 pub fn from_f16(halves: &[f16], into: &mut [f32]) -> bool {
     let fits = halves.len() == into.len();
     if fits {

@@ -1,8 +1,8 @@
-//! The words every crate shares: element types, shapes with checked arithmetic, owned tensors, the errors an
-//! operation can end with, samples by name and listings of them, and the narrow traits that keep the parts of a host apart.
+//! Types that all crates share. They include element types, shapes with checked arithmetic, owned tensors,
+//! operation errors, sample references and listings. The traits here separate the parts of the host.
 //!
-//! This crate knows neither ONNX Runtime nor Wasm nor HTTP. Nothing but owned tensors and names crosses
-//! [`GraphExecutor`], so what stands behind it may move to another thread, process or device.
+//! This crate does not depend on ONNX Runtime, Wasm or HTTP. Only owned tensors and names cross
+//! [`GraphExecutor`], so an implementation may run on another thread, process or device.
 
 mod augmentation;
 mod cause;

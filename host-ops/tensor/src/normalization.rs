@@ -1,21 +1,21 @@
-//! Bytes of pixels to what networks take.
+//! Conversion of pixel bytes to network input.
 
 use crate::{PixelSpec, ShapeError, Tensor};
 use serde::{Deserialize, Serialize};
 
-/// What the bytes of pixels `u8[n, 3, h, w]` stand for: `(byte / 255 - mean) / std` per channel, in `f32` and in torchvision's order of
-/// operations (`ToTensor`, then `Normalize`). Two are equal when they are bit for bit.
+/// Normalization of pixels `u8[n, 3, h, w]`. Each value is `(byte / 255 - mean) / std` per channel, computed
+/// in `f32` in torchvision's order of operations (`ToTensor`, then `Normalize`). Equality compares bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Normalization {
     mean: [u32; 3],
     std: [u32; 3],
 }
 
-/// What each byte stands for, per channel.
+/// Normalized value of each byte, per channel.
 pub struct NormalizationTable([[f32; 256]; 3]);
 
 impl Normalization {
-    /// The one that `spec` asks for.
+    /// Returns the normalization that `spec` describes.
     pub fn from_spec(spec: &PixelSpec) -> Self {
         Self {
             mean: spec.mean.map(f32::to_bits),
@@ -23,30 +23,31 @@ impl Normalization {
         }
     }
 
-    /// What is subtracted per channel.
+    /// Returns the mean per channel.
     pub fn mean(&self) -> [f32; 3] {
         self.mean.map(f32::from_bits)
     }
 
-    /// What is divided by, per channel.
+    /// Returns the standard deviation per channel.
     pub fn std(&self) -> [f32; 3] {
         self.std.map(f32::from_bits)
     }
 
-    /// What `pixels` stand for.
+    /// Normalizes `pixels`.
     ///
     /// # Errors
-    /// [`ShapeError::Rows`] when they are no `u8[n, 3, h, w]`.
+    /// Returns [`ShapeError::Rows`] if `pixels` is not `u8[n, 3, h, w]`.
     pub fn apply(&self, pixels: &Tensor) -> Result<Tensor, ShapeError> {
         let mut floats = vec![0.0; pixels.shape().elements()?];
         self.write(pixels, &mut floats)?;
         Tensor::f32(pixels.shape().clone(), floats)
     }
 
-    /// [`Normalization::apply`] to where there is room for as many elements.
+    /// Writes the result of [`Normalization::apply`] to `floats`.
     ///
     /// # Errors
-    /// As [`Normalization::apply`]; [`ShapeError::Length`] when the room is another.
+    /// Returns [`ShapeError::Rows`] if `pixels` is not `u8[n, 3, h, w]`, and [`ShapeError::Length`] if
+    /// `floats` has a different number of elements.
     pub fn write(&self, pixels: &Tensor, floats: &mut [f32]) -> Result<(), ShapeError> {
         let shape = pixels.shape();
         let (Some(bytes), [_, 3, height, width]) = (pixels.as_u8(), shape.dims()) else {
@@ -69,7 +70,7 @@ impl Normalization {
         Ok(())
     }
 
-    /// Ready to be applied to one sample after another.
+    /// Returns a lookup table for normalizing many samples.
     pub fn table(&self) -> NormalizationTable {
         let mut table = [[0.0; 256]; 3];
         for ((values, mean), std) in table.iter_mut().zip(self.mean()).zip(self.std()) {
@@ -82,13 +83,13 @@ impl Normalization {
 }
 
 impl NormalizationTable {
-    /// Normalizes one sample `[3, h, w]`; `floats` is as long as `sample`.
+    /// Normalizes one sample `[3, h, w]` into `floats`, which must have the same length.
     pub fn apply(&self, sample: &[u8], floats: &mut [f32]) {
         let plane = (sample.len() / 3).max(1);
         let channels = sample.chunks_exact(plane).zip(floats.chunks_exact_mut(plane));
         for ((bytes, values), table) in channels.zip(&self.0) {
             for (value, &byte) in values.iter_mut().zip(bytes) {
-                // Never out of range; `get` compiles to a plain load.
+                // The index is always in range; `get` compiles to a plain load.
                 *value = table.get(usize::from(byte)).copied().unwrap_or_default();
             }
         }

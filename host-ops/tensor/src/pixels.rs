@@ -1,84 +1,88 @@
 use crate::{ChannelOrder, Interpolation, ResizeMode};
 use serde::{Deserialize, Serialize};
 
-/// How an image becomes a network's input, in torchvision's terms: resize (antialiased), crop the center, scale to 0..1, subtract
-/// `mean` and divide by `std` per channel. What a recipe does not say is bilinear, by the short side, in RGB.
+/// Recipe for converting an image to a network's input, in torchvision's terms. The image is resized
+/// (antialiased) and the center is cropped. Values are scaled to 0..1, then `mean` is subtracted and the
+/// result divided by `std` per channel. Optional fields default to bilinear interpolation, resizing by the
+/// short side, and RGB.
 ///
-/// A network for -1..1 has 0.5 as `mean` and `std`; one for 0..255 has 1/255 as `std`.
+/// For inputs from -1 to 1, set `mean` and `std` to 0.5. For inputs from 0 to 255, set `std` to 1/255.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PixelSpec {
-    /// Pixels the short side has after the resize; in [`ResizeMode::Short`] the other keeps the aspect ratio, rounded down.
+    /// Length of the short side after the resize, in pixels. With [`ResizeMode::Short`] the long side keeps
+    /// the aspect ratio and is rounded down.
     pub resize: u32,
-    /// Height of the center crop, in pixels, within the resized image.
+    /// Height of the center crop in pixels.
     pub crop_height: u32,
-    /// Width of the center crop, in pixels, within the resized image.
+    /// Width of the center crop in pixels.
     pub crop_width: u32,
-    /// Subtracted per channel after scaling to 0..1, in the order of `channels`.
+    /// Mean per channel after scaling to 0..1. Uses the order given by `channels`.
     pub mean: [f32; 3],
-    /// Divided by per channel.
+    /// Standard deviation per channel. Uses the order given by `channels`.
     pub std: [f32; 3],
-    /// How values between pixels are computed.
+    /// Interpolation of the resize.
     #[serde(default, skip_serializing_if = "is_default")]
     pub interpolation: Interpolation,
-    /// What `resize` means.
+    /// Meaning of `resize`.
     #[serde(default, skip_serializing_if = "is_default")]
     pub resize_mode: ResizeMode,
-    /// What [`ResizeMode::Pad`] fills with, in RGB.
+    /// Fill color for [`ResizeMode::Pad`] as RGB.
     #[serde(default, skip_serializing_if = "is_default")]
     pub fill: [u8; 3],
-    /// The order of the network's channels.
+    /// Order of the network's color channels.
     #[serde(default, skip_serializing_if = "is_default")]
     pub channels: ChannelOrder,
 }
 
-/// Recipes are written as before where they say nothing more.
+/// Omits default values, so that recipes serialize as they did before these fields were added.
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// A [`PixelSpec`] that no image can satisfy, or that would take absurd memory.
+/// Error returned for a [`PixelSpec`] that is invalid or would need too much memory.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PixelSpecError {
-    /// A side is zero or beyond [`PixelSpec::MAX_SIDE`].
-    #[error("pixel spec: {what} is {value}, it must lie between 1 and {max}", max = PixelSpec::MAX_SIDE)]
+    /// A side is zero or exceeds [`PixelSpec::MAX_SIDE`].
+    #[error("pixel spec: {what} is {value}; it must be 1 to {max}", max = PixelSpec::MAX_SIDE)]
     Side {
-        /// Which field.
+        /// Name of the field.
         what: &'static str,
-        /// Its value.
+        /// Value of the field.
         value: u32,
     },
     /// The crop is larger than the resized image.
     #[error("pixel spec: the crop {height}x{width} is larger than the resized short side {resize}")]
     Crop {
-        /// Crop height.
+        /// Height of the crop.
         height: u32,
-        /// Crop width.
+        /// Width of the crop.
         width: u32,
         /// Short side after the resize.
         resize: u32,
     },
-    /// `mean` is not finite or `std` is not positive and finite.
-    #[error("pixel spec: mean must be finite and std positive, they are {mean:?} and {std:?}")]
+    /// `mean` is not finite, or `std` is not positive and finite.
+    #[error("pixel spec: mean must be finite and std positive and finite, got {mean:?} and {std:?}")]
     Normalization {
-        /// The mean as given.
+        /// Mean per channel.
         mean: [f32; 3],
-        /// The standard deviation as given.
+        /// Standard deviation per channel.
         std: [f32; 3],
     },
 }
 
 impl PixelSpec {
-    /// Counts what a file becomes by the same spec: two since EXIF orientation is honored. Pixels and features of other versions
-    /// are not mixed; who changes what is decoded or resized to counts on.
+    /// Version of the conversion from file to pixels. Version 2 applies EXIF orientation. Pixels and features
+    /// of different versions are not mixed, so increment this whenever the results of decoding or resizing
+    /// change.
     pub const VERSION: u32 = 2;
 
-    /// The largest side, in pixels. Networks take 224 to about 1,000; 4,096 squared in f32 RGB is 200 MB a sample,
-    /// beyond any sensible batch.
+    /// Largest side in pixels. Networks use 224 to about 1,000. A sample with 4,096 squared pixels in `f32`
+    /// RGB needs 200 MB, which exceeds any sensible batch.
     pub const MAX_SIDE: u32 = 4096;
 
-    /// ImageNet's usual recipe for a network that takes `height` x `width`: the short side is 8/7 of the longer crop side
-    /// (256 for 224).
+    /// Returns the usual ImageNet recipe for networks with inputs of `height` x `width`. The short side is
+    /// 8/7 of the longer side of the crop (256 for 224).
     pub fn imagenet(height: u32, width: u32) -> Self {
         let side = u64::from(height.max(width));
         let resize = u32::try_from((side * 8).div_ceil(7)).unwrap_or(u32::MAX);
@@ -95,15 +99,7 @@ impl PixelSpec {
         }
     }
 
-    /// What earlier versions of guests and hosts know: nothing but sizes, `mean` and `std`.
-    pub fn is_classic(&self) -> bool {
-        is_default(&self.interpolation)
-            && is_default(&self.resize_mode)
-            && is_default(&self.fill)
-            && is_default(&self.channels)
-    }
-
-    /// Height and width of an image of `height` x `width` after the resize.
+    /// Returns height and width of an image after the resize, given `(height, width)` before.
     pub fn resized(&self, (height, width): (u32, u32)) -> (u64, u64) {
         let side = |side: u32, short: u32| u64::from(self.resize) * u64::from(side) / u64::from(short.max(1));
         let (short, crop_short) = (height.min(width), self.crop_height.min(self.crop_width));
@@ -115,7 +111,7 @@ impl PixelSpec {
             ResizeMode::Short => (side(height, short), side(width, short)),
             ResizeMode::Squash => whole,
             ResizeMode::Pad => {
-                // timm's `ResizeKeepRatio`, rounded as Python does.
+                // Matches timm's `ResizeKeepRatio`, including Python's rounding.
                 let (height, width) = (f64::from(height), f64::from(width));
                 let ratio = (height / whole.0 as f64).max(width / whole.1 as f64);
                 let fit =
@@ -125,7 +121,10 @@ impl PixelSpec {
         }
     }
 
-    /// Refuses a spec that cannot be carried out.
+    /// Checks that sides are in range, the crop fits and the normalization is finite.
+    ///
+    /// # Errors
+    /// Returns [`PixelSpecError`] for the first check that fails.
     pub fn check(&self) -> Result<(), PixelSpecError> {
         let sides = [
             ("resize", self.resize),
@@ -158,19 +157,19 @@ impl PixelSpec {
         Ok(())
     }
 
-    /// The shape of one sample: channels, height, width.
+    /// Returns the shape `[channels, height, width]` of each sample.
     pub fn sample_shape(&self) -> [usize; 3] {
         [3, self.crop_height as usize, self.crop_width as usize]
     }
 }
 
-/// What a loaded pixel is: the crop's bytes as decoded, or the normalized network input.
+/// Format of loaded pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PixelFormat {
-    /// `u8[n, 3, h, w]`, before normalization.
+    /// Bytes `u8[n, 3, h, w]` before normalization.
     U8,
-    /// `f32[n, 3, h, w]`, normalized.
+    /// Normalized network input `f32[n, 3, h, w]`.
     F32,
 }
 

@@ -1,29 +1,33 @@
-//! Affine quantization to eight bits: `x = offset + scale * (q + 128)` with `q` from -128 to 127.
+//! Affine quantization to eight bits. It encodes `x = offset + scale * (q + 128)` with `q` in the range -128
+//! to 127.
 
-/// How the eight-bit values of one slice stand for its values.
+/// Maps the eight-bit values of a slice to `f32`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Affine {
-    /// The step between neighboring values; zero for a constant slice.
+    /// Step between neighboring values. Zero for a constant slice.
     pub scale: f32,
-    /// The least value, which -128 stands for. Zero for the output of a ReLU, so that its zeros stay zeros.
+    /// Minimum of the slice, encoded as -128. For the output of a ReLU this is zero, so zeros are exact.
     pub offset: f32,
 }
 
-/// Values looked at side by side, so that the compiler uses vector registers.
+/// Values processed together, so that the compiler uses vector registers.
 const LANES: usize = 8;
 
-/// Beyond this the arithmetic of ranges and of decoding could overflow.
+/// Largest magnitude that is quantized. Larger values could overflow when computing the range or decoding.
 const LARGEST: f32 = f32::MAX / 4.0;
 
-/// Below this a step is subnormal and its inverse overflows: the slice counts as constant, which costs at most 3e-36.
+/// Narrowest range that is quantized. A smaller step would be subnormal and have an infinite inverse, so the
+/// slice is encoded as a constant. The error is below 3e-36.
 const NARROWEST: f32 = 255.0 * f32::MIN_POSITIVE;
 
-/// Adding this to 0..=255 leaves the nearest whole number in the low byte, ties to even.
+/// Adding this to a value from 0 to 255 rounds it to the nearest integer in the low byte, ties to even.
 const ROUNDER: f32 = 8_388_608.0;
 
-/// Quantizes one slice into `into`, which is as long. Each value is then off by at most half a step and a few units in the
-/// last place. `None`, with `into` as it was, when the slice has NaN, an infinity or a value beyond a quarter of the
-/// largest `f32`, or when the lengths differ.
+/// Quantizes a slice into `into`, which must have the same length. The error of each value is up to half a
+/// step plus a few units in the last place.
+///
+/// Returns `None` and leaves `into` unchanged if the slice is empty, the lengths differ, or the slice
+/// contains NaN, an infinity or a magnitude above a quarter of the largest `f32`.
 pub fn quantize(values: &[f32], into: &mut [i8]) -> Option<Affine> {
     let (least, most) = range(values)?;
     if values.len() != into.len() || least < -LARGEST || most > LARGEST {
@@ -48,7 +52,7 @@ pub fn quantize(values: &[f32], into: &mut [i8]) -> Option<Affine> {
     })
 }
 
-/// Writes what the quantized values stand for. `false`, and nothing written, when the lengths differ.
+/// Decodes quantized values into `into`. Returns false and writes nothing if the lengths differ.
 pub fn dequantize(values: &[i8], affine: Affine, into: &mut [f32]) -> bool {
     if values.len() != into.len() {
         return false;
@@ -60,7 +64,7 @@ pub fn dequantize(values: &[i8], affine: Affine, into: &mut [f32]) -> bool {
     true
 }
 
-/// The least and the greatest value; `None` for an empty slice or one with NaN or infinities.
+/// Returns the minimum and maximum, or `None` if the slice is empty or contains NaN or infinities.
 fn range(values: &[f32]) -> Option<(f32, f32)> {
     let (chunks, rest) = values.as_chunks::<LANES>();
     let mut least = [f32::INFINITY; LANES];
@@ -74,7 +78,7 @@ fn range(values: &[f32]) -> Option<(f32, f32)> {
         most.iter_mut()
             .zip(chunk)
             .for_each(|(most, &v)| *most = greater(v, *most));
-        // Zero times NaN or an infinity is NaN, and stays it.
+        // Multiplying NaN or an infinity by zero gives NaN, which then persists in the sum.
         poison
             .iter_mut()
             .zip(chunk)

@@ -1,7 +1,8 @@
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString, IntoStaticStr};
 
-/// How values between pixels are computed, as Pillow and torchvision do it on Pillow images: antialiased, but for the nearest.
+/// Interpolation between pixels, equal to Pillow and to torchvision on Pillow images. All filters except
+/// `Nearest` are antialiased.
 #[derive(
     Debug,
     Clone,
@@ -19,18 +20,18 @@ use strum::{Display, EnumString, IntoStaticStr};
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum Interpolation {
-    /// The pixel whose center is nearest.
+    /// Selects the pixel with the nearest center.
     Nearest,
-    /// A triangle over two pixels.
+    /// Triangle filter over two pixels.
     #[default]
     Bilinear,
-    /// Cubic with a = -0.5 over four pixels.
+    /// Cubic filter with a = -0.5 over four pixels.
     Bicubic,
-    /// Lanczos over six pixels.
+    /// Lanczos filter over six pixels.
     Lanczos,
 }
 
-/// What the sizes of a [`PixelSpec`](crate::PixelSpec) mean.
+/// Meaning of `resize` in a [`PixelSpec`](crate::PixelSpec).
 #[derive(
     Debug,
     Clone,
@@ -48,16 +49,17 @@ pub enum Interpolation {
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum ResizeMode {
-    /// The short side becomes `resize`, the shape stays.
+    /// Scales the short side to `resize` and keeps the aspect ratio.
     #[default]
     Short,
-    /// The image becomes as the crop is shaped, with `resize` as its short side, whatever its own shape.
+    /// Scales the image to the aspect ratio of the crop, ignoring its original aspect ratio. The short side
+    /// becomes `resize`.
     Squash,
-    /// The image fits into what [`Self::Squash`] would make of it, its shape stays, and the rest is filled.
+    /// Scales the image to fit into the size of [`Self::Squash`], keeps the aspect ratio and fills the rest.
     Pad,
 }
 
-/// The order of a network's channels.
+/// Order of a network's color channels.
 #[derive(
     Debug,
     Clone,

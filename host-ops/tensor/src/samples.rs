@@ -1,25 +1,25 @@
-//! Samples by name, and listings of them.
+//! Sample references and listings.
 
 use serde::{Deserialize, Serialize};
 
-/// Names a listing left out that are repeated: enough to know them by.
+/// Number of skipped names included in a listing, as examples.
 const MOST_NAMES: usize = 5;
 
-/// The longest part of such a name that is repeated.
+/// Length in characters to which skipped names are truncated.
 const LONGEST_NAME: usize = 120;
 
-/// An object, and the version of it that is meant.
+/// Reference to one version of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SampleRef {
     /// The object's key, relative to the data root.
     pub key: String,
-    /// The etag it had when it was listed; a read of another version fails.
+    /// Etag from the listing. Reads of other versions fail. `None` allows any version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub etag: Option<String>,
 }
 
 impl SampleRef {
-    /// The object of this key, whatever its version.
+    /// Returns a reference to any version of the object `key`.
     pub fn new(key: impl Into<String>) -> Self {
         Self {
             key: key.into(),
@@ -28,21 +28,21 @@ impl SampleRef {
     }
 }
 
-/// One object of a listing.
+/// An object in a listing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "FlatObject")]
 pub struct ObjectInfo {
-    /// Its key and version.
+    /// Key and version.
     #[serde(flatten)]
     pub sample: SampleRef,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Its class, where a shard says it.
+    /// Class of the sample. Only set if the shard contains labels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
 }
 
-/// An object as it is read: serde's `flatten` would read every object twice.
+/// Form in which an object is deserialized. Serde's `flatten` would buffer every object and parse it twice.
 #[derive(Deserialize)]
 struct FlatObject {
     key: String,
@@ -65,7 +65,7 @@ impl From<FlatObject> for ObjectInfo {
     }
 }
 
-/// How samples lie under a data root.
+/// Storage layout of samples under a data root.
 #[derive(
     Debug,
     Clone,
@@ -82,64 +82,66 @@ impl From<FlatObject> for ObjectInfo {
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum Layout {
-    /// Found out from the root's first keys.
+    /// Detected from the first keys in the root.
     #[default]
     Auto,
     /// Every object is a sample.
     Objects,
-    /// Samples lie inside tar archives.
+    /// Samples are members of tar archives.
     Shards,
 }
 
-/// What listings are ascending by: an object's key; for a sample inside a shard (`train-000.tar//00012.jpg`) first the shard's, then
-/// the sample's name there.
+/// Returns the sort key of listings. For an object it is the key; for a sample in a shard
+/// (`train-000.tar//00012.jpg`) it is the key of the shard, then the name within the shard.
 pub fn listing_order(key: &str) -> (&str, &str) {
     key.split_once("//").unwrap_or((key, ""))
 }
 
-/// A page of a listing, ascending by [`listing_order`].
+/// Page of a listing, sorted by [`listing_order`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectPage {
     /// The objects.
     pub objects: Vec<ObjectInfo>,
-    /// Pass as `after` for the next page; absent on the last.
+    /// Pass as `after` to request the next page. `None` if this is the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
-    /// What was passed over up to `next`; absent where nothing was.
+    /// Names and links skipped up to `next`.
     #[serde(default, skip_serializing_if = "LeftOut::is_empty")]
     pub left_out: LeftOut,
 }
 
-/// Names in a store that are no keys: with an empty segment, `.`, `..`, a control character, bytes that are not UTF-8 or more than 1,024
-/// bytes; links that lead nowhere; images of such names in a shard; and files in a folder whose name ends in `#` and digits, as a file
-/// does while it is written. And links that lead out of the root.
+/// Names in a store that are invalid as keys, and links that are not followed.
+///
+/// A name is skipped if it contains an empty segment, `.`, `..`, a control character or invalid UTF-8, or
+/// exceeds 1,024 bytes. This includes images inside of shards. In a folder, dangling links are skipped as
+/// well, and files with names ending in `#` and digits, which are still being written.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeftOut {
-    /// How many names.
+    /// Number of skipped names.
     pub count: u64,
-    /// The first five, escaped and shortened.
+    /// The first five names, escaped and truncated to 120 characters.
     pub names: Vec<String>,
-    /// Links that lead out of the root. An older host counts them among the names.
+    /// Links out of the root. Earlier versions of hosts count these in `count`.
     #[serde(default, skip_serializing_if = "OutwardLinks::is_empty")]
     pub links: OutwardLinks,
 }
 
-/// Links in a folder that lead out of the data root, so that a host does not follow them.
+/// Links in a folder that point out of the data root, which hosts never follow.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutwardLinks {
-    /// How many.
+    /// Number of links.
     pub count: u64,
-    /// The first and where it leads, `key -> path`, escaped and shortened.
+    /// First link with its target (`key -> path`), escaped and truncated.
     pub first: String,
 }
 
 impl OutwardLinks {
-    /// Whether there is none.
+    /// Returns true if no links were skipped.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Counts one more; `target` is what it says.
+    /// Adds the link `key` to `target`.
     pub fn add(&mut self, key: &str, target: &str) {
         if self.is_empty() {
             self.first = format!("{} -> {}", shown(key), shown(target));
@@ -147,7 +149,7 @@ impl OutwardLinks {
         self.count += 1;
     }
 
-    /// Counts those of a later page.
+    /// Adds the links of a later page.
     pub fn extend(&mut self, later: Self) {
         if self.is_empty() {
             self.first = later.first;
@@ -156,32 +158,33 @@ impl OutwardLinks {
     }
 }
 
-/// What it is, and what to do: `412 links lead out of it (first: train/cat/1.jpg -> /cache/ab/12): ...`.
+/// Describes the links and the remedy, such as `412 links lead out of the data root (first: train/cat/1.jpg
+/// -> /cache/ab/12): pass ...`.
 impl std::fmt::Display for OutwardLinks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { count, first } = self;
         let lead = if *count == 1 { "link leads" } else { "links lead" };
         write!(
             f,
-            "{count} {lead} out of the data root (first: {first}): pass --follow-links with a folder above that holds both, have a host \
-             grant that folder, or copy the data with `cp -rL`"
+            "{count} {lead} out of the data root (first: {first}): pass --follow-links with a parent folder that contains both, ask the \
+             host's operator to grant that folder, or copy the data with `cp -rL`"
         )
     }
 }
 
-/// The beginning of a name that may hold anything, escaped.
+/// Escapes and truncates a name, which may contain arbitrary characters.
 fn shown(name: &str) -> String {
     let shown = name.chars().take(LONGEST_NAME).flat_map(char::escape_debug);
     shown.collect()
 }
 
 impl LeftOut {
-    /// Whether nothing was.
+    /// Returns true if nothing was skipped.
     pub fn is_empty(&self) -> bool {
         self.count == 0 && self.links.is_empty()
     }
 
-    /// Counts one more, whose name may hold anything.
+    /// Adds a name, which may contain arbitrary characters.
     pub fn add(&mut self, name: &str) {
         self.count += 1;
         if self.names.len() < MOST_NAMES {
@@ -189,7 +192,7 @@ impl LeftOut {
         }
     }
 
-    /// Counts those of a later page.
+    /// Adds the names and links of a later page.
     pub fn extend(&mut self, later: Self) {
         self.count = self.count.saturating_add(later.count);
         let room = MOST_NAMES.saturating_sub(self.names.len());

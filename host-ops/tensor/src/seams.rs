@@ -2,29 +2,30 @@ use crate::{Normalization, OpError, PixelFormat, PixelSpec, Precision, SampleRef
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
-/// A boxed future that owns what it needs; dropping it cancels the operation.
+/// A boxed future that owns its inputs. Dropping it cancels the operation.
 pub type BoxFuture<T> = futures::future::BoxFuture<'static, T>;
 
-/// A part of a model that can be executed: everything between two cuts.
+/// Part of a model between two cuts, as executed by an engine.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Stage {
     /// SHA-256 of the model's bytes, lower-case hex.
     pub model: String,
-    /// The tensor the stage takes: the model's input or a cut.
+    /// Input tensor of the stage, either the model's input or a cut.
     pub from: String,
-    /// The cut the stage produces.
+    /// Output tensor of the stage, a cut.
     pub to: String,
-    /// The batch is pixels `u8[n, 3, h, w]`, and this what they stand for: the network's input is made of them where it runs, so that a
-    /// quarter of the bytes travels. `None` for a batch that is the input itself.
+    /// Normalization of a batch of pixels `u8[n, 3, h, w]`. The executor computes the network's input from
+    /// the pixels, so that only a quarter of the bytes is transferred. `None` if the batch is already
+    /// normalized or is not pixels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pixels: Option<Normalization>,
-    /// How exactly it is computed: what may be less exact is never shared with what may not.
+    /// Precision of the computation. Stages with different precision are never joined.
     #[serde(default, skip_serializing_if = "Precision::is_full")]
     pub precision: Precision,
 }
 
 impl Stage {
-    /// The network it runs, however its input travels.
+    /// Returns the stage without input normalization, which identifies the network to execute.
     pub fn network(&self) -> Self {
         Self {
             pixels: None,
@@ -33,39 +34,42 @@ impl Stage {
     }
 }
 
-/// Executes stages of models on whole batches.
+/// Executes stages of models on batches.
 pub trait GraphExecutor: Send + Sync + 'static {
-    /// Runs `stage` on `batch` (first axis: samples) and returns the batch of the stage's output.
+    /// Executes `stage` on `batch` (first axis: samples) and returns the output batch.
     ///
-    /// The work is queued before the future is first polled; dropping the future removes it from the queue, or ends it
-    /// where it runs.
+    /// The work is queued before the future is first polled. Dropping the future removes the work from the
+    /// queue, or cancels it if it is already running.
     ///
     /// # Errors
-    /// [`OpError`] with the engine's own text: an unknown stage, a batch that does not fit, a failed kernel.
+    /// Returns [`OpError`] with the engine's message if the stage is unknown, the batch has the wrong shape
+    /// or type, or the computation fails.
     fn submit(&self, stage: &Stage, batch: Tensor) -> BoxFuture<Result<Tensor, OpError>>;
 }
 
-/// A sample that could not be turned into a row.
+/// A sample that could not be loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SampleFailure {
-    /// Its index among the samples asked for.
+    /// Index in the requested samples.
     pub index: usize,
-    /// Why.
+    /// Reason of the failure.
     pub error: OpError,
 }
 
-/// Pixels of the samples that loaded, and the failures of those that did not.
+/// Pixels of the loaded samples, and the failures of all others.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadedPixels {
-    /// `[rows, 3, h, w]`; one row per sample that loaded, in the order asked for. Without any such sample, zero rows.
+    /// `[rows, 3, h, w]` with one row per loaded sample in the requested order. It has zero rows if no sample
+    /// was loaded.
     pub pixels: Tensor,
-    /// The samples that did not load, by ascending index.
+    /// Samples that failed, in ascending order by index.
     pub failed: Vec<SampleFailure>,
 }
 
-/// Reads, decodes and preprocesses samples. An implementation is bound to one tenant's data root.
+/// Reads, decodes and preprocesses samples. Each implementation is bound to one tenant's data root.
 pub trait SampleLoader: Send + Sync + 'static {
-    /// Loads `samples` into one batch. A broken sample is reported, it does not fail the batch.
+    /// Loads `samples` into a batch. Broken samples are listed in [`LoadedPixels::failed`] and do not fail
+    /// the batch.
     fn load(
         &self,
         samples: Vec<SampleRef>,
@@ -74,10 +78,10 @@ pub trait SampleLoader: Send + Sync + 'static {
     ) -> BoxFuture<Result<LoadedPixels, OpError>>;
 }
 
-/// Reads objects. An implementation is bound to one tenant's data root.
+/// Reads objects. Each implementation is bound to one tenant's data root.
 pub trait ObjectReader: Send + Sync + 'static {
-    /// The object's size in bytes.
+    /// Returns the object's size in bytes.
     fn size(&self, key: String) -> BoxFuture<Result<u64, OpError>>;
-    /// The bytes of `range`, cut off at the object's end.
+    /// Returns the bytes of `range`, truncated at the end of the object.
     fn read(&self, key: String, range: Range<u64>) -> BoxFuture<Result<Vec<u8>, OpError>>;
 }

@@ -1,70 +1,71 @@
 use serde::{Deserialize, Serialize};
 
-/// The dimensions of a tensor, outermost first. Every product is checked: a shape from a stranger may claim anything.
+/// Dimensions of a tensor, outermost first. All products are checked, because a shape from an untrusted
+/// source may declare any size.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Shape(Vec<usize>);
 
-/// A shape that does not fit what it is used for.
+/// Error returned by operations on shapes and tensors.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ShapeError {
-    /// The number of elements, or of bytes, does not fit this machine.
+    /// The number of elements or bytes overflows `usize`.
     #[error("shape {shape} has more elements than this machine can count")]
     Overflow {
-        /// The shape as claimed.
+        /// The declared shape.
         shape: Shape,
     },
-    /// Data and shape disagree.
-    #[error("shape {shape} wants {expected} elements but the data has {actual}")]
+    /// The number of elements in the data differs from the shape's.
+    #[error("shape {shape} needs {expected} elements but the data has {actual}")]
     Length {
-        /// The shape as claimed.
+        /// The declared shape.
         shape: Shape,
-        /// Elements the shape stands for.
+        /// Elements that the shape needs.
         expected: usize,
-        /// Elements there are.
+        /// Elements in the data.
         actual: usize,
     },
-    /// The operation needs a first axis, the batch.
+    /// The operation needs a batch axis (the first axis), but the tensor has none.
     #[error("a scalar has no batch axis")]
     Scalar,
-    /// Two tensors that should be joined differ in the shape of a row or in type.
-    #[error("rows of {left} and {right} cannot stand in one batch")]
+    /// Two tensors that should be joined differ in element type or row shape.
+    #[error("cannot batch rows of {left} with rows of {right}")]
     Rows {
-        /// The first row's description.
+        /// Type and shape of the first tensor.
         left: String,
-        /// The other row's.
+        /// Type and shape of the other tensor.
         right: String,
     },
-    /// Rows outside the batch were asked for.
-    #[error("rows {start}..{end} lie outside a batch of {rows}")]
+    /// The requested rows are not within the batch.
+    #[error("rows {start}..{end} are out of range for a batch of {rows}")]
     Range {
-        /// First row asked for.
+        /// First requested row.
         start: usize,
-        /// One past the last.
+        /// End of the requested rows, exclusive.
         end: usize,
-        /// Rows there are.
+        /// Rows of the batch.
         rows: usize,
     },
-    /// There is no memory for the elements.
+    /// Memory for the elements could not be allocated.
     #[error("out of memory for a tensor of shape {shape}")]
     Memory {
-        /// The shape.
+        /// Shape of the tensor.
         shape: Shape,
     },
 }
 
 impl Shape {
-    /// A shape of these dimensions, outermost first; none means a scalar.
+    /// Returns a shape of the given dimensions, outermost first. No dimensions mean a scalar.
     pub fn new(dims: impl Into<Vec<usize>>) -> Self {
         Self(dims.into())
     }
 
-    /// The dimensions, outermost first.
+    /// Returns the dimensions, outermost first.
     pub fn dims(&self) -> &[usize] {
         &self.0
     }
 
-    /// The product of the dimensions.
+    /// Returns the product of the dimensions.
     pub fn elements(&self) -> Result<usize, ShapeError> {
         self.0
             .iter()
@@ -72,19 +73,19 @@ impl Shape {
             .ok_or_else(|| ShapeError::Overflow { shape: self.clone() })
     }
 
-    /// Bytes a dense tensor of this shape takes with elements of `size` bytes.
+    /// Returns the bytes of a dense tensor of this shape with elements of `size` bytes.
     pub fn bytes(&self, size: usize) -> Result<usize, ShapeError> {
         self.elements()?
             .checked_mul(size)
             .ok_or_else(|| ShapeError::Overflow { shape: self.clone() })
     }
 
-    /// The first axis: how many rows the batch has.
+    /// Returns the first dimension: the number of rows in the batch.
     pub fn rows(&self) -> Result<usize, ShapeError> {
         self.0.first().copied().ok_or(ShapeError::Scalar)
     }
 
-    /// The shape of one row: all but the first axis.
+    /// Returns the shape of a row, which is all dimensions except the first.
     pub fn row(&self) -> Result<Self, ShapeError> {
         self.0
             .split_first()
@@ -92,7 +93,7 @@ impl Shape {
             .ok_or(ShapeError::Scalar)
     }
 
-    /// This shape as one row of a batch of `rows`.
+    /// Returns the shape of `rows` rows that each have this shape.
     pub fn batched(&self, rows: usize) -> Self {
         Self(std::iter::once(rows).chain(self.0.iter().copied()).collect())
     }

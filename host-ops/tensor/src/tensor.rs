@@ -1,7 +1,7 @@
 use crate::{DType, Shape, ShapeError};
 use half::{bf16, f16};
 
-/// The elements of a tensor, row-major, in a vector of their own type so that they are aligned.
+/// Elements of a tensor in row-major order. Vectors of the element type guarantee alignment.
 #[derive(Debug, Clone, PartialEq)]
 #[allow(missing_docs)]
 pub enum Data {
@@ -30,7 +30,7 @@ macro_rules! each {
 }
 
 impl Data {
-    /// The element type.
+    /// Returns the element type.
     pub const fn dtype(&self) -> DType {
         match self {
             Self::U8(_) => DType::U8,
@@ -43,22 +43,22 @@ impl Data {
         }
     }
 
-    /// How many elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         each!(self, values => values.len())
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The elements as little-endian bytes, without a copy.
+    /// Returns the elements as little-endian bytes without copying them.
     pub fn as_bytes(&self) -> &[u8] {
         each!(self, values => bytemuck::cast_slice(values))
     }
 
-    /// `count` zeros of `dtype`.
+    /// Returns `count` zeros of type `dtype`.
     pub fn zeros(dtype: DType, count: usize) -> Self {
         match dtype {
             DType::U8 => Self::U8(vec![0; count]),
@@ -71,12 +71,13 @@ impl Data {
         }
     }
 
-    /// The elements as little-endian bytes, to be written in place.
+    /// Returns the elements as mutable little-endian bytes.
     pub fn as_bytes_mut(&mut self) -> &mut [u8] {
         each!(self, values => bytemuck::cast_slice_mut(values))
     }
 
-    /// Elements of `dtype` from little-endian bytes; `None` when the length is not a whole number of elements.
+    /// Copies elements of type `dtype` from little-endian bytes. Returns `None` if the length is not a
+    /// multiple of the element size.
     pub fn from_bytes(dtype: DType, bytes: &[u8]) -> Option<Self> {
         if !bytes.len().is_multiple_of(dtype.size()) {
             return None;
@@ -93,13 +94,13 @@ impl Data {
     }
 }
 
-/// A copy, without writing zeros first where the bytes are aligned.
+/// Copies the bytes into elements. Aligned bytes are copied directly, without zeroing the memory first.
 fn collect<T: bytemuck::AnyBitPattern + bytemuck::NoUninit>(bytes: &[u8]) -> Vec<T> {
     let aligned = bytemuck::try_cast_slice(bytes).map(<[T]>::to_vec);
     aligned.unwrap_or_else(|_| bytemuck::pod_collect_to_vec(bytes))
 }
 
-/// An owned, dense, row-major tensor; shape and data always agree.
+/// An owned, dense, row-major tensor. The shape always matches the number of elements.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tensor {
     shape: Shape,
@@ -107,10 +108,10 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// A tensor of `shape` over `data`.
+    /// Returns a tensor of `shape` with the elements `data`.
     ///
     /// # Errors
-    /// [`ShapeError`] when their element counts differ or the shape's overflows.
+    /// Returns [`ShapeError`] if the element counts differ or the shape's element count overflows.
     pub fn new(shape: impl Into<Shape>, data: Data) -> Result<Self, ShapeError> {
         let shape = shape.into();
         let expected = shape.elements()?;
@@ -124,20 +125,23 @@ impl Tensor {
         Ok(Self { shape, data })
     }
 
-    /// A tensor of zeros. Memory for all of them is reserved: a shape from a stranger must be within bounds before.
+    /// Returns a tensor of zeros. It allocates memory for all elements, so check a shape from an untrusted
+    /// source against a limit first.
     ///
     /// # Errors
-    /// [`ShapeError::Overflow`].
+    /// Returns [`ShapeError::Overflow`] if the number of elements overflows.
     pub fn zeros(dtype: DType, shape: impl Into<Shape>) -> Result<Self, ShapeError> {
         let shape = shape.into();
         let data = Data::zeros(dtype, shape.elements()?);
         Ok(Self { shape, data })
     }
 
-    /// A tensor to be written in place, in the memory of `spare` where that does. What it holds until then is unspecified.
+    /// Returns a tensor to be written in place. It reuses the memory of `spare` if the element types match
+    /// and the memory is large enough. The initial contents are unspecified.
     ///
     /// # Errors
-    /// [`ShapeError::Overflow`]; [`ShapeError::Memory`] when there is no memory for it.
+    /// Returns [`ShapeError::Overflow`] if the number of elements overflows, and [`ShapeError::Memory`] if
+    /// the allocation fails.
     pub fn in_memory_of(
         spare: Option<Self>,
         dtype: DType,
@@ -155,52 +159,52 @@ impl Tensor {
         }
     }
 
-    /// An `f32` tensor.
+    /// Returns an `f32` tensor.
     pub fn f32(shape: impl Into<Shape>, values: Vec<f32>) -> Result<Self, ShapeError> {
         Self::new(shape, Data::F32(values))
     }
 
-    /// An `i64` tensor.
+    /// Returns an `i64` tensor.
     pub fn i64(shape: impl Into<Shape>, values: Vec<i64>) -> Result<Self, ShapeError> {
         Self::new(shape, Data::I64(values))
     }
 
-    /// The dimensions.
+    /// Returns the dimensions.
     pub fn shape(&self) -> &Shape {
         &self.shape
     }
 
-    /// The element type.
+    /// Returns the element type.
     pub fn dtype(&self) -> DType {
         self.data.dtype()
     }
 
-    /// The elements.
+    /// Returns the elements.
     pub fn data(&self) -> &Data {
         &self.data
     }
 
-    /// The elements, the shape dropped.
+    /// Returns the elements and drops the shape.
     pub fn into_data(self) -> Data {
         self.data
     }
 
-    /// The elements as little-endian bytes, without a copy.
+    /// Returns the elements as little-endian bytes without copying them.
     pub fn as_bytes(&self) -> &[u8] {
         self.data.as_bytes()
     }
 
-    /// The elements as little-endian bytes, to be written in place.
+    /// Returns the elements as mutable little-endian bytes.
     pub fn as_bytes_mut(&mut self) -> &mut [u8] {
         self.data.as_bytes_mut()
     }
 
-    /// Bytes the elements take.
+    /// Returns the size of the elements in bytes.
     pub fn byte_len(&self) -> usize {
         self.as_bytes().len()
     }
 
-    /// The elements when they are `f32`.
+    /// Returns the elements if they are `f32`.
     pub fn as_f32(&self) -> Option<&[f32]> {
         match &self.data {
             Data::F32(values) => Some(values),
@@ -208,7 +212,7 @@ impl Tensor {
         }
     }
 
-    /// The elements when they are `i64`.
+    /// Returns the elements if they are `i64`.
     pub fn as_i64(&self) -> Option<&[i64]> {
         match &self.data {
             Data::I64(values) => Some(values),
@@ -216,7 +220,7 @@ impl Tensor {
         }
     }
 
-    /// The elements when they are `u8`.
+    /// Returns the elements if they are `u8`.
     pub fn as_u8(&self) -> Option<&[u8]> {
         match &self.data {
             Data::U8(values) => Some(values),
@@ -224,12 +228,12 @@ impl Tensor {
         }
     }
 
-    /// How many rows the batch has.
+    /// Returns the number of rows in the batch.
     pub fn rows(&self) -> Result<usize, ShapeError> {
         self.shape.rows()
     }
 
-    /// Rows `start..end` as a tensor of their own (copied).
+    /// Copies the rows `start..end` into a new tensor.
     pub fn slice_rows(&self, start: usize, end: usize) -> Result<Self, ShapeError> {
         let rows = self.rows()?;
         let row = self.shape.row()?;
@@ -242,10 +246,11 @@ impl Tensor {
         Self::new(row.batched(end - start), data)
     }
 
-    /// Joins batches along the first axis, in order.
+    /// Joins batches along the first axis without reordering rows.
     ///
     /// # Errors
-    /// [`ShapeError::Rows`] when rows differ in shape or type; [`ShapeError::Scalar`] for no batches at all.
+    /// Returns [`ShapeError::Rows`] if the rows differ in shape or type, and [`ShapeError::Scalar`] if
+    /// `batches` is empty or contains a scalar.
     pub fn concat_rows(batches: &[Self]) -> Result<Self, ShapeError> {
         let first = batches.first().ok_or(ShapeError::Scalar)?;
         let row = first.shape.row()?;
@@ -267,7 +272,7 @@ impl Tensor {
         Self::new(shape, data)
     }
 
-    /// Shape and type for messages, such as `f32[8, 512]`.
+    /// Returns type and shape for messages, such as `f32[8, 512]`.
     pub fn describe(&self) -> String {
         format!("{}{}", self.dtype(), self.shape)
     }
@@ -285,13 +290,14 @@ fn slice_elements(data: &Data, start: usize, end: usize) -> Option<Data> {
     })
 }
 
-/// Makes `values` of `count` elements, with new memory if it has too little; whether there was any.
+/// Resizes `values` to `count` elements. Contents are lost if new memory is needed. Returns false if the
+/// allocation fails.
 fn resize<T: bytemuck::Zeroable + Clone>(values: &mut Vec<T>, count: usize) -> bool {
     if count <= values.capacity() {
         values.resize(count, T::zeroed());
         return true;
     }
-    // What it holds is not kept, so that there is one of them at a time.
+    // Free the old memory first, so that both are never allocated at the same time.
     *values = Vec::new();
     let fresh = bytemuck::allocation::try_zeroed_vec(count);
     fresh.map(|fresh| *values = fresh).is_ok()

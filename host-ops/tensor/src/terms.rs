@@ -1,27 +1,28 @@
-//! What an extraction asks of the lanes that run its stages.
+//! Requirements that an extraction places on the lanes that execute its stages.
 
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-/// How the runs of an extraction stand to other work. Without any of it the host alone chooses how many rows a run has, joins the rows of
-/// one tenant only, and serves a tenant's jobs alike.
+/// Scheduling and precision requirements of an extraction. By default the host selects the rows per engine
+/// batch, joins only rows of the same tenant, and treats all jobs of a tenant equally.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Terms {
-    /// Orders a tenant's own work: more goes first. It changes nothing between tenants.
+    /// Priority among the tenant's requests, -100 to 100. Higher values run first. Other tenants are not
+    /// affected.
     #[serde(skip_serializing_if = "is_zero")]
     pub priority: i32,
-    /// Each run has just so many rows, is padded where there are fewer, and never joined with others: rows come out bit for bit the
-    /// same whatever they are asked with.
+    /// Exact number of rows in each engine batch. Smaller batches are padded and never joined with other
+    /// requests. Activations are then bit for bit the same regardless of the other samples in the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fixed_batch: Option<usize>,
-    /// How exactly a GPU has to compute. A CPU computes in full whatever is allowed.
+    /// Precision required on a GPU. A CPU always computes in full precision.
     #[serde(skip_serializing_if = "Precision::is_full")]
     pub precision: Precision,
 }
 
-/// How exactly a GPU computes with `f32`.
+/// Precision of `f32` arithmetic on a GPU.
 #[derive(
     Debug,
     Clone,
@@ -38,63 +39,64 @@ pub struct Terms {
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum Precision {
-    /// As a CPU does: 24 bits of fraction everywhere.
+    /// 24 significant bits everywhere, as on a CPU.
     #[default]
     Full,
-    /// Products of matrices and convolutions may take 11 bits of what they multiply (NVIDIA's TF32): faster, and activations differ in the
-    /// third digit, so losses depend on where the split lies.
+    /// Matrix products and convolutions may round their inputs to 11 significant bits (NVIDIA's TF32). This
+    /// is faster, but activations differ in the third digit, so losses depend on the split.
     Tf32,
 }
 
 impl Precision {
-    /// Whether nothing less is allowed.
+    /// Returns true if reduced precision is not allowed.
     pub fn is_full(&self) -> bool {
         *self == Self::Full
     }
 }
 
-/// On what terms the lanes run what an extraction submits.
+/// Requirements and origin of the stages that an extraction submits.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunTerms {
-    /// Which extraction it is.
+    /// Identifies the extraction.
     pub extraction: Arc<str>,
-    /// Which job it belongs to: a tenant's device time is divided among its jobs, and what a job asked for first runs first.
+    /// Identifies the job. Device time of a tenant is divided among its jobs. Within a job, earlier
+    /// extractions run first.
     pub job: Arc<str>,
-    /// What it asked for.
+    /// Requirements of the extraction.
     pub terms: Terms,
 }
 
-/// Terms that no host takes.
+/// Error returned for terms outside of the allowed ranges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TermsError {
-    /// A batch that is none, or larger than any lane should run.
+    /// The fixed batch is empty or larger than [`Terms::FIXED_BATCH`] allows.
     #[error(
-        "fixed_batch is {rows}; it must be {} to {}, or left out, and then the host chooses how many rows a run has",
+        "fixed_batch is {rows}; it must be {} to {}, omit it to let the host choose the batch size",
         Terms::FIXED_BATCH.start(), Terms::FIXED_BATCH.end()
     )]
     FixedBatch {
-        /// What was asked for.
+        /// Requested rows.
         rows: usize,
     },
-    /// A priority out of its range.
+    /// The priority is outside of [`Terms::PRIORITY`].
     #[error("priority is {priority}; it must be {} to {}", Terms::PRIORITY.start(), Terms::PRIORITY.end())]
     Priority {
-        /// What was asked for.
+        /// Requested priority.
         priority: i32,
     },
 }
 
 impl Terms {
-    /// Rows that a fixed batch may have: more than 1,024 take a lane for longer than anybody should wait.
+    /// Allowed rows of a fixed batch. A batch with more than 1,024 rows would occupy a lane for too long.
     pub const FIXED_BATCH: RangeInclusive<usize> = 1..=1024;
 
-    /// Priorities there are.
+    /// Allowed priorities.
     pub const PRIORITY: RangeInclusive<i32> = -100..=100;
 
-    /// Refuses what cannot be meant.
+    /// Checks that all values are in range.
     ///
     /// # Errors
-    /// [`TermsError`], with the range.
+    /// Returns [`TermsError`] with the allowed range if a value is out of range.
     pub fn check(self) -> Result<(), TermsError> {
         let Self {
             priority,

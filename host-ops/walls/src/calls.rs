@@ -1,6 +1,8 @@
-//! seccomp: the system calls that are left. What is not listed ends the process, so that whoever took it over gets one attempt.
+//! seccomp filter of system calls. A call that is not listed ends the process, so that an attacker has one
+//! attempt.
 //!
-//! Found by watching lanes and compilers at work (x86-64, glibc 2.36, ONNX Runtime 1.31.1), and from glibc's sources for other releases.
+//! The lists are based on traces of lanes and compilers (x86-64, glibc 2.36, ONNX Runtime 1.31.1), and on the
+//! sources of glibc for other versions.
 
 use crate::{Files, WallError};
 use libc::c_long;
@@ -10,7 +12,8 @@ use seccompiler::{
 };
 use std::collections::BTreeMap;
 
-/// Allowed whatever their arguments: memory, what is open already, threads, time, the process's own state.
+/// Calls that are allowed with any arguments: memory, open descriptors, threads, time, the state of the
+/// process.
 const ALLOWED: &[c_long] = &[
     libc::SYS_brk,
     libc::SYS_clock_getres,
@@ -63,8 +66,8 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_writev,
 ];
 
-/// What libraries try and do without: refused, as a kernel does that lacks them. `clone3` takes its flags from memory, where no filter
-/// sees them; glibc then takes `clone`.
+/// Optional calls of libraries: they fail with `ENOSYS`, as on a kernel without them. `clone3` reads its
+/// flags from memory, which a filter cannot inspect; glibc then falls back to `clone`.
 const TRIED: &[c_long] = &[
     libc::SYS_clone3,
     libc::SYS_faccessat,
@@ -79,10 +82,11 @@ const TRIED: &[c_long] = &[
     libc::SYS_set_mempolicy,
 ];
 
-/// Calls that kernels gained after Landlock's: libraries of the coming years try them and fall back, as on an older kernel.
+/// Calls added to the kernel after Landlock. Future libraries will try them and fall back, as on an older
+/// kernel.
 const NEWER: std::ops::RangeInclusive<c_long> = libc::SYS_landlock_restrict_self + 1..=600;
 
-/// Those that only older processors' kernels have.
+/// Legacy calls that only exist on x86-64: allowed ones, and optional ones.
 #[cfg(target_arch = "x86_64")]
 const OLDER: (&[c_long], &[c_long]) = (
     &[libc::SYS_lstat, libc::SYS_readlink, libc::SYS_stat],
@@ -91,17 +95,17 @@ const OLDER: (&[c_long], &[c_long]) = (
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER: (&[c_long], &[c_long]) = (&[], &[]);
 
-/// `prctl` names a thread, and with newer releases of glibc a mapping.
+/// `prctl` sets the name of a thread and, with newer versions of glibc, of a mapping.
 const PR_SET_VMA: u64 = 0x5356_4d41;
 
-/// Whether the kernel enforces it.
+/// Returns false if the kernel does not enforce the filter.
 pub(crate) fn confine(files: Files<'_>) -> Result<bool, WallError> {
     let failed = |error: &dyn std::fmt::Display| WallError::new("seccomp", error);
     let programs = programs(files).map_err(|error| failed(&error))?;
     for program in &programs {
         match apply_filter(program) {
             Ok(()) => {}
-            // As a kernel without it says, and a sandbox that does not let its inmates have one.
+            // Returned by a kernel without seccomp, and by a sandbox that does not allow nested filters.
             Err(Error::Seccomp(_)) => return Ok(false),
             Err(error) => return Err(failed(&error)),
         }
@@ -109,7 +113,8 @@ pub(crate) fn confine(files: Files<'_>) -> Result<bool, WallError> {
     Ok(true)
 }
 
-/// Of two filters the stricter one's word counts: the first refuses what is tried, the second ends the process at all else.
+/// Returns two filters, of which the stricter result applies: the first one rejects optional calls, the
+/// second one ends the process on all unlisted calls.
 fn programs(files: Files<'_>) -> Result<[BpfProgram; 2], seccompiler::BackendError> {
     let (refused, stricter) = (
         SeccompAction::Errno(libc::ENOSYS.unsigned_abs()),
@@ -145,14 +150,14 @@ fn allowed(files: Files<'_>) -> Result<BTreeMap<c_long, Vec<SeccompRule>>, secco
         .unsigned_abs()
         .into();
     let mut rules: BTreeMap<c_long, Vec<SeccompRule>> = BTreeMap::from([
-        // Nothing becomes code that was not there before.
+        // No memory becomes executable.
         (libc::SYS_mmap, vec![masked(2, executable, 0)?]),
         (libc::SYS_mprotect, vec![masked(2, executable, 0)?]),
-        // Threads: no process, and no namespace.
+        // Threads are allowed, processes and namespaces are not.
         (libc::SYS_clone, vec![masked(0, of_clone, thread)?]),
-        // Of no process but this one.
+        // Limits of this process only.
         (libc::SYS_prlimit64, vec![equal(0, 0)?, equal(0, own)?]),
-        // As `abort` does.
+        // Used by `abort`.
         (libc::SYS_tgkill, vec![equal(0, own)?]),
         (
             libc::SYS_prctl,
@@ -196,7 +201,7 @@ fn equal(argument: u8, value: u64) -> Result<SeccompRule, seccompiler::BackendEr
 }
 
 fn rule(argument: u8, compare: SeccompCmpOp, value: u64) -> Result<SeccompRule, seccompiler::BackendError> {
-    // The kernel reads these arguments as 32 bits, whatever lies above.
+    // The kernel reads these arguments as 32-bit values and ignores the upper half.
     let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, compare, value)?;
     SeccompRule::new(vec![condition])
 }

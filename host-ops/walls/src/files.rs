@@ -1,4 +1,5 @@
-//! Landlock: which files may be opened; no TCP, and no signals or abstract sockets beyond the process.
+//! Landlock: restricts which files can be opened, and prevents TCP as well as signals and abstract sockets to
+//! other processes.
 
 use crate::{Files, WallError};
 use landlock::{
@@ -6,10 +7,11 @@ use landlock::{
     RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
 
-/// The newest interface that was tried. An older kernel enforces what it knows of it; seccomp refuses sockets and signals without it.
+/// The newest Landlock ABI that was tested. An older kernel enforces the part that it supports; seccomp
+/// prevents sockets and signals without Landlock.
 const TRIED: ABI = ABI::V7;
 
-/// Whether the kernel enforces it.
+/// Returns false if the kernel does not enforce the rules.
 pub(crate) fn confine(files: Files<'_>) -> Result<bool, WallError> {
     let (folder, access) = match files {
         Files::None => (None, BitFlags::EMPTY),

@@ -1,12 +1,13 @@
-//! Walls around a process that runs strangers' bytes: what it can no longer do when native code in it is taken over.
+//! Sandbox of processes that parse untrusted bytes: limits the damage if native code in them is exploited.
 //!
-//! - [`enter`]: Landlock, seccomp and limits, for the thread that calls it and all that it starts
-//! - [`missing`]: which walls the kernel does not have, or whoever runs this process does not allow
-//! - [`threads`]: tells a thread that was there before and is outside
-//! - [`close_inherited`]: leaves a child process its three standard streams
-//! - [`hide_process`]: keeps a process's memory, descriptors and environment from others of the same user
+//! - [`enter`]: applies Landlock, seccomp and limits to the calling thread and everything that it starts
+//! - [`missing`]: lists the walls that the kernel or the environment does not support
+//! - [`threads`]: detects threads that existed before and are not confined
+//! - [`close_inherited`]: limits a child process to the three standard streams
+//! - [`hide_process`]: protects the memory, descriptors and environment of a process from other processes of
+//!   the same user
 //!
-//! The only user of `landlock` and `seccompiler`.
+//! This crate is the only user of `landlock` and `seccompiler`.
 
 #[cfg(target_os = "linux")]
 mod calls;
@@ -23,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::Path;
 
-/// A wall that a kernel may lack.
+/// A wall that a kernel may not support.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Wall {
@@ -34,7 +35,7 @@ pub enum Wall {
 }
 
 impl Wall {
-    /// All of them.
+    /// All walls.
     pub const ALL: [Self; 2] = [Self::Landlock, Self::Seccomp];
 }
 
@@ -47,18 +48,18 @@ impl fmt::Display for Wall {
     }
 }
 
-/// Files that a process behind its walls may open.
+/// Files that a confined process may open.
 #[derive(Debug, Clone, Copy)]
 pub enum Files<'a> {
-    /// None.
+    /// No files.
     None,
-    /// Those in this folder, to read them; it cannot list the folder.
+    /// Files in this folder, for reading; the folder cannot be listed.
     Read(&'a Path),
-    /// Those in this folder, to read, make, write and remove them.
+    /// Files in this folder, for reading, creating, writing and removing.
     Write(&'a Path),
 }
 
-/// A wall that is there and could not be entered.
+/// Error of a wall that the kernel supports.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot enter {wall}: {reason}")]
 pub struct WallError {
@@ -73,20 +74,21 @@ impl WallError {
     }
 }
 
-/// Confines the calling thread, and every thread and process that it starts from then on, for good. Call it before other threads are
-/// started, and with all open that is needed from elsewhere.
+/// Permanently confines the calling thread, and all threads and processes that it starts afterwards. Call
+/// this function before other threads start, with all other required files open.
 ///
-/// Returns the walls that the kernel lacks; the others stand.
+/// Returns the walls that the kernel does not support; all others are active.
 ///
 /// # Errors
-/// [`WallError`], after which the process must not run a stranger's bytes.
+/// Returns [`WallError`] if a wall or a limit cannot be applied. The process must not parse untrusted bytes
+/// afterwards.
 pub fn enter(files: Files<'_>) -> Result<Vec<Wall>, WallError> {
-    process::limit().map_err(|error| WallError::new("its limits", error))?;
-    hide_process().map_err(|error| WallError::new("its limits", error))?;
+    process::limit().map_err(|error| WallError::new("the process limits", error))?;
+    hide_process().map_err(|error| WallError::new("the process limits", error))?;
     confine(files)
 }
 
-/// The walls that [`enter`] would find missing here. A thread tries them and ends.
+/// Returns the walls that [`enter`] would report as missing. Tests them on a temporary thread.
 pub fn missing() -> Vec<Wall> {
     let tried = std::thread::spawn(|| confine(Files::None)).join();
     match tried {

@@ -1,12 +1,13 @@
-//! What a process may take and show, whatever the kernel.
+//! Process limits that do not depend on the kernel's walls.
 
 use rustix::process::{Resource, Rlimit, setrlimit};
 use std::io;
 
-/// Open files: the standard streams, a network with its weights, what is held open of `/proc`, and some to spare.
+/// Maximum number of open files: the standard streams, a network with its weights, open files of `/proc`, and
+/// a reserve.
 const OPEN_FILES: u64 = 64;
 
-/// No core dump, no locked memory, few open files.
+/// Disables core dumps and locked memory, and limits open files.
 pub(crate) fn limit() -> io::Result<()> {
     let limits = [
         (Resource::Core, 0),
@@ -23,30 +24,31 @@ pub(crate) fn limit() -> io::Result<()> {
     Ok(())
 }
 
-/// Keeps memory, descriptors and environment of this process from other processes of the same user, and from core dumps. A program that
-/// it becomes by `exec` shows them again.
+/// Protects the memory, descriptors and environment of this process from other processes of the same user and
+/// from core dumps. The protection ends when the process calls `exec`.
 ///
 /// # Errors
-/// The system's.
+/// Returns the operating system's error.
 pub fn hide_process() -> io::Result<()> {
     #[cfg(target_os = "linux")]
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
     Ok(())
 }
 
-/// Threads of this process; `None` where there is no `/proc`.
+/// Returns the number of threads of this process, or `None` without `/proc`.
 pub fn threads() -> Option<usize> {
     Some(std::fs::read_dir("/proc/self/task").ok()?.count())
 }
 
-/// Closes what a child process inherited beside its standard streams. Only at its start: whoever opened a descriptor since loses it.
+/// Closes all descriptors of a child process except the standard streams. Call this function at the start: it
+/// also closes descriptors that were opened in the meantime.
 ///
 /// # Errors
-/// Where `/proc` is there and cannot be read.
+/// Returns an error if `/proc` exists but cannot be read.
 pub fn close_inherited() -> io::Result<()> {
     #[cfg(target_os = "linux")]
     for descriptor in inherited()? {
-        // The one that listed the others is closed already.
+        // The descriptor that listed the others is already closed.
         let _ = nix::unistd::close(descriptor);
     }
     Ok(())
@@ -54,7 +56,7 @@ pub fn close_inherited() -> io::Result<()> {
 
 #[cfg(target_os = "linux")]
 fn inherited() -> io::Result<Vec<i32>> {
-    /// Where nobody tells which are open; few processes have more.
+    /// Number of descriptors to close without `/proc`; few processes have more.
     const MOST: i32 = 1024;
     let entries = match std::fs::read_dir("/proc/self/fd") {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((3..MOST).collect()),

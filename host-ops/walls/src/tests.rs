@@ -1,4 +1,5 @@
-//! What threads behind walls can open. (What a lost process is refused is tried by `tests/isolation`, in a process of its own.)
+//! Tests of the files that confined threads can open. `tests/isolation` tests the restrictions of a lost
+//! process in a separate process.
 
 #![cfg(target_os = "linux")]
 
@@ -7,7 +8,8 @@ use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// What a thread behind walls around `files` says of `tried`; `None` where the kernel has no Landlock, and nothing can be said.
+/// Returns the result of `tried` on a thread confined to `files`, or `None` if the kernel does not support
+/// Landlock.
 fn behind<T: Send>(files: Files<'_>, tried: impl FnOnce() -> T + Send) -> Option<T> {
     let confined = || match confine(files).unwrap().contains(&Wall::Landlock) {
         true => None,

@@ -1,4 +1,4 @@
-//! Everything cutting, slicing and head replacement want to know of a model, worked out once.
+//! Analysis shared by cutting, slicing and head replacement.
 
 use crate::kinds::{Kinds, reads_shape};
 use crate::onnx::NodeProto;
@@ -6,7 +6,7 @@ use crate::values::{Dim, Probes, RowUse, RowUses, Samples};
 use crate::{GraphError, Model};
 use std::collections::{HashMap, HashSet};
 
-/// A model with what is known of its values.
+/// Model with the inferred kinds, shapes and sample axes.
 pub(crate) struct Analysis<'a> {
     pub(crate) model: &'a Model,
     pub(crate) kinds: Kinds,
@@ -16,8 +16,10 @@ pub(crate) struct Analysis<'a> {
 }
 
 impl<'a> Analysis<'a> {
+    /// Analyzes `model`.
+    ///
     /// # Errors
-    /// [`GraphError::Shape`] when a node does not fit its inputs at every batch size.
+    /// Returns [`GraphError::Shape`] if the inputs of a node do not fit its operator.
     pub(crate) fn run(model: &'a Model) -> Result<Self, GraphError> {
         let mut probes = Probes::start(model)?;
         let mut rows = RowUses::start(model.inputs().map(|input| input.name.as_str()));
@@ -41,13 +43,13 @@ impl<'a> Analysis<'a> {
         })
     }
 
-    /// The node that produces a value, and its place in the order of execution.
+    /// Returns the node that produces the value, and the position in the order of execution.
     pub(crate) fn producer(&self, name: &str) -> Option<(usize, &'a NodeProto)> {
         let index = *self.producers.get(name)?;
         self.model.nodes().get(index).map(|node| (index, node))
     }
 
-    /// Places of the nodes through which data flows to `to`, without going behind `from`.
+    /// Returns the indices of the nodes through which data flows to `to`, without nodes before `from`.
     pub(crate) fn data_path(&self, to: &str, from: Option<&str>) -> HashSet<usize> {
         let mut path = HashSet::new();
         let mut open = vec![to];
@@ -63,7 +65,7 @@ impl<'a> Analysis<'a> {
         path
     }
 
-    /// The inputs whose elements a node reads and that depend on the network's input.
+    /// Returns the inputs whose elements a node reads and that depend on the elements of the network's input.
     pub(crate) fn data_inputs<'n>(&self, node: &'n NodeProto) -> impl Iterator<Item = &'n str> {
         let names = if reads_shape(node) {
             Vec::new()
@@ -77,8 +79,8 @@ impl<'a> Analysis<'a> {
         data.into_iter()
     }
 
-    /// The dimensions of one sample's row of a value that can be cut at: its first axis is the batch, the others are fixed, and
-    /// everything before it kept samples apart.
+    /// Returns the shape per sample if the network can be split at this value. The first axis must be the
+    /// batch, all other axes must be fixed, and the samples must be independent up to this point.
     pub(crate) fn row_of(&self, name: &str) -> Option<Vec<usize>> {
         if self.rows.get(name) != RowUse::Apart(Samples::plain(0)) {
             return None;

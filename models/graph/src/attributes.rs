@@ -1,47 +1,47 @@
-//! Reading what nodes and values say of themselves.
+//! Access to the attributes of nodes and the declared types of values.
 
 use crate::onnx::{AttributeProto, NodeProto, TensorProto, TensorType, ValueInfo};
 
 impl ValueInfo {
-    /// What a file says of it, if it is a tensor.
+    /// Returns the declared tensor type, or `None` if the value is not a tensor.
     pub fn tensor(&self) -> Option<&TensorType> {
         self.r#type.as_ref()?.tensor_type.as_ref()
     }
 }
 
 impl NodeProto {
-    /// The attribute of this name.
+    /// Returns the attribute of this name.
     pub fn attribute(&self, name: &str) -> Option<&AttributeProto> {
         self.attribute.iter().find(|attribute| attribute.name == name)
     }
 
-    /// An integer attribute.
+    /// Returns an integer attribute.
     pub fn int(&self, name: &str) -> Option<i64> {
         self.attribute(name).map(|attribute| attribute.i)
     }
 
-    /// A list of integers.
+    /// Returns an attribute with a list of integers.
     pub fn ints(&self, name: &str) -> Option<&[i64]> {
         self.attribute(name).map(|attribute| attribute.ints.as_slice())
     }
 
-    /// A number attribute.
+    /// Returns a floating-point attribute.
     pub fn float(&self, name: &str) -> Option<f32> {
         self.attribute(name).map(|attribute| attribute.f)
     }
 
-    /// A text attribute.
+    /// Returns a text attribute, or `None` if it is not valid UTF-8.
     pub fn text(&self, name: &str) -> Option<&str> {
         self.attribute(name)
             .and_then(|attribute| std::str::from_utf8(&attribute.s).ok())
     }
 
-    /// A tensor attribute.
+    /// Returns a tensor attribute.
     pub fn tensor(&self, name: &str) -> Option<&TensorProto> {
         self.attribute(name).and_then(|attribute| attribute.t.as_ref())
     }
 
-    /// The name of input `slot`; `None` when it is left out.
+    /// Returns the name of input `slot`, or `None` if it is omitted.
     pub fn input_name(&self, slot: usize) -> Option<&str> {
         self.input
             .get(slot)
@@ -49,7 +49,7 @@ impl NodeProto {
             .filter(|name| !name.is_empty())
     }
 
-    /// The name of output `slot`; `None` when it is not wanted.
+    /// Returns the name of output `slot`, or `None` if it is omitted.
     pub fn output_name(&self, slot: usize) -> Option<&str> {
         self.output
             .get(slot)
@@ -57,12 +57,12 @@ impl NodeProto {
             .filter(|name| !name.is_empty())
     }
 
-    /// The operator when it is one of ONNX's own, not of another domain.
+    /// Returns the operator if it belongs to ONNX's standard domain.
     pub fn standard_operator(&self) -> Option<&str> {
         matches!(self.domain.as_str(), "" | "ai.onnx").then_some(self.op_type.as_str())
     }
 
-    /// How messages call this node: its name, else its first output's.
+    /// Returns the name used in messages: the node's name, or its first output if it has none.
     pub fn label(&self) -> &str {
         if self.name.is_empty() {
             self.output.first().map_or("?", String::as_str)

@@ -1,4 +1,4 @@
-//! A classifier head for a network that ends in features.
+//! Adds a classifier head to a network that outputs features.
 
 use crate::onnx::{NodeProto, data_type};
 use crate::replace::every_name;
@@ -6,12 +6,14 @@ use crate::{GraphError, Model, build};
 use frostline_tensor::{DType, Tensor};
 
 impl Model {
-    /// The network with a linear layer of one class behind its output, which [`Model::replace_head`] sizes. It reads features
-    /// `[features]` as they are, and the mean of feature maps `[features, height, width]` over their places or of tokens
-    /// `[tokens, features]` over the tokens.
+    /// Appends a linear layer with a single class to the network. [`Model::replace_head`] then sets the
+    /// number of classes. The layer reads features `[features]` directly. It reads the mean of feature maps
+    /// `[features, height, width]` over height and width, and the mean of tokens `[tokens, features]` over
+    /// the tokens.
     ///
     /// # Errors
-    /// [`GraphError::Head`] for an output of another shape or type.
+    /// Returns [`GraphError::Head`] if the output has another shape or element type, and the errors of
+    /// [`Model::network`].
     pub fn with_linear_head(&self) -> Result<Self, GraphError> {
         let output = self.network()?.output;
         let (axes, features): (&[i64], _) = match *output.shape.dims() {
@@ -60,7 +62,7 @@ impl Model {
 
 fn unsuited(what: &str) -> GraphError {
     let why = format!(
-        "the network's output is {what}; a linear head takes f32 features, feature maps [features, height, width] or tokens [tokens, features]"
+        "the network's output is {what}; a linear head requires f32 features, feature maps [features, height, width] or tokens [tokens, features]"
     );
     GraphError::Head { why: why.into() }
 }

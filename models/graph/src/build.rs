@@ -1,4 +1,4 @@
-//! Building graphs in code: nodes, attributes, initializers, and whole models.
+//! Builds graphs in code, from nodes and attributes to whole models.
 
 use crate::onnx::{
     AttributeProto, AttributeType, Dimension, DimensionValue, GraphProto, ModelProto, NodeProto,
@@ -8,12 +8,12 @@ use crate::tensors::to_proto;
 use bytes::Bytes;
 use frostline_tensor::Tensor;
 
-/// The ONNX IR version models built here declare; ONNX Runtime 1.14 and later read it.
+/// ONNX IR version of new models. ONNX Runtime 1.14 and later can read it.
 const IR_VERSION: i64 = 8;
-/// The name the batch axis gets on inputs and outputs.
+/// Name of the batch axis of inputs and outputs.
 pub const BATCH: &str = "batch";
 
-/// A node; `inputs` may hold empty names for inputs left out. Its name is its first output's.
+/// Creates a node and names it after the first output. An empty name in `inputs` omits an optional input.
 pub fn node(operator: &str, inputs: &[&str], outputs: &[&str]) -> NodeProto {
     NodeProto {
         op_type: operator.into(),
@@ -25,7 +25,7 @@ pub fn node(operator: &str, inputs: &[&str], outputs: &[&str]) -> NodeProto {
 }
 
 impl NodeProto {
-    /// This node under another name; names of nodes are unique in a graph.
+    /// Returns the node with another name. Node names are unique in a graph.
     #[must_use]
     pub fn named(self, name: &str) -> Self {
         Self {
@@ -34,7 +34,7 @@ impl NodeProto {
         }
     }
 
-    /// This node with attributes added.
+    /// Returns the node with additional attributes.
     #[must_use]
     pub fn with(mut self, attributes: impl IntoIterator<Item = AttributeProto>) -> Self {
         self.attribute.extend(attributes);
@@ -50,7 +50,7 @@ fn attribute(name: &str, r#type: AttributeType) -> AttributeProto {
     }
 }
 
-/// An integer attribute.
+/// Creates an integer attribute.
 pub fn int(name: &str, value: i64) -> AttributeProto {
     AttributeProto {
         i: value,
@@ -58,7 +58,7 @@ pub fn int(name: &str, value: i64) -> AttributeProto {
     }
 }
 
-/// A list of integers.
+/// Creates an attribute with a list of integers.
 pub fn ints(name: &str, values: &[i64]) -> AttributeProto {
     AttributeProto {
         ints: values.to_vec(),
@@ -66,7 +66,7 @@ pub fn ints(name: &str, values: &[i64]) -> AttributeProto {
     }
 }
 
-/// A number attribute.
+/// Creates a floating-point attribute.
 pub fn float(name: &str, value: f32) -> AttributeProto {
     AttributeProto {
         f: value,
@@ -74,7 +74,7 @@ pub fn float(name: &str, value: f32) -> AttributeProto {
     }
 }
 
-/// A text attribute.
+/// Creates a text attribute.
 pub fn text(name: &str, value: &str) -> AttributeProto {
     AttributeProto {
         s: Bytes::copy_from_slice(value.as_bytes()),
@@ -82,7 +82,7 @@ pub fn text(name: &str, value: &str) -> AttributeProto {
     }
 }
 
-/// A tensor attribute.
+/// Creates a tensor attribute.
 pub fn tensor(name: &str, value: &Tensor) -> AttributeProto {
     AttributeProto {
         t: Some(to_proto("", value)),
@@ -90,12 +90,12 @@ pub fn tensor(name: &str, value: &Tensor) -> AttributeProto {
     }
 }
 
-/// An initializer (a weight or a constant).
+/// Creates an initializer, which is a weight or a constant.
 pub fn initializer(name: &str, value: &Tensor) -> TensorProto {
     to_proto(name, value)
 }
 
-/// A one-axis `i64` initializer, such as a shape or a list of axes.
+/// Creates an initializer with a vector of `i64`, such as a shape or a list of axes.
 pub fn integers(name: &str, values: &[i64]) -> TensorProto {
     TensorProto {
         name: name.into(),
@@ -110,23 +110,23 @@ pub fn integers(name: &str, values: &[i64]) -> TensorProto {
     }
 }
 
-/// An axis of an input or output.
+/// Axis of an input or output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Axis {
-    /// Always this size.
+    /// Axis with this size.
     Fixed(usize),
-    /// Any size; axes of one name agree.
+    /// Axis with an arbitrary size. Axes with the same name have the same size.
     Named(String),
 }
 
 impl Axis {
-    /// The batch axis.
+    /// Returns the batch axis.
     pub fn batch() -> Self {
         Self::Named(BATCH.into())
     }
 }
 
-/// An input or output of `data_type` (one of [`crate::onnx::data_type`]).
+/// Creates an input or output with the element type `data_type` (one of [`crate::onnx::data_type`]).
 pub fn value(name: &str, data_type: i32, axes: &[Axis]) -> ValueInfo {
     let dim = axes.iter().map(|axis| {
         let value = match axis {
@@ -153,7 +153,8 @@ pub fn value(name: &str, data_type: i32, axes: &[Axis]) -> ValueInfo {
     }
 }
 
-/// An `f32` value whose first axis is the batch: an image input, a cut, logits.
+/// Creates an `f32` input or output whose first axis is the batch, such as images, activations at a cut or
+/// logits. `row` is the shape per sample.
 pub fn batched(name: &str, row: &[usize]) -> ValueInfo {
     let axes: Vec<Axis> = std::iter::once(Axis::batch())
         .chain(row.iter().map(|&size| Axis::Fixed(size)))
@@ -161,7 +162,7 @@ pub fn batched(name: &str, row: &[usize]) -> ValueInfo {
     value(name, crate::onnx::data_type::FLOAT, &axes)
 }
 
-/// A model over `graph` that uses ONNX's own operators of version `opset`.
+/// Creates a model from `graph` with version `opset` of ONNX's standard operators.
 pub fn model(opset: i64, graph: GraphProto) -> ModelProto {
     ModelProto {
         ir_version: IR_VERSION,

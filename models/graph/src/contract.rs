@@ -1,9 +1,10 @@
-//! What a network must be for frostline: one input of fixed size per sample, one output, any batch.
+//! Requirements for a network. It must have a single input with a fixed size per sample, a single output, and
+//! a dynamic batch.
 
 use crate::onnx::{Dimension, DimensionValue, ModelProto, ValueInfo};
 use crate::{GraphError, Model};
 
-/// The network as frostline takes it, checked; a batch of 1 is opened, and axes that are open fixed to an image size.
+/// Checks a network and adapts it: a batch of 1 is opened, and open axes are set to an image size.
 pub(crate) fn network_from(proto: ModelProto, image_size: Option<usize>) -> Result<Model, GraphError> {
     let mut model = Model::from_proto(proto)?;
     if let Some(size) = image_size {
@@ -27,12 +28,12 @@ pub(crate) fn network_from(proto: ModelProto, image_size: Option<usize>) -> Resu
         Some(1) => crate::rebatch::open_batch(&model),
         Some(batch) => Err(GraphError::FixedBatch {
             batch,
-            why: format!("input `{}` says so", input.name),
+            why: format!("this is the first axis of input `{}`", input.name),
         }),
     }
 }
 
-/// `model` for images of three channels and `size` pixels a side.
+/// Sets the input to images with three channels and `size` pixels per side.
 fn sized(model: &Model, size: usize) -> Result<Model, GraphError> {
     let names: Vec<&str> = model.inputs().map(|input| input.name.as_str()).collect();
     let mut graph = model.graph().clone();
@@ -50,17 +51,17 @@ fn sized(model: &Model, size: usize) -> Result<Model, GraphError> {
         let dims = tensor.and_then(|tensor| tensor.shape.as_mut());
         let dims = dims.map_or(&mut [][..], |shape| &mut shape.dim);
         let [_, image @ ..] = dims else {
-            return Err(wrong("it states no shape".into()));
+            return Err(wrong("the shape is missing".into()));
         };
         if image.len() != 3 {
-            return Err(wrong("it takes no images [3, height, width]".into()));
+            return Err(wrong("it is not an image [3, height, width]".into()));
         }
         for (dim, size) in image.iter_mut().zip([3, size, size]) {
             let wanted = DimensionValue::DimValue(i64::try_from(size).unwrap_or(i64::MAX));
             match &dim.value {
                 Some(DimensionValue::DimValue(fixed)) if *fixed > 0 && dim.value != Some(wanted.clone()) => {
                     return Err(wrong(format!(
-                        "an axis is fixed to {fixed}, --image-size asks for {size}"
+                        "an axis is fixed to {fixed}, but --image-size is {size}"
                     )));
                 }
                 _ => {
@@ -82,14 +83,14 @@ fn names<'a>(values: impl Iterator<Item = &'a ValueInfo>) -> String {
         .join(", ")
 }
 
-/// The batch the input is fixed to, if it is; checks that all other axes are fixed.
+/// Returns the batch size to which the input is fixed, if any, and checks that all other axes are fixed.
 fn fixed_batch(input: &ValueInfo) -> Result<Option<u64>, GraphError> {
     let wrong = |why: String| GraphError::InputShape {
         input: input.name.clone(),
         why,
     };
     let shape = input.tensor().and_then(|tensor| tensor.shape.as_ref());
-    let shape = shape.ok_or_else(|| wrong("it states no shape".into()))?;
+    let shape = shape.ok_or_else(|| wrong("the shape is missing".into()))?;
     let (batch, rest) = shape
         .dim
         .split_first()

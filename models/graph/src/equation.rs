@@ -1,17 +1,17 @@
-//! The equations of Einsum.
+//! Equations of the operator `Einsum`.
 
-/// An equation, its ellipses as axes with letters of their own.
+/// A parsed equation. Digits represent the axes of an ellipsis.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Equation {
-    /// A letter for each axis of each operand.
+    /// Letters of the operands' axes.
     pub operands: Vec<Vec<char>>,
-    /// A letter for each axis of the result.
+    /// Letters of the axes of the result.
     pub output: Vec<char>,
 }
 
 impl Equation {
-    /// The equation `text` over operands of `ranks`; `None` where they do not fit, or an operand or the result names an axis
-    /// twice.
+    /// Parses an equation for operands with these ranks. Returns `None` if they do not fit, or if an operand
+    /// or the result contains an axis twice.
     pub fn parse(text: &str, ranks: &[usize]) -> Option<Self> {
         let text: String = text.chars().filter(|letter| !letter.is_whitespace()).collect();
         let (inputs, output) = match text.split_once("->") {
@@ -40,7 +40,7 @@ impl Equation {
     }
 }
 
-/// The letters of a term whose ellipsis stands for `open` axes, the last of `most`.
+/// Returns the letters of a term. The ellipsis represents the last `open` of `most` axes.
 fn letters(term: &str, open: usize, most: usize) -> Option<Vec<char>> {
     let dots = most.checked_sub(open)?..most;
     let dots: String = dots
@@ -63,7 +63,8 @@ fn letters(term: &str, open: usize, most: usize) -> Option<Vec<char>> {
     (proper && !twice && dots.len() == open).then_some(all)
 }
 
-/// Without an output: the ellipsis, then the letters that stand only once, in the order of the alphabet.
+/// Returns the implicit output of an equation. It contains the ellipsis and then, in alphabetical order, the
+/// letters with a single occurrence.
 fn implied(operands: &[Vec<char>], most: usize) -> Vec<char> {
     let all: Vec<char> = operands.concat();
     let dots = (0..most).filter_map(|axis| char::from_digit(u32::try_from(axis).ok()?, 10));

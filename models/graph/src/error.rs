@@ -1,172 +1,172 @@
 use crate::Inadmissible;
 use std::path::PathBuf;
 
-/// What lies behind an error: another error, or a text.
+/// Source of an error. It is a message or an error from a dependency.
 type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why a network cannot be read, cut, changed or written.
+/// Errors from reading, cutting, changing and writing networks.
 #[derive(Debug, thiserror::Error)]
 pub enum GraphError {
     /// A file could not be read.
     #[error("cannot read {path}: {source}", path = path.display())]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The system's reason.
+        /// Error reported by the operating system.
         source: std::io::Error,
     },
-    /// A file could not be written; nothing half-written is left behind.
+    /// A file could not be written. Incomplete files are removed.
     #[error("cannot write {path}: {source}", path = path.display())]
     Write {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The system's reason.
+        /// Error reported by the operating system.
         source: std::io::Error,
     },
     /// The bytes are not an ONNX model.
     #[error("not an ONNX model ({why}); export the network as .onnx, for example with torch.onnx.export")]
     NotOnnx {
-        /// What is missing or broken.
+        /// Reason the model is invalid.
         #[source]
         why: Cause,
     },
     /// The model breaks a rule of the ONNX format.
     #[error("the ONNX model is malformed: {why}")]
     Malformed {
-        /// The rule, and the node or tensor that breaks it.
+        /// The violated rule and the name of the node or tensor.
         why: String,
     },
-    /// A stranger's model holds what is not taken from strangers.
+    /// A model from an untrusted source was refused.
     #[error(transparent)]
     Inadmissible(#[from] Inadmissible),
-    /// A weight lies outside the file, where it may not be read.
-    #[error("weight `{tensor}` is kept outside the model at `{location}`: {why}")]
+    /// A weight is stored outside the file, at a location that must not be read.
+    #[error("weight `{tensor}` is stored outside the model at `{location}`: {why}")]
     ExternalData {
-        /// The initializer.
+        /// Name of the initializer.
         tensor: String,
-        /// The place it claims.
+        /// Location given in the model.
         location: String,
-        /// Why it is not read, and what to do.
+        /// Reason for the refusal and a possible fix.
         #[source]
         why: Cause,
     },
-    /// The network does not take exactly one input.
+    /// The number of inputs is not one.
     #[error(
-        "the network takes {count} inputs ({names}), but frostline feeds exactly one, a batch of images; export it \
+        "the network has {count} inputs ({names}), but frostline feeds exactly one, a batch of images; export it \
          with the others fixed as constants"
     )]
     Inputs {
-        /// How many real inputs, initializers not counted.
+        /// Number of inputs, not counting initializers.
         count: usize,
-        /// Their names.
+        /// Names of the inputs.
         names: String,
     },
-    /// The network does not give exactly one output.
+    /// The number of outputs is not one.
     #[error(
-        "the network gives {count} outputs ({names}), but frostline trains exactly one; export it with one output"
+        "the network has {count} outputs ({names}), but frostline trains exactly one; export it with one output"
     )]
     Outputs {
-        /// How many.
+        /// Number of outputs.
         count: usize,
-        /// Their names.
+        /// Names of the outputs.
         names: String,
     },
     /// The input's dimensions are missing or not fixed.
     #[error(
-        "input `{input}` has no fixed size per sample ({why}); export the network for one image size, or give it as in --image-size 224"
+        "input `{input}` does not have a fixed size per sample ({why}); export the network with a fixed image size, or set the size, for example with --image-size 224"
     )]
     InputShape {
-        /// The input.
+        /// Name of the input.
         input: String,
-        /// What is wrong with its shape.
+        /// The missing or invalid part of the shape.
         why: String,
     },
-    /// What the network gives has no shape that can be inferred.
+    /// Failed to infer the shape of the output.
     #[error(
-        "cannot infer the shape of the output `{output}`; export the network with no open axis but the batch"
+        "cannot infer the shape of the output `{output}`; export the network with all axes fixed except the batch"
     )]
     OutputShape {
-        /// The output.
+        /// Name of the output.
         output: String,
     },
-    /// The network only takes batches of one size.
+    /// The batch size of the network is fixed.
     #[error("the network is fixed to a batch of {batch}: {why}; export it with a dynamic first axis")]
     FixedBatch {
-        /// The size it is fixed to.
+        /// The accepted batch size.
         batch: u64,
-        /// Where, by name.
+        /// The node, input or output that fixes the batch.
         why: String,
     },
-    /// A node's inputs do not fit its operator.
+    /// The inputs of a node do not match the operator.
     #[error("node `{node}` ({operator}) does not fit its inputs: {why}")]
     Shape {
-        /// The node's name, or its first output's.
+        /// Name of the node, or of the first output if the node is unnamed.
         node: String,
-        /// Its operator.
+        /// Operator of the node.
         operator: String,
         /// The mismatch.
         why: String,
     },
-    /// No cut has this name.
+    /// The name does not match any cut.
     #[error("the network has no cut `{name}`; {near}")]
     UnknownCut {
-        /// The name asked for.
+        /// The requested name.
         name: String,
-        /// Similar names, and the whole list when it is short.
+        /// Hint with similar names, and all cuts if there are few.
         near: String,
     },
-    /// Several cuts are called so.
-    #[error("`{name}` may be any of several cuts: {candidates}; name one of them")]
+    /// Several cuts match the name.
+    #[error("`{name}` matches several cuts: {candidates}; use one of these names")]
     AmbiguousCut {
-        /// The name asked for.
+        /// The requested name.
         name: String,
-        /// What they are called.
+        /// Names of the matching cuts.
         candidates: String,
     },
-    /// The two ends of a part are in the wrong order.
+    /// The end of a slice does not come after the start.
     #[error("cut `{to}` precedes cut `{from}`; swap them")]
     Order {
-        /// Where the part was to begin.
+        /// Start of the slice.
         from: String,
-        /// Where it was to end.
+        /// End of the slice.
         to: String,
     },
     /// The freeze cut leaves no head to train.
     #[error(
-        "freeze cut `{cut}` lies behind the classifier head `{head}`, so nothing is left to train; the last cut before it is {last}"
+        "freeze cut `{cut}` is not before the classifier head `{head}`, so no layers can be trained; the last cut before the head is {last}"
     )]
     FreezeAfterHead {
-        /// The cut asked for.
+        /// The requested cut.
         cut: String,
-        /// The head's node.
+        /// Name of the node with the head's weights.
         head: String,
-        /// The last cut that leaves the head trainable.
+        /// Quoted name of the last cut before the head, or `none`.
         last: String,
     },
-    /// No classifier head was found.
+    /// The classifier head was not found or cannot be replaced.
     #[error("no classifier head to replace: {why}")]
     Head {
-        /// What was looked for and what was found.
+        /// Expected form of the head, or the reason for which it cannot be replaced.
         #[source]
         why: Cause,
     },
-    /// Weights do not belong to the model.
+    /// A weight is missing or invalid, or does not fit the model.
     #[error("weight `{name}` does not fit the model: {why}")]
     Weight {
-        /// The initializer's name.
+        /// Name of the initializer.
         name: String,
-        /// What does not fit.
+        /// The mismatch or defect.
         #[source]
         why: Cause,
     },
-    /// Over the format's limit.
+    /// The model exceeds the size limit of an ONNX file.
     #[error(
-        "the model takes {bytes} bytes, but one ONNX file holds at most {limit}; write it to a path instead, with its weights beside it"
+        "the model has {bytes} bytes, but the limit for an ONNX file is {limit}; write it to a path to store the weights in a separate file"
     )]
     TooLarge {
-        /// Encoded size.
+        /// Encoded size, in bytes.
         bytes: usize,
-        /// The limit.
+        /// Maximum size of a file, in bytes.
         limit: usize,
     },
 }

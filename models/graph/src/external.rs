@@ -1,9 +1,9 @@
-//! Every tensor of a model, wherever it hides: no data may be fetched from elsewhere behind our back.
+//! Finds tensors with external data anywhere in a model, including subgraphs and functions.
 
 use crate::GraphError;
 use crate::onnx::{AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto};
 
-/// Refuses a model with a tensor whose data lies outside the message: an engine would open that file.
+/// Refuses a model with external data, because an engine would open the file that it refers to.
 pub(crate) fn refuse(proto: &ModelProto, why: &str) -> Result<(), GraphError> {
     if let Some(tensor) = proto.graph.as_ref().and_then(in_graph) {
         return Err(refused(tensor, why));
@@ -57,7 +57,7 @@ pub(crate) fn is_outside(tensor: &TensorProto) -> bool {
     tensor.data_location != 0 || !tensor.external_data.is_empty()
 }
 
-/// An entry of a tensor's description of where its data lies.
+/// Returns an entry of the description of a tensor's external data.
 pub(crate) fn entry<'a>(tensor: &'a TensorProto, key: &str) -> Option<&'a str> {
     tensor
         .external_data
@@ -66,7 +66,7 @@ pub(crate) fn entry<'a>(tensor: &'a TensorProto, key: &str) -> Option<&'a str> {
         .map(|entry| entry.value.as_str())
 }
 
-/// The file it lies in.
+/// Returns the path of the file with the tensor's data, or an empty string.
 pub(crate) fn location(tensor: &TensorProto) -> &str {
     entry(tensor, "location").unwrap_or_default()
 }

@@ -1,19 +1,21 @@
-//! The rules of the format that everything else relies on: one producer per name, producers before consumers.
+//! Rules of the format that the rest of the crate relies on. A name has a single producer, and producers come
+//! before consumers.
 
 use crate::GraphError;
 use crate::onnx::{GraphProto, NodeProto};
 use std::collections::HashSet;
 
-/// Nodes a graph may have. The largest classifiers have a few thousand; everything we keep for a stranger's model grows with
-/// this number.
+/// Maximum number of nodes in a graph. The largest classifiers have a few thousand, and the memory used for
+/// an untrusted model grows with this number.
 const MOST_NODES: usize = 65_536;
 
-/// Checks that every name is produced once, and before it is used.
+/// Checks that every name has a single producer before the first use. The function also refuses sparse
+/// weights and graphs with more than [`MOST_NODES`] nodes.
 pub(crate) fn check(graph: &GraphProto) -> Result<(), GraphError> {
     let count = graph.node.len();
     if count > MOST_NODES {
         return Err(malformed(format!(
-            "it has {count} nodes; at most {MOST_NODES} are read"
+            "it has {count} nodes, which exceeds the limit of {MOST_NODES}"
         )));
     }
     if !graph.sparse_initializer.is_empty() {
@@ -27,7 +29,7 @@ pub(crate) fn check(graph: &GraphProto) -> Result<(), GraphError> {
         for name in used(node) {
             if !known.contains(name) {
                 return Err(malformed(format!(
-                    "node `{}` uses `{name}` before anything produces it",
+                    "node `{}` uses `{name}` before it is produced",
                     node.label()
                 )));
             }
@@ -49,7 +51,7 @@ fn malformed(why: String) -> GraphError {
     GraphError::Malformed { why }
 }
 
-/// Drops the weights that neither a node reads nor the graph gives.
+/// Removes the weights that are neither read by a node nor outputs of the graph.
 pub(crate) fn drop_unread(graph: &mut GraphProto) {
     let outputs = graph.output.iter().map(|output| output.name.as_str());
     let read = graph.node.iter().flat_map(used).chain(outputs);
@@ -57,7 +59,8 @@ pub(crate) fn drop_unread(graph: &mut GraphProto) {
     graph.initializer.retain(|weight| read.contains(&weight.name));
 }
 
-/// The names a node reads: its inputs, and what the bodies of control flow inside it capture.
+/// Returns the names that a node reads. These are the inputs and, for control flow, the values captured by
+/// the bodies.
 pub(crate) fn used(node: &NodeProto) -> Vec<&str> {
     let mut names: Vec<&str> = node
         .input
@@ -73,7 +76,8 @@ pub(crate) fn used(node: &NodeProto) -> Vec<&str> {
     names
 }
 
-/// Adds the names `body` reads from around it. The depth is bounded: the decoder refuses deeply nested messages.
+/// Adds the names that `body` reads from the enclosing graph. The recursion is bounded, because the decoder
+/// refuses deeply nested messages.
 fn captured<'a>(body: &'a GraphProto, names: &mut Vec<&'a str>) {
     let mut inside: HashSet<&str> = body.input.iter().map(|input| input.name.as_str()).collect();
     inside.extend(body.initializer.iter().map(|weight| weight.name.as_str()));

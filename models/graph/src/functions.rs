@@ -1,4 +1,4 @@
-//! Model-local functions and operator sets: which of them a part still needs.
+//! Selects the model-local functions and operator sets that a slice needs.
 
 use crate::GraphError;
 use crate::onnx::{FunctionHead, NodeProto, OperatorSetId};
@@ -6,26 +6,27 @@ use bytes::Bytes;
 use prost::Message;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-/// A function, as bytes and as far as it is looked into.
+/// Encoded model-local function and the decoded fields.
 pub(crate) struct Function {
     head: FunctionHead,
     pub(crate) bytes: Bytes,
 }
 
-/// A node's domain; ONNX's own has two spellings.
+/// Normalizes the name of a domain, since ONNX's standard domain has two spellings.
 fn domain(name: &str) -> &str {
     if name == "ai.onnx" { "" } else { name }
 }
 
-/// A function as far as it is looked into.
+/// Decodes name, nodes and attributes of a function.
 pub(crate) fn head(function: &Bytes) -> Result<FunctionHead, GraphError> {
     FunctionHead::decode(function.clone()).map_err(|error| GraphError::NotOnnx { why: error.into() })
 }
 
-/// A function's domain and name.
+/// Domain and name of a function.
 type Id = (String, String);
 
-/// The functions that `nodes`, or functions they call, are defined by, in the order of the file.
+/// Returns the functions that `nodes` call directly or through other functions. The order is the same as in
+/// the file.
 pub(crate) fn needed(nodes: &[NodeProto], functions: &[Bytes]) -> Result<Vec<Function>, GraphError> {
     let read = |bytes: &Bytes| {
         let bytes = bytes.clone();
@@ -63,7 +64,7 @@ fn calls(nodes: &[NodeProto]) -> HashSet<Id> {
         .collect()
 }
 
-/// Nodes and those inside the bodies of control flow.
+/// Returns all nodes, including those in the bodies of control flow.
 pub(crate) fn every_node(nodes: &[NodeProto]) -> Vec<&NodeProto> {
     let mut all: Vec<&NodeProto> = Vec::new();
     let mut open: Vec<&NodeProto> = nodes.iter().collect();
@@ -78,7 +79,8 @@ pub(crate) fn every_node(nodes: &[NodeProto]) -> Vec<&NodeProto> {
     all
 }
 
-/// The operator sets of the domains that `nodes` and `functions` use; always ONNX's own.
+/// Returns the imported operator sets of the domains that `nodes` and `functions` use, and always ONNX's
+/// standard one.
 pub(crate) fn opsets(
     nodes: &[NodeProto],
     functions: &[Function],

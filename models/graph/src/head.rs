@@ -1,4 +1,4 @@
-//! Finding the classifier head: the last layer that turns features into one score per class.
+//! Finds the classifier head, which is the layer that computes a score for every class.
 
 use crate::analysis::Analysis;
 use crate::onnx::NodeProto;
@@ -6,57 +6,57 @@ use crate::operators::{self, HeadPart};
 use crate::values::Dim;
 use std::collections::HashSet;
 
-/// What a head looks like, for messages.
+/// Description of a supported head, for error messages.
 pub(crate) const EXPECTED: &str = "expected the network to end in a Gemm, a MatMul with Add, or a 1x1 Conv with a pool, possibly \
                                    followed by reshapes and a Softmax, or in the sum or mean of two such layers";
 
-/// The classifier head of a network.
+/// Classifier head of a network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
-    /// The node that multiplies by the weights.
+    /// Node that multiplies by the weights.
     pub node: String,
-    /// Its operator: `Gemm`, `MatMul` or `Conv`.
+    /// Operator of the node: `Gemm`, `MatMul` or `Conv`.
     pub operator: String,
-    /// The tensor it reads.
+    /// Tensor that the node reads.
     pub input: String,
-    /// How many classes it scores.
+    /// Number of classes.
     pub classes: usize,
-    /// How many features each score is computed from.
+    /// Number of features from which a score is computed.
     pub features: usize,
 }
 
-/// A head and where it is in the graph.
+/// Head and position in the graph.
 #[derive(Debug, Clone)]
 pub(crate) struct Found {
-    /// In the order of the nodes: one, or two whose scores are added, as a distilled network has them.
+    /// Layers in the order of the nodes. Distilled networks have two layers and add the scores; others have
+    /// one.
     pub(crate) layers: Vec<Layer>,
-    /// Places of the nodes behind the head, last first.
+    /// Indices of the nodes after the head, in reverse order.
     pub(crate) tail: Vec<usize>,
 }
 
-/// A layer of a head, with weights of its own.
+/// Layer of a head.
 #[derive(Debug, Clone)]
 pub(crate) struct Layer {
     pub(crate) head: Head,
-    /// The place of its node.
+    /// Index of the node.
     pub(crate) index: usize,
-    /// How many axes of size 1 its weights have behind features and classes.
+    /// Number of axes of size 1 that the weights have after features and classes.
     pub(crate) kernel: usize,
-    /// The `Add` behind a `MatMul`, and its slot of the bias.
+    /// Index of the `Add` after a `MatMul`, and the input slot of the bias.
     pub(crate) add: Option<(usize, usize)>,
 }
 
 impl Found {
-    /// The first of its layers.
     pub(crate) fn first(&self) -> Option<&Layer> {
         self.layers.first()
     }
 }
 
-/// Walks back from the output to the head.
+/// Searches backward from the output for the head.
 pub(crate) fn find(analysis: &Analysis<'_>, output: &str) -> Option<Found> {
     let (mut name, mut scaled) = (output, false);
-    // The mean of two heads is their sum, divided.
+    // The mean of two heads is a sum followed by a division.
     while let Some((_, node)) = analysis.producer(name) {
         match node.standard_operator() {
             Some("Div" | "Mul") => (name, scaled) = (single(analysis, node)?, true),
@@ -67,7 +67,7 @@ pub(crate) fn find(analysis: &Analysis<'_>, output: &str) -> Option<Found> {
     if scaled { None } else { walk(analysis, output) }
 }
 
-/// The only one of a node's two inputs that is data, where the other is a number.
+/// Returns the data input of a node if the other input is a constant.
 fn single<'a>(analysis: &Analysis<'_>, node: &'a NodeProto) -> Option<&'a str> {
     let (left, right) = (node.input_name(0)?, node.input_name(1)?);
     match (analysis.kinds.is_data(left), analysis.kinds.is_data(right)) {
@@ -77,7 +77,7 @@ fn single<'a>(analysis: &Analysis<'_>, node: &'a NodeProto) -> Option<&'a str> {
     }
 }
 
-/// Two heads of as many classes whose scores `node` adds.
+/// Returns the two heads with the same number of classes whose scores `node` adds.
 fn sum(analysis: &Analysis<'_>, node: &NodeProto) -> Option<Found> {
     let head = |slot| walk(analysis, node.input_name(slot)?).filter(|found| found.tail.is_empty());
     let mut layers = [head(0)?.layers, head(1)?.layers].concat();
@@ -108,7 +108,7 @@ fn walk(analysis: &Analysis<'_>, output: &str) -> Option<Found> {
                 add = Some((index, slot));
                 name = node.input_name(1 - slot)?;
             }
-            // Between a product and its bias nothing may stand.
+            // Other nodes between a product and the bias are not supported.
             HeadPart::Tail if add.is_none() => {
                 tail.push(index);
                 name = node.input_name(0)?;
@@ -146,8 +146,9 @@ fn layer(
     })
 }
 
-/// What the head's layers read, and the linear layers before them where nothing but an activation lies between, the last first:
-/// where torchvision's and timm's classifiers drop elements.
+/// Returns the values to which torchvision's and timm's classifiers apply dropout, in reverse order. These
+/// are the inputs of the head's layers and of the linear layers before the head if only activations are in
+/// between.
 pub(crate) fn inputs(analysis: &Analysis<'_>, found: &Found) -> Vec<String> {
     let mut inputs = Vec::new();
     for layer in &found.layers {
@@ -155,7 +156,7 @@ pub(crate) fn inputs(analysis: &Analysis<'_>, found: &Found) -> Vec<String> {
         loop {
             let before = linear_before(analysis, &input);
             inputs.push(input);
-            // The first linear layer reads features, not what another layer of the classifier gave.
+            // The first linear layer is excluded, because it reads features.
             match before.filter(|name| linear_before(analysis, name).is_some()) {
                 Some(name) => input = name.to_owned(),
                 None => break,
@@ -165,7 +166,8 @@ pub(crate) fn inputs(analysis: &Analysis<'_>, found: &Found) -> Vec<String> {
     inputs
 }
 
-/// What the linear layer reads of whose rows alone the value `name` is made, element by element.
+/// Returns the input of the only linear layer from which `name` is computed, provided that the nodes in
+/// between are elementwise.
 fn linear_before<'a>(analysis: &Analysis<'a>, name: &str) -> Option<&'a str> {
     let mut open = vec![analysis.producer(name)?];
     let (mut found, mut seen) = (None, HashSet::new());
@@ -191,7 +193,8 @@ fn linear_before<'a>(analysis: &Analysis<'a>, name: &str) -> Option<&'a str> {
     found
 }
 
-/// The classes and features of a layer with weights of `dims`; `None` when it cannot be a head.
+/// Returns the number of classes and the number of features for weights with these dimensions. Returns `None`
+/// if the layer cannot be a head.
 fn scores(node: &NodeProto, dims: &[usize], added_bias: bool) -> Option<(usize, usize)> {
     let setting = |name, default| node.int(name).unwrap_or(default);
     match (node.op_type.as_str(), dims) {

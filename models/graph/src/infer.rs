@@ -1,16 +1,17 @@
-//! Shape inference without the file's own `value_info`: the rules of ONNX's operators, as <https://onnx.ai/onnx/operators/>
-//! states them, and the evaluation of chains that compute shapes.
+//! Shape inference that ignores the `value_info` of the file. It applies the rules of ONNX's operators
+//! (<https://onnx.ai/onnx/operators/>) and evaluates chains of nodes that compute shapes.
 
 use crate::onnx::{NodeProto, data_type};
 use crate::operators;
 use crate::values::{Context, Literal, MOST_ELEMENTS, Probes, Ruled, Unresolved, Value, Values, mismatch};
 use crate::{GraphError, Model};
 
-/// Axes a value may have. Networks use up to six or so; without a bound a stranger's model could make every shape long.
+/// Maximum number of axes of a value. Networks use up to about six. The limit prevents an untrusted model
+/// from using long shapes everywhere.
 const MOST_AXES: usize = 64;
 
 impl Values {
-    /// Knows every value of `model`.
+    /// Infers all values of `model`.
     pub(crate) fn infer(model: &Model, batch: usize) -> Result<Self, GraphError> {
         let mut values = Self::start(model, batch)?;
         for node in model.nodes() {
@@ -19,7 +20,7 @@ impl Values {
         Ok(values)
     }
 
-    /// Takes in the next node.
+    /// Infers the outputs of the next node.
     pub(crate) fn step(&mut self, node: &NodeProto) -> Result<(), GraphError> {
         let outputs = match outputs(&self.context(node)) {
             Ok(outputs) => outputs,
@@ -41,13 +42,13 @@ impl Values {
 }
 
 impl Probes {
-    /// Takes in the next node.
+    /// Infers the outputs of the next node at both batch sizes.
     pub(crate) fn step(&mut self, node: &NodeProto) -> Result<(), GraphError> {
         self.each().into_iter().try_for_each(|values| values.step(node))
     }
 }
 
-/// The outputs of a node; what is computable from known values is computed.
+/// Infers the outputs of a node, including the elements of the first output if possible.
 fn outputs(context: &Context<'_>) -> Ruled<Vec<Value>> {
     let operator = operators::find(context.node).ok_or(Unresolved::Unknown)?;
     let mut outputs = (operator.shape)(context)?;
@@ -63,7 +64,7 @@ fn outputs(context: &Context<'_>) -> Ruled<Vec<Value>> {
     Ok(outputs)
 }
 
-/// The elements of a node's first output, when they follow from known inputs and are few.
+/// Returns the elements of a node's first output if there are few and they follow from known inputs.
 fn computed(context: &Context<'_>, rule: operators::LiteralRule, output: &Value) -> Option<Literal> {
     let dims = output.dims.as_deref()?;
     let elements = dims.iter().try_fold(1_usize, |all, &dim| all.checked_mul(dim))?;
@@ -73,7 +74,8 @@ fn computed(context: &Context<'_>, rule: operators::LiteralRule, output: &Value)
     as_computed(rule(context, dims)?, output.data_type)
 }
 
-/// A result as an engine computes it, with the digits of its type: `None` where it would wrap around.
+/// Converts a result to the precision of the given type, like an engine. Returns `None` if the result would
+/// wrap around.
 fn as_computed(literal: Literal, to: i32) -> Option<Literal> {
     let within =
         |values: &[i64], least: i64, most: i64| values.iter().all(|value| (least..=most).contains(value));
@@ -91,8 +93,8 @@ fn as_computed(literal: Literal, to: i32) -> Option<Literal> {
     }
 }
 
-/// Rounded once to single precision, which for a sum, product, quotient or root in double precision is what computing it in single
-/// precision gives.
+/// Rounds once to single precision. For a sum, product, quotient or root in double precision, this gives the
+/// same result as computing it in single precision.
 #[allow(clippy::cast_possible_truncation)]
 fn as_single(value: f64) -> f64 {
     f64::from(value as f32)

@@ -1,23 +1,24 @@
-//! Fresh weights for a head: the same for the same seed on every machine.
+//! Initial weights for a head. They depend only on the seed, not on the machine.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
 /// Values drawn from a normal distribution around zero.
 ///
-/// A fresh head starts with weights of deviation 0.01 and no bias, as torchvision initializes classifiers: its first logits are
-/// close to zero, so every class starts even. On SqueezeNet's features this varied less from seed to seed than `Linear`'s uniform
-/// default at small rates.
+/// A fresh head starts with weights of standard deviation 0.01 and without bias, like torchvision's
+/// classifiers. The first logits are close to zero, so no class is preferred. On SqueezeNet's features, this
+/// varied less between seeds than the uniform default of `Linear` at small learning rates.
 pub(crate) struct Normal {
     generator: ChaCha8Rng,
     deviation: f64,
 }
 
 impl Normal {
-    /// The deviation of a head's weights.
+    /// Standard deviation for the weights of a head.
     pub(crate) const HEAD: f64 = 0.01;
 
-    /// The seed is ChaCha's key as it stands, so the stream depends on no library's way of stretching seeds.
+    /// Uses the seed as ChaCha's key without expanding it, so that the stream does not depend on a library's
+    /// key derivation.
     pub(crate) fn new(seed: u64, deviation: f64) -> Self {
         let mut key = [0; 32];
         key.iter_mut()
@@ -33,7 +34,7 @@ impl Normal {
         (0..count).map(|_| self.next()).collect()
     }
 
-    /// The Box-Muller transform of two uniform numbers, the first in (0, 1].
+    /// Applies the Box-Muller transform to two uniform numbers, the first in (0, 1].
     #[allow(clippy::cast_possible_truncation)]
     fn next(&mut self) -> f32 {
         const STEP: f64 = 1.0 / (1_u64 << 32) as f64;

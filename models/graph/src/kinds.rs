@@ -1,4 +1,4 @@
-//! What each value depends on: nothing but weights, only the shape of the input, or its data.
+//! Classification of values by their dependency on weights, on the input's shape and on the input's elements.
 
 use crate::Model;
 use crate::form::used;
@@ -6,23 +6,24 @@ use crate::onnx::NodeProto;
 use crate::operators;
 use std::collections::HashMap;
 
-/// What a value depends on; ordered, so that a node's outputs have the greatest kind of its inputs.
+/// Dependency of a value. The variants are ordered. The kind of a node's outputs is the maximum kind of the
+/// inputs, or [`Kind::Shape`] if that is less and the node only reads shapes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    /// Weights, and what derives from them only.
+    /// Depends on weights only.
     Constant,
-    /// The input's shape, never its elements.
+    /// Depends on the shape of the input, but not on its elements.
     Shape,
-    /// The input's elements.
+    /// Depends on the elements of the input.
     Data,
 }
 
-/// Whether a node looks only at the shape of its input.
+/// Returns true if the node uses only the shape of its input.
 pub(crate) fn reads_shape(node: &NodeProto) -> bool {
     operators::find(node).is_some_and(|operator| operator.reads_shape)
 }
 
-/// The kind of every value of a model.
+/// Kinds of all values in a model.
 #[derive(Debug, Clone)]
 pub(crate) struct Kinds(HashMap<String, Kind>);
 
@@ -52,7 +53,7 @@ impl Kinds {
         kinds
     }
 
-    /// The kind of a value; what no node produces is a weight.
+    /// Returns the kind of a value. Values without a producer are weights.
     pub(crate) fn get(&self, name: &str) -> Kind {
         self.0.get(name).copied().unwrap_or(Kind::Constant)
     }

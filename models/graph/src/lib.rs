@@ -1,5 +1,6 @@
-//! ONNX as a graph: read a network, find the cuts of its DAG, split it into prefix, middle and suffix, replace its
-//! classifier head, and merge trained weights back; and check a stranger's before anything else looks at it.
+//! ONNX models as graphs. This crate reads a network, finds the cuts of its DAG, slices it into prefix,
+//! middle and suffix, replaces its classifier head and merges trained weights back. It also checks models
+//! from untrusted sources before any other component reads them.
 
 mod backbone;
 pub mod build;

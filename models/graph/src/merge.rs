@@ -1,4 +1,4 @@
-//! Putting trained weights back.
+//! Merges trained weights into a model.
 
 use crate::tensors::{code_of, to_proto};
 use crate::{GraphError, Model};
@@ -6,10 +6,12 @@ use frostline_tensor::Tensor;
 use std::collections::HashMap;
 
 impl Model {
-    /// The model with the initializers of these names replaced: parts cut by [`Model::slice`] keep the names of the whole.
+    /// Returns the model with the initializers of these names replaced. Slices made by [`Model::slice`] use
+    /// the same names as the whole model.
     ///
     /// # Errors
-    /// [`GraphError::Weight`] for a name the model does not have, and for a shape or type that differs.
+    /// Returns [`GraphError::Weight`] if the model does not have an initializer of this name, or its shape or
+    /// type differs.
     pub fn merge(&self, weights: &[(String, Tensor)]) -> Result<Self, GraphError> {
         let mut graph = self.graph().clone();
         let places: HashMap<String, usize> = graph
@@ -26,12 +28,12 @@ impl Model {
             let slot = places
                 .get(name)
                 .and_then(|&place| graph.initializer.get_mut(place));
-            let slot = slot.ok_or_else(|| wrong("the model has no initializer of this name".into()))?;
+            let slot = slot.ok_or_else(|| wrong("the model does not have this initializer".into()))?;
             let merged = to_proto(name, tensor);
             if slot.dims != merged.dims || slot.data_type != code_of(tensor.dtype()) {
                 let there = format!("type {} and shape {:?}", slot.data_type, slot.dims);
                 return Err(wrong(format!(
-                    "the model's has {there}, the new one is {}",
+                    "the model expects {there}, but the new tensor is {}",
                     tensor.describe()
                 )));
             }

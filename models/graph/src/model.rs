@@ -5,9 +5,9 @@ use crate::onnx::{
 use frostline_tensor::Tensor;
 use std::collections::HashMap;
 
-/// An ONNX network: a graph, always present and with its nodes in order of execution, and what surrounds it.
+/// ONNX model with a graph. The nodes are in the order of execution.
 ///
-/// Cloning is cheap: weights are shared slices of the bytes they were read from.
+/// Clones share the raw data of weights. The raw data is a slice of the bytes from which the model was read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Model {
     proto: ModelProto,
@@ -15,25 +15,27 @@ pub struct Model {
 }
 
 impl Model {
-    /// A model from its messages, as [`crate::build`] makes them: any number of inputs and outputs.
+    /// Builds a model from its protobuf message, for example one created with [`crate::build`]. Any number of
+    /// inputs and outputs is accepted.
     ///
     /// # Errors
-    /// [`GraphError::NotOnnx`] without a graph or an operator set, [`GraphError::Malformed`] when a name is produced twice or used
-    /// before it is produced.
+    /// Returns [`GraphError::NotOnnx`] if the graph, its outputs, the IR version or the operator sets are
+    /// missing. Returns [`GraphError::Malformed`] if a name is produced twice or used before it is produced,
+    /// or if the graph has sparse weights or too many nodes.
     pub fn from_proto(mut proto: ModelProto) -> Result<Self, GraphError> {
         let not_onnx = |why: &str| GraphError::NotOnnx { why: why.into() };
-        let graph = proto.graph.take().ok_or_else(|| not_onnx("it holds no graph"))?;
+        let graph = proto.graph.take().ok_or_else(|| not_onnx("the graph is missing"))?;
         if proto.ir_version < 1 || proto.opset_import.is_empty() {
-            return Err(not_onnx("it names no IR version or operator set"));
+            return Err(not_onnx("the IR version or the operator set is missing"));
         }
         if graph.output.is_empty() {
-            return Err(not_onnx("its graph has no output"));
+            return Err(not_onnx("the graph does not have an output"));
         }
         crate::form::check(&graph)?;
         Ok(Self { proto, graph })
     }
 
-    /// The messages, graph included.
+    /// Converts the model into its protobuf message, including the graph.
     pub fn into_proto(self) -> ModelProto {
         ModelProto {
             graph: Some(self.graph),
@@ -41,15 +43,15 @@ impl Model {
         }
     }
 
-    /// All but the graph.
+    /// Returns the message without the graph.
     pub(crate) fn frame(&self) -> &ModelProto {
         &self.proto
     }
 
-    /// The same surroundings, such as the operators' version, around another graph.
+    /// Returns a model with `graph` and the other fields of this one, such as operator sets and metadata.
     ///
     /// # Errors
-    /// As [`Model::from_proto`].
+    /// Returns the same errors as [`Model::from_proto`].
     pub fn with_graph(&self, graph: GraphProto) -> Result<Self, GraphError> {
         Self::from_proto(ModelProto {
             graph: Some(graph),
@@ -57,7 +59,7 @@ impl Model {
         })
     }
 
-    /// The same model with the ends and weights of `graph` and no nodes yet, for building one up.
+    /// Returns a model with everything of `graph` except its nodes, so that nodes can be added one by one.
     pub(crate) fn without_nodes(&self, graph: &GraphProto) -> Self {
         let graph = GraphProto {
             node: Vec::new(),
@@ -69,17 +71,17 @@ impl Model {
         }
     }
 
-    /// The graph.
+    /// Returns the graph.
     pub fn graph(&self) -> &GraphProto {
         &self.graph
     }
 
-    /// The nodes, in order of execution.
+    /// Returns the nodes in the order of execution.
     pub fn nodes(&self) -> &[NodeProto] {
         &self.graph.node
     }
 
-    /// The version of ONNX's own operators.
+    /// Returns the version of ONNX's standard operator set, or 1 if the model does not import it.
     pub fn opset(&self) -> i64 {
         let own = |set: &&OperatorSetId| matches!(set.domain.as_str(), "" | "ai.onnx");
         self.proto
@@ -89,7 +91,8 @@ impl Model {
             .map_or(1, |set| set.version)
     }
 
-    /// The real inputs: old files list initializers among them.
+    /// Returns the inputs that the caller must provide. Old files also list initializers as inputs, which
+    /// this function skips.
     pub fn inputs(&self) -> impl Iterator<Item = &ValueInfo> {
         let weights: std::collections::HashSet<&str> = self
             .graph
@@ -103,17 +106,18 @@ impl Model {
             .filter(move |input| !weights.contains(input.name.as_str()))
     }
 
-    /// The outputs.
+    /// Returns the outputs.
     pub fn outputs(&self) -> &[ValueInfo] {
         &self.graph.output
     }
 
-    /// The initializer of this name. Walks the list; for many look-ups use [`Model::initializers`].
+    /// Returns the initializer of this name. The search is linear; use [`Model::initializers`] for many
+    /// look-ups.
     pub fn initializer(&self, name: &str) -> Option<&TensorProto> {
         self.graph.initializer.iter().find(|weight| weight.name == name)
     }
 
-    /// All initializers by name.
+    /// Returns all initializers by name.
     pub fn initializers(&self) -> HashMap<&str, &TensorProto> {
         self.graph
             .initializer
@@ -122,30 +126,30 @@ impl Model {
             .collect()
     }
 
-    /// The initializer of this name as a tensor of its own.
+    /// Copies the initializer of this name into a tensor.
     ///
     /// # Errors
-    /// [`GraphError::Weight`] when there is none, or its data is broken.
+    /// Returns [`GraphError::Weight`] if the model does not have the initializer or its data is invalid.
     pub fn weight(&self, name: &str) -> Result<Tensor, GraphError> {
         let missing = || GraphError::Weight {
             name: name.into(),
-            why: "the model has no such initializer".into(),
+            why: "the model does not have this initializer".into(),
         };
         crate::tensors::from_proto(self.initializer(name).ok_or_else(missing)?)
     }
 
-    /// The metadata entry `key`.
+    /// Returns the metadata entry `key`.
     pub fn metadata(&self, key: &str) -> Option<&str> {
         let entry = self.proto.metadata_props.iter().find(|entry| entry.key == key);
         entry.map(|entry| entry.value.as_str())
     }
 
-    /// Takes away the metadata entry `key`, if there is one.
+    /// Removes the metadata entry `key` if it exists.
     pub fn remove_metadata(&mut self, key: &str) {
         self.proto.metadata_props.retain(|entry| entry.key != key);
     }
 
-    /// Sets the metadata entry `key`, replacing an older one.
+    /// Sets the metadata entry `key` and replaces an existing one.
     pub fn set_metadata(&mut self, key: &str, value: &str) {
         self.remove_metadata(key);
         self.proto.metadata_props.push(StringStringEntry {

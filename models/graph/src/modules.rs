@@ -1,4 +1,4 @@
-//! Which modules of the network's source a node lies in, where its exporter noted it.
+//! Source modules of nodes, if the exporter recorded them.
 
 use crate::Cut;
 use crate::analysis::Analysis;
@@ -6,19 +6,20 @@ use crate::onnx::NodeProto;
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 
-/// The note of torch's newer exporter: a Python list of the paths of the modules around a node, from the root, whose path is empty, to
-/// the operation itself.
+/// Metadata key of torch's newer exporter. The value is a Python list. It contains the paths of the modules
+/// around a node, from the root with an empty path to the operation itself.
 const SCOPES: &str = "pkg.torch.onnx.name_scopes";
 
-/// Modules that are told of one node: networks nest them ten deep.
+/// Maximum number of modules per node. Modules of real networks are nested up to ten levels deep.
 const MOST: usize = 16;
 
-/// Bytes of a note that is read: sixteen paths of 200 bytes, with room to spare.
+/// Maximum size of a note, in bytes. Longer notes are ignored. Sixteen paths of 200 bytes fit with room to
+/// spare.
 const NOTE_BYTES: usize = 16 << 10;
 
 impl NodeProto {
-    /// The paths of the modules the node lies in, the outermost first, the root left out: `layer4`, `layer4.0`, `layer4.0.conv1`. None
-    /// where the exporter left no note of them.
+    /// Returns the paths of the modules that contain the node, outermost first and without the root, such as
+    /// `layer4`, `layer4.0`, `layer4.0.conv1`. Empty if the exporter recorded none.
     pub fn modules(&self) -> Vec<String> {
         let note = self.metadata_props.iter().find(|entry| entry.key == SCOPES);
         match note {
@@ -28,7 +29,7 @@ impl NodeProto {
         }
     }
 
-    /// Which node it is, for messages: `node 'add_3' of module 'blocks.1'`.
+    /// Returns a description of the node for messages, such as `node 'add_3' of module 'blocks.1'`.
     pub fn place(&self) -> String {
         let node = format!("node '{}'", self.label());
         match self.modules().last() {
@@ -38,7 +39,8 @@ impl NodeProto {
     }
 }
 
-/// `['', 'layer4', 'layer4.0', 'layer4.0.conv1', 'conv2d_15']`: the last is the operation.
+/// Parses a note such as `['', 'layer4', 'layer4.0', 'layer4.0.conv1', 'conv2d_15']`. The last entry is the
+/// operation.
 fn scopes(note: &str) -> Vec<String> {
     let list = note.trim_start_matches('[').trim_end_matches(']');
     let mut paths: Vec<&str> = list
@@ -54,8 +56,8 @@ fn scopes(note: &str) -> Vec<String> {
         .collect()
 }
 
-/// `/layer4/layer4.0/conv1/Conv`, as torch's older exporter calls a node: the names of modules, the numbered ones with that of the sequence
-/// they are in, and the operation.
+/// Parses a node name of torch's older exporter, such as `/layer4/layer4.0/conv1/Conv`. It consists of
+/// modules and the operation. Numbered modules have the name of the sequence as a prefix.
 fn path(name: &str) -> Vec<String> {
     let Some(parts) = name.strip_prefix('/') else {
         return Vec::new();
@@ -78,7 +80,8 @@ fn path(name: &str) -> Vec<String> {
     paths
 }
 
-/// Gives each cut the modules whose output it is, the outermost first: it is made inside them, and read only outside.
+/// Sets the modules that output the tensors of the cuts, outermost first. A value is the output of a module
+/// if it is produced inside and read only outside.
 pub(crate) fn name(analysis: &Analysis<'_>, cuts: &mut [Cut]) {
     let names: HashSet<&str> = cuts.iter().map(|cut| cut.name.as_str()).collect();
     let producer = |name| analysis.producer(name).map(|(_, node)| node.modules());
@@ -87,7 +90,7 @@ pub(crate) fn name(analysis: &Analysis<'_>, cuts: &mut [Cut]) {
         .filter_map(|name| Some((name, producer(name)?)))
         .collect();
     for reader in analysis.model.nodes() {
-        // A note is parsed once a node: a node of 512 inputs may carry a megabyte of it.
+        // Parse a note once per node, not once per input: a node can have 512 inputs and a note of 16 KiB.
         let inside = OnceCell::new();
         for input in analysis.data_inputs(reader) {
             if let Some(modules) = modules.get_mut(input).filter(|modules| !modules.is_empty()) {

@@ -8,56 +8,56 @@ use crate::{GraphError, Model, modules, sweep};
 use frostline_tensor::{DType, Shape};
 use std::collections::HashSet;
 
-/// A tensor at an end of a network.
+/// Description of a network's input or output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TensorInfo {
-    /// Its name in the graph.
+    /// Name of the tensor.
     pub name: String,
-    /// Its element type.
+    /// Element type.
     pub dtype: DType,
-    /// The shape of one sample's row, without the batch axis.
+    /// Shape per sample, without the batch axis.
     pub shape: Shape,
 }
 
 impl TensorInfo {
-    /// Bytes of one sample's row.
+    /// Returns the bytes for one sample, or `usize::MAX` on overflow.
     pub fn bytes_per_sample(&self) -> usize {
         self.shape.bytes(self.dtype.size()).unwrap_or(usize::MAX)
     }
 }
 
-/// A place where one tensor carries everything across, and where the network may be split.
+/// A point at which the network can be split because a single tensor carries all data across it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cut {
-    /// The tensor's name.
+    /// Name of the tensor.
     pub name: String,
-    /// Its element type.
+    /// Element type.
     pub dtype: DType,
-    /// The shape of one sample's row, without the batch axis.
+    /// Shape per sample, without the batch axis.
     pub shape: Shape,
-    /// Bytes of one sample's row.
+    /// Bytes for one sample.
     pub bytes_per_sample: usize,
-    /// The share of the network's multiply-adds that lies before it, 0 to 1.
+    /// Fraction of the network's multiply-adds before the cut, between 0 and 1.
     pub compute_share: f64,
-    /// Whether the classifier head lies behind it: only then it can be a freeze cut.
+    /// True if the classifier head comes after the cut. Only such a cut can be a freeze cut.
     pub before_head: bool,
-    /// The paths of the source's modules whose output it is, the outermost first: names of the cut as well. None where the
-    /// exporter noted none.
+    /// Paths of the source modules that output this tensor, outermost first. Users can refer to the cut by
+    /// these names. Empty if the exporter recorded no modules.
     pub modules: Vec<String>,
 }
 
 impl Cut {
-    /// Bytes that its name and shape take in memory.
+    /// Returns the bytes of memory used by the cut with its tensor's name and shape.
     pub(crate) fn kept_bytes(&self) -> usize {
         size_of::<Self>() + self.name.len() + size_of_val(self.shape.dims())
     }
 
-    /// Whether it is the output of the module `path`.
+    /// Returns true if the tensor is the output of the module `path`.
     fn is_of(&self, path: &str) -> bool {
         self.modules.iter().any(|module| module == path)
     }
 
-    /// Whether it is the output of something inside the module `path`.
+    /// Returns true if the tensor is the output of a module nested in `path`.
     fn is_within(&self, path: &str) -> bool {
         let inside = |module: &String| {
             let rest = module.strip_prefix(path);
@@ -67,24 +67,24 @@ impl Cut {
     }
 }
 
-/// What a network is and where it can be cut.
+/// Description of a network with the cuts and the classifier head.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Network {
-    /// What it takes.
+    /// The only input.
     pub input: TensorInfo,
-    /// What it gives.
+    /// The only output.
     pub output: TensorInfo,
-    /// Its cuts in order of execution; the output is the last where rows stay independent up to it.
+    /// Cuts in order of execution. The output is the last cut if samples stay independent up to it.
     pub cuts: Vec<Cut>,
-    /// Its classifier head, where one was recognized.
+    /// The classifier head, if one was recognized.
     pub head: Option<Head>,
 }
 
 impl Network {
-    /// The cut called `name`.
+    /// Returns the cut at the tensor `name`.
     ///
     /// # Errors
-    /// [`GraphError::UnknownCut`], with similar names.
+    /// Returns [`GraphError::UnknownCut`] with suggestions if the network does not have this cut.
     pub fn cut(&self, name: &str) -> Result<&Cut, GraphError> {
         self.cuts
             .iter()
@@ -95,11 +95,12 @@ impl Network {
             })
     }
 
-    /// The cut that a person calls `name`: by its tensor, by the path of the module whose output it is, or by that of a module which
-    /// holds no other cut.
+    /// Resolves a name given by a user. The name can be a tensor, the path of a module that outputs the
+    /// tensor, or the path of a module that contains a single cut.
     ///
     /// # Errors
-    /// [`GraphError::UnknownCut`], with similar names; [`GraphError::AmbiguousCut`] where several are called so.
+    /// Returns [`GraphError::UnknownCut`] with suggestions if no cut matches, and
+    /// [`GraphError::AmbiguousCut`] if several cuts match.
     pub fn named(&self, name: &str) -> Result<&Cut, GraphError> {
         if let Some(cut) = self.cuts.iter().find(|cut| cut.name == name) {
             return Ok(cut);
@@ -117,7 +118,8 @@ impl Network {
         }
     }
 
-    /// What to call `cut`: by the module whose output it is, where no other is called so, else by its tensor.
+    /// Returns the display name of `cut`. This is the outermost module that outputs the tensor if the name is
+    /// unambiguous, or the name of the tensor otherwise.
     pub fn title<'a>(&self, cut: &'a Cut) -> &'a str {
         if cut.is_of(&cut.name) {
             return &cut.name;
@@ -126,11 +128,12 @@ impl Network {
         cut.modules.first().filter(alone).unwrap_or(&cut.name)
     }
 
-    /// The cut called `name` as a freeze cut.
+    /// Returns the cut at the tensor `name`, which must be usable as a freeze cut.
     ///
     /// # Errors
-    /// [`GraphError::UnknownCut`]; [`GraphError::FreezeAfterHead`] when no trainable head lies behind it; [`GraphError::Head`] when the
-    /// network has none.
+    /// Returns [`GraphError::UnknownCut`] if the network does not have this cut,
+    /// [`GraphError::FreezeAfterHead`] if the classifier head does not come after it, and
+    /// [`GraphError::Head`] if no classifier head was recognized.
     pub fn freeze_cut(&self, name: &str) -> Result<&Cut, GraphError> {
         let cut = self.cut(name)?;
         if cut.before_head {
@@ -148,10 +151,11 @@ impl Network {
         })
     }
 
-    /// The row at the freeze point called `name`: that of a cut before the head, or the network's input, behind which nothing is frozen.
+    /// Returns the shape per sample at the freeze cut `name`. The network's input is accepted as well and
+    /// means that no layer is frozen.
     ///
     /// # Errors
-    /// Those of [`Self::freeze_cut`].
+    /// Returns the same errors as [`Self::freeze_cut`].
     pub fn frozen_row(&self, name: &str) -> Result<&Shape, GraphError> {
         if name == self.input.name {
             return Ok(&self.input.shape);
@@ -159,7 +163,7 @@ impl Network {
         Ok(&self.freeze_cut(name)?.shape)
     }
 
-    /// Names like `name`, of each cut the likest.
+    /// Returns names similar to `name`, only the most similar one for each cut.
     fn meant(&self, name: &str) -> Vec<&str> {
         let names = self
             .cuts
@@ -171,7 +175,7 @@ impl Network {
         meant
     }
 
-    /// What a person may have meant, for a message.
+    /// Returns a hint for an error message: similar names, and all cuts if there are few.
     fn near(&self, name: &str) -> String {
         const SHORT: usize = 12;
         let quoted = |names: &[&str]| {
@@ -184,16 +188,17 @@ impl Network {
             similar => format!("did you mean {}? ", quoted(similar)),
         };
         match all.len() {
-            0 => "it has no cuts at all".into(),
+            0 => "it does not have any cuts".into(),
             1..=SHORT => format!("{meant}its cuts are {}", quoted(&all)),
             many => format!("{meant}`frostline model show` lists all {many}"),
         }
     }
 }
 
-/// A few cuts, each by the most telling of its names, and by its tensor where they share that.
+/// Lists the names of the first cuts. The name is the innermost module, or the tensor if multiple cuts share
+/// the module.
 fn candidates(cuts: &[&Cut]) -> String {
-    /// As many as a person reads.
+    /// Number of cuts listed by name.
     const FEW: usize = 6;
     let shown = cuts.iter().take(FEW).map(|cut| {
         let innermost = cut.modules.last().unwrap_or(&cut.name);
@@ -212,11 +217,13 @@ fn candidates(cuts: &[&Cut]) -> String {
 }
 
 impl Model {
-    /// The network's ends, cuts and head.
+    /// Returns the network's input, output, cuts and classifier head.
     ///
     /// # Errors
-    /// [`GraphError::Shape`] when a node does not fit its inputs at every batch size, [`GraphError::InputShape`] when the input or
-    /// output is of a type or shape that cannot be followed.
+    /// Returns [`GraphError::Shape`] if the inputs of a node do not fit its operator,
+    /// [`GraphError::InputShape`] or [`GraphError::OutputShape`] if the shape or the element type of the
+    /// input or output cannot be determined, and [`GraphError::Inputs`] or [`GraphError::Outputs`] if the
+    /// model has none.
     pub fn network(&self) -> Result<Network, GraphError> {
         let analysis = Analysis::run(self)?;
         let mut network = self.network_of(&analysis)?;
@@ -224,7 +231,7 @@ impl Model {
         Ok(network)
     }
 
-    /// [`Model::network`] from an analysis of this model, without the modules of its cuts.
+    /// Returns the same as [`Model::network`] from an existing analysis, without the modules of the cuts.
     pub(crate) fn network_of(&self, analysis: &Analysis<'_>) -> Result<Network, GraphError> {
         let (input, output) = (self.input_name()?, self.output_name()?);
         let head = crate::head::find(analysis, output);
@@ -249,7 +256,7 @@ impl Model {
         Ok(Network {
             input: end(input).ok_or_else(|| GraphError::InputShape {
                 input: input.into(),
-                why: "cannot infer it".into(),
+                why: "failed to infer the shape".into(),
             })?,
             output: end(output).ok_or_else(|| GraphError::OutputShape {
                 output: output.into(),
@@ -259,17 +266,18 @@ impl Model {
         })
     }
 
-    /// Multiply-adds of one row; of operators without any, such as pools, the elements they touch. Zero where shapes are unknown.
+    /// Returns the multiply-adds per sample. Operators without multiply-adds, such as pools, count the
+    /// elements that they read or write, and nodes with unknown shapes count zero.
     ///
     /// # Errors
-    /// [`GraphError::Shape`] when a node does not fit its inputs.
+    /// Returns [`GraphError::Shape`] if the inputs of a node do not fit its operator.
     pub fn multiply_adds(&self) -> Result<f64, GraphError> {
         let Analysis { probes, .. } = Analysis::run(self)?;
         let all: f64 = self.nodes().iter().map(|node| work(node, &probes)).sum();
         Ok(all / SIZES.0 as f64)
     }
 
-    /// The share of the work up to `output` that is done when each node has run.
+    /// Returns the fraction of the work up to `output` that is done after each node.
     fn shares(&self, analysis: &Analysis<'_>, output: &str) -> Vec<f64> {
         let path = analysis.data_path(output, None);
         let mut total = 0.0;
@@ -284,7 +292,8 @@ impl Model {
         done.into_iter().map(share).collect()
     }
 
-    /// An end of the network as the file declares it, for outputs behind operators whose shapes are unknown.
+    /// Returns an output as declared by the file. It is the fallback for outputs whose shape cannot be
+    /// inferred.
     fn declared(&self, name: &str) -> Option<TensorInfo> {
         let value = self.graph().output.iter().find(|output| output.name == name)?;
         let tensor = value.tensor()?;
@@ -301,10 +310,10 @@ impl Model {
         })
     }
 
-    /// The name of the only input.
+    /// Returns the name of the only input.
     ///
     /// # Errors
-    /// [`GraphError::Inputs`] where there is none.
+    /// Returns [`GraphError::Inputs`] if the model has no input.
     pub fn input_name(&self) -> Result<&str, GraphError> {
         let none = || GraphError::Inputs {
             count: 0,
@@ -316,7 +325,7 @@ impl Model {
             .ok_or_else(none)
     }
 
-    /// The name of the only output.
+    /// Returns the name of the only output.
     pub(crate) fn output_name(&self) -> Result<&str, GraphError> {
         let none = || GraphError::Outputs {
             count: 0,
@@ -329,7 +338,7 @@ impl Model {
     }
 }
 
-/// A value that can be cut at.
+/// Describes a value at which the network can be split, or returns `None` for other values.
 pub(crate) fn info(analysis: &Analysis<'_>, name: &str) -> Option<TensorInfo> {
     let shape = Shape::from(analysis.row_of(name)?);
     let dtype = dtype_of(analysis.probes.data_type(name))?;

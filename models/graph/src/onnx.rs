@@ -1,8 +1,9 @@
-//! ONNX's protobuf messages, as far as a classifier needs them; the rest is carried along as opaque bytes, so that
-//! reading and writing a file loses nothing we know of.
+//! ONNX's protobuf messages. The fields required for classifiers are typed. Other fields are stored as opaque
+//! bytes to preserve them when a file is read and written.
 //!
-//! Field numbers and names are those of `onnx.proto` (IR version 13). A message kept as `Vec<Bytes>` has the same wire
-//! format as its typed form. Large payloads are [`Bytes`]: slices of the file they were read from, cheap to clone.
+//! Field numbers and names are defined in `onnx.proto` (IR version 13). The wire format of a message stored
+//! as `Vec<Bytes>` is the same as for the typed message. Large payloads are stored as [`Bytes`]. These are
+//! slices of the original file and cheap to clone.
 #![allow(missing_docs)]
 
 use bytes::Bytes;
@@ -188,14 +189,14 @@ pub struct TensorProto {
     pub doc_string: String,
     #[prost(message, repeated, tag = "13")]
     pub external_data: Vec<StringStringEntry>,
-    /// 0: in this file; 1: in `external_data`.
+    /// 0 if the data is in this file, 1 if `external_data` refers to it.
     #[prost(int32, tag = "14")]
     pub data_location: i32,
     #[prost(message, repeated, tag = "16")]
     pub metadata_props: Vec<StringStringEntry>,
 }
 
-/// The fields of a `FunctionProto` that tell what it is called and what it calls.
+/// Partial `FunctionProto` with the name, nodes and attributes.
 #[derive(Clone, PartialEq, Message)]
 pub struct FunctionHead {
     #[prost(string, tag = "1")]
@@ -208,7 +209,7 @@ pub struct FunctionHead {
     pub attribute: Vec<AttributeProto>,
 }
 
-/// `TensorProto.DataType` values we build or inspect.
+/// Values of `TensorProto.DataType` used by Frostline.
 pub mod data_type {
     pub const FLOAT: i32 = 1;
     pub const UINT8: i32 = 2;

@@ -1,4 +1,5 @@
-//! Which weights of a model are trained: told by the operator that reads them and the slot they stand in.
+//! Finds the trainable weights of a model. The operator that reads a weight and the input slot determine
+//! whether it is trainable.
 
 use crate::Model;
 use crate::onnx::{NodeProto, TensorProto, data_type};
@@ -8,11 +9,14 @@ use frostline_tensor::Data;
 use std::collections::{HashMap, HashSet};
 
 impl Model {
-    /// The weights that training adjusts, in order of first use: floating-point initializers that stand where an operator expects a
-    /// weight or a bias (tables that are added, tokens that are joined, slopes and scales as well), also behind nodes that only rearrange
-    /// them. None are statistics of BatchNormalization, single numbers that scale or shift, what a `Constant` node holds, constants of
-    /// shape chains, and two that exporters write where a weight could stand, told by their values: masks of attention (all 0 or
-    /// at most -100), and an InstanceNormalization's scale of ones with a bias of zeros.
+    /// Returns the trainable weights in the order of the first use. A trainable weight is a floating-point
+    /// initializer in a slot for a weight or a bias. Added tables, concatenated tokens, slopes and scales are
+    /// included. A weight can also pass through nodes that only rearrange the elements.
+    ///
+    /// Statistics of BatchNormalization, scalars that scale or shift, tensors in `Constant` nodes and
+    /// constants in shape computations are not trainable. Two more constants are detected by value: attention
+    /// masks (all values are 0 or at most -100), and a scale of ones with a bias of zeros in an
+    /// InstanceNormalization.
     pub fn parameters(&self) -> Vec<&TensorProto> {
         let mut search = Search {
             derived: self.initializers(),
@@ -29,14 +33,14 @@ impl Model {
 }
 
 struct Search<'a> {
-    /// Each weight by its name and by those of what it is rearranged to.
+    /// Weights by name, including the names after rearrangement.
     derived: HashMap<&'a str, &'a TensorProto>,
-    /// Products with a parameter, which leave their bias to the next node.
+    /// Products with a parameter. A later node can add the bias.
     products: HashSet<&'a str>,
 }
 
 impl<'a> Search<'a> {
-    /// The parameters that the next node reads.
+    /// Returns the parameters that the next node reads.
     fn read(&mut self, node: &'a NodeProto) -> Vec<&'a TensorProto> {
         let Some(operator) = operators::find(node) else {
             return Vec::new();
@@ -68,7 +72,7 @@ impl<'a> Search<'a> {
         read
     }
 
-    /// Whether a node adds a bias to a product with a parameter; such a bias may be a single number.
+    /// Returns true if a node adds a bias to a product with a parameter. The bias can be a scalar.
     fn is_bias(&self, operator: &Operator, node: &NodeProto) -> bool {
         let behind = node
             .input
@@ -78,7 +82,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// The elements of each weight, unless they cannot be read.
+/// Returns the elements of all weights, or `None` if reading fails.
 fn values(weights: &[&TensorProto]) -> Option<Vec<Vec<f64>>> {
     let read = |weight: &&TensorProto| match from_proto(weight).ok()?.into_data() {
         Data::F32(values) => Some(values.into_iter().map(f64::from).collect()),

@@ -1,4 +1,5 @@
-//! Networks that end in probabilities, which are trained on the scores behind them.
+//! Networks that output probabilities. They are trained on the scores from which the probabilities are
+//! computed.
 
 use crate::analysis::Analysis;
 use crate::head::find;
@@ -6,11 +7,12 @@ use crate::replace::{every_name, rename};
 use crate::{GraphError, Model, build};
 
 impl Model {
-    /// The operator that makes probabilities of the classifier head's scores, `Softmax` or `LogSoftmax`, where there is one.
-    /// [`Model::replace_head`] removes it.
+    /// Returns the operator that computes probabilities from the scores of the classifier head, `Softmax` or
+    /// `LogSoftmax`, if the network has one. [`Model::replace_head`] removes it.
     ///
     /// # Errors
-    /// Those of the analysis.
+    /// Returns [`GraphError::Shape`] if the inputs of a node do not fit its operator, and
+    /// [`GraphError::Outputs`] if the model has no output.
     pub fn probabilities(&self) -> Result<Option<String>, GraphError> {
         let analysis = Analysis::run(self)?;
         let found = find(&analysis, self.output_name()?);
@@ -22,10 +24,12 @@ impl Model {
         Ok(operator.map(|node| node.op_type.clone()))
     }
 
-    /// The network with `operator`, of [`Model::probabilities`], behind its scores `[batch, classes]`. The output keeps its name.
+    /// Appends `operator`, as returned by [`Model::probabilities`], to a network that outputs scores `[batch,
+    /// classes]`. The name of the output does not change.
     ///
     /// # Errors
-    /// [`GraphError`] for a network of another form.
+    /// Returns [`GraphError::Outputs`] if the model has no output, and [`GraphError::Malformed`] if no node
+    /// produces it.
     pub fn with_probabilities(&self, operator: &str) -> Result<Self, GraphError> {
         let output = self.output_name()?.to_owned();
         let mut graph = self.graph().clone();

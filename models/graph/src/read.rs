@@ -1,4 +1,4 @@
-//! Reading a model from bytes, or from a file with its weights beside it.
+//! Reads models from bytes, or from files with weights stored in separate files.
 
 use crate::external::{self, entry, location};
 use crate::onnx::{ModelProto, TensorProto};
@@ -9,34 +9,42 @@ use std::collections::HashMap;
 use std::path::{Component, Path, PathBuf};
 
 impl Model {
-    /// A network from the bytes of an ONNX file, ready to be cut: it takes one input and gives one output, and its
-    /// batch is dynamic (a baked-in batch of 1 is rewritten). Weights stay slices of `bytes`.
+    /// Reads a network from the bytes of an ONNX file. The network must have a single input, a single output
+    /// and a dynamic batch. If the exporter fixed the batch to 1, it is opened. Weights stay slices of
+    /// `bytes`.
     ///
     /// # Errors
-    /// [`GraphError::NotOnnx`], [`GraphError::Malformed`], [`GraphError::ExternalData`] when weights are kept elsewhere,
-    /// [`GraphError::Inputs`], [`GraphError::Outputs`], [`GraphError::InputShape`], [`GraphError::FixedBatch`].
+    /// Returns [`GraphError::NotOnnx`] or [`GraphError::Malformed`] if the bytes are not a valid model,
+    /// [`GraphError::ExternalData`] if weights are stored elsewhere, [`GraphError::Inputs`] or
+    /// [`GraphError::Outputs`] if the network does not have exactly one of each, [`GraphError::InputShape`]
+    /// if the input has no fixed size per sample, and [`GraphError::FixedBatch`] if the batch is fixed and
+    /// cannot be opened.
     pub fn from_bytes(bytes: Bytes) -> Result<Self, GraphError> {
         let proto = decode(bytes)?;
         external::refuse(
             &proto,
-            "only the model's own bytes are accepted here; send it with its weights inside",
+            "only a single file is accepted; send a model with embedded weights",
         )?;
         crate::contract::network_from(proto, None)
     }
 
-    /// A network from an ONNX file; weights kept in files beside it are read too. See [`Model::from_bytes`].
+    /// Reads a network from an ONNX file, including weights in other files of its folder. See
+    /// [`Model::from_bytes`].
     ///
     /// # Errors
-    /// As [`Model::from_bytes`]; [`GraphError::Read`]; [`GraphError::ExternalData`] when a weight's place is an absolute path or
-    /// leaves the model's folder.
+    /// Returns the errors of [`Model::from_bytes`], [`GraphError::Read`] if a file cannot be read, and
+    /// [`GraphError::ExternalData`] if the location of a weight is an absolute path or outside the model's
+    /// folder.
     pub fn read(path: impl AsRef<Path>) -> Result<Self, GraphError> {
         Self::read_sized(path, None)
     }
 
-    /// [`Model::read`] of a network that is exported for images of any size: open axes of its input become `[3, image_size, image_size]`.
+    /// Reads a network as [`Model::read`] does. If `image_size` is set, open axes of the input become `[3,
+    /// image_size, image_size]`.
     ///
     /// # Errors
-    /// As [`Model::read`]; [`GraphError::InputShape`] where the input is fixed to another size.
+    /// Returns the errors of [`Model::read`], and [`GraphError::InputShape`] if the input is fixed to another
+    /// size or is not an image.
     pub fn read_sized(path: impl AsRef<Path>, image_size: Option<usize>) -> Result<Self, GraphError> {
         let path = path.as_ref();
         let mut proto = decode(read_file(path)?)?;
@@ -50,7 +58,7 @@ impl Model {
         }
         external::refuse(
             &proto,
-            "only initializers may be kept outside the model; save it with its constants inside",
+            "only initializers can be stored outside the model; save it with embedded constants",
         )?;
         crate::contract::network_from(proto, image_size)
     }
@@ -76,14 +84,14 @@ pub(crate) fn decode(bytes: Bytes) -> Result<ModelProto, GraphError> {
     ModelProto::decode(bytes).map_err(|error| GraphError::NotOnnx { why: error.into() })
 }
 
-/// The data files beside a model, each read once.
+/// Cache for the data files of a model.
 struct DataFiles<'a> {
     model: &'a Path,
     read: HashMap<PathBuf, Bytes>,
 }
 
 impl DataFiles<'_> {
-    /// Fetches the data of `weight` and makes it part of the message.
+    /// Loads the data of `weight` into the message.
     fn load(&mut self, weight: &mut TensorProto) -> Result<(), GraphError> {
         let refused = |why: &str| external::refused(weight, why);
         let path = self.beside(weight)?;
@@ -103,7 +111,7 @@ impl DataFiles<'_> {
         let end = start.checked_add(length).filter(|&end| end <= file.len());
         let end = end.ok_or_else(|| {
             refused(&format!(
-                "bytes {start}.. of length {length} lie outside that file of {} bytes",
+                "bytes {start}.. of length {length} exceed the file of {} bytes",
                 file.len()
             ))
         })?;
@@ -113,12 +121,13 @@ impl DataFiles<'_> {
         Ok(())
     }
 
-    /// The file of `weight`, which must stay in the model's folder, links followed.
+    /// Returns the path of the file with the data of `weight`. The path must stay in the model's folder after
+    /// links are resolved.
     fn beside(&self, weight: &TensorProto) -> Result<PathBuf, GraphError> {
         let relative = Path::new(location(weight));
         let mut parts = relative.components();
         if parts.clone().next().is_none() || !parts.all(|part| matches!(part, Component::Normal(_))) {
-            let why = "weights are read only from the model's own folder; move them there";
+            let why = "weights are read only from the model's folder; move the file to this folder";
             return Err(external::refused(weight, why));
         }
         let folder = folder_of(self.model);
@@ -126,7 +135,7 @@ impl DataFiles<'_> {
         let real = path
             .canonicalize()
             .map_err(|source| GraphError::Read { path, source })?;
-        // A model that is itself a link (as download caches keep them) has its weights beside the link's target.
+        // Download caches store a model as a link, with its weights next to the link's target.
         let homes = [
             Some(folder),
             self.model.canonicalize().ok().map(|model| folder_of(&model)),
@@ -138,7 +147,7 @@ impl DataFiles<'_> {
         if homes.any(|home| real.starts_with(home)) {
             return Ok(real);
         }
-        let why = "it is a link that leaves the model's folder; copy the weights there";
+        let why = "the link leaves the model's folder; copy the file to this folder";
         Err(external::refused(weight, why))
     }
 }

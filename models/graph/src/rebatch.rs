@@ -1,16 +1,16 @@
-//! Opening a batch of 1 that an exporter baked into a network.
+//! Opens a batch of 1 that an exporter fixed in a network.
 //!
-//! The input's first axis becomes the batch; `Reshape` targets that spell out a shape for one sample get an open axis where the
-//! batch went, and constants of one sample that are joined to samples (a class token) are expanded. Whether that is right
-//! is not guessed: samples are followed through the result, and unless each stays apart up to the output, the network is
-//! refused, naming the node.
+//! The first axis of the input becomes the batch. `Reshape` targets for one sample get an open axis for the
+//! batch, and constants that are concatenated with samples, such as a class token, are expanded. The result
+//! is then verified: samples are followed through the network, and if they do not stay independent up to the
+//! output, the network is refused and the error names the node.
 
 use crate::onnx::{Dimension, DimensionValue, GraphProto, NodeProto, TensorProto, ValueInfo};
 use crate::reshaping::sizes_of_batch;
 use crate::values::{Dim, Probes, RowUse, RowUses, Samples, Values, axis_of, signed};
 use crate::{GraphError, Model, build};
 
-/// The network with its batch of 1 opened.
+/// Returns the network with an open batch.
 pub(crate) fn open_batch(model: &Model) -> Result<Model, GraphError> {
     let one = Values::infer(model, 1)?;
     let mut graph = model.graph().clone();
@@ -35,7 +35,8 @@ pub(crate) fn open_batch(model: &Model) -> Result<Model, GraphError> {
     opening.finish(model)
 }
 
-/// Names the batch axis, where the axis is fixed to 1. Weights that old files list as inputs are overridden by their initializer.
+/// Names the batch axis if it is fixed to 1. Weights that old files list as inputs are changed as well, which
+/// has no effect because the initializer defines their shape.
 fn open_first_axis(value: &mut ValueInfo) {
     let shape = value
         .r#type
@@ -56,16 +57,16 @@ fn refused(node: &NodeProto, why: impl std::fmt::Display) -> GraphError {
     GraphError::FixedBatch {
         batch: 1,
         why: format!(
-            "node `{}` ({}) cannot take more: {why}",
+            "node `{}` ({}) does not support more samples: {why}",
             node.label(),
             node.op_type
         ),
     }
 }
 
-/// A network being opened, node by node.
+/// State of opening a network, node by node.
 struct Opening {
-    /// What the network is for its one sample.
+    /// Values of the network for one sample.
     one: Values,
     probes: Probes,
     rows: RowUses,
@@ -98,7 +99,7 @@ impl Opening {
         Ok(())
     }
 
-    /// Opens the axis of a constant target in which the samples go on.
+    /// Opens the axis of a constant target that contains the samples.
     fn retarget(&mut self, node: &mut NodeProto) -> Result<(), GraphError> {
         let (Some(data), Some(target), Some(output)) =
             (node.input_name(0), node.input_name(1), node.output_name(0))
@@ -125,7 +126,7 @@ impl Opening {
         Ok(())
     }
 
-    /// Repeats constants for one sample along the samples they are joined to.
+    /// Expands constants with a batch of 1 that are concatenated with samples.
     fn expand_constants(&mut self, node: &mut NodeProto) -> Result<(), GraphError> {
         let joined = node.input.iter().find_map(|name| match self.rows.get(name) {
             RowUse::Apart(samples) => Some((name.clone(), samples)),
@@ -176,7 +177,7 @@ impl Opening {
         self.push(build::node("Expand", &[constant, &shape], &[output]))
     }
 
-    /// The opened network, when its samples stay apart up to the output.
+    /// Returns the opened network if its samples stay independent up to the output.
     fn finish(mut self, model: &Model) -> Result<Model, GraphError> {
         crate::form::drop_unread(&mut self.graph);
         let opened = model.with_graph(self.graph)?;
@@ -198,15 +199,16 @@ impl Opening {
         Err(culprit.map_or_else(
             || GraphError::FixedBatch {
                 batch: 1,
-                why: format!("its output `{output}` has no axis for the batch in front"),
+                why: format!("the first axis of the output `{output}` is not the batch"),
             },
-            |node| refused(node, "frostline cannot tell that it treats samples independently"),
+            |node| refused(node, "it is not known to process samples independently"),
         ))
     }
 }
 
-/// The axis of `after`, the target for one sample, in which a value of `dims` continues its samples. Row-major order leaves few
-/// choices: best is one that is the batch alone, then the axis they already have; the last, the features, is worst.
+/// Returns the axis of `after` for the samples of a value with dimensions `dims`. `after` is the target with
+/// a batch of 1. The row-major order leaves few choices. An axis of size 1 is preferred, followed by the
+/// current axis of the samples. The function avoids the last axis, because it contains the features.
 fn open_axis(dims: &[Dim], samples: Samples, after: &[usize]) -> Option<usize> {
     let outside = samples.steps_outside(dims)?;
     let fits = |&axis: &usize| {
@@ -217,7 +219,7 @@ fn open_axis(dims: &[Dim], samples: Samples, after: &[usize]) -> Option<usize> {
         let outer = (before > 0 && outside.is_multiple_of(before)).then(|| outside / before)?;
         let size = *after.get(axis)?;
         (outer > 0 && size.is_multiple_of(outer)).then_some(())?;
-        // What lies inside the batch must agree as well; the rest of the elements follows.
+        // The elements inside the batch must match as well; the rest then follows.
         let inside = after
             .iter()
             .skip(axis + 1)

@@ -1,4 +1,4 @@
-//! Replacing the classifier head by a fresh one.
+//! Replaces the classifier head of a network.
 
 use crate::analysis::Analysis;
 use crate::head::{EXPECTED, Found, Layer, find, inputs};
@@ -9,26 +9,30 @@ use frostline_tensor::Tensor;
 use std::collections::HashSet;
 
 impl Model {
-    /// The network with its classifier head replaced by one that scores `classes` classes. Its weights are drawn from `seed` (normal,
-    /// deviation 0.01), its bias is zero; a Softmax, LogSoftmax or Relu behind the head is removed, so the output is
-    /// `[batch, classes]` of raw scores. Weights that some exporters keep in `Constant` nodes become initializers, so that all
-    /// weights can be trained and merged by name.
+    /// Replaces the classifier head by one with `classes` classes. The weights are drawn with `seed` from a
+    /// normal distribution with standard deviation 0.01, and the bias is zero. A Softmax, LogSoftmax or Relu
+    /// after the head is removed, so the output has raw scores `[batch, classes]`. Weights that some
+    /// exporters store in `Constant` nodes become initializers, so that all weights can be trained and merged
+    /// by name.
     ///
     /// # Errors
-    /// [`GraphError::Head`] when no head is recognized, or it cannot take another number of classes.
+    /// Returns [`GraphError::Head`] if no head is recognized, `classes` is zero, or the head cannot have this
+    /// number of classes.
     pub fn replace_head(&self, classes: usize, seed: u64) -> Result<Self, GraphError> {
         self.keep_head(&vec![None; classes], seed)
     }
 
-    /// The same, but for each new class that names one of the old head's the weights and bias of that one are kept.
+    /// Replaces the head as [`Model::replace_head`] does. `kept` contains an entry per new class. If the
+    /// entry is the number of an old class, the weights and the bias of the old class are copied.
     ///
     /// # Errors
-    /// As [`Model::replace_head`], and [`GraphError::Head`] where the old head does not have a class that is named.
+    /// Returns the errors of [`Model::replace_head`], and [`GraphError::Head`] if `kept` contains a class
+    /// that the old head does not have.
     pub fn keep_head(&self, kept: &[Option<usize>], seed: u64) -> Result<Self, GraphError> {
         let classes = kept.len();
         let cannot = |why: &str| GraphError::Head { why: why.into() };
         if classes == 0 {
-            return Err(cannot("a head needs at least one class"));
+            return Err(cannot("the number of classes must not be zero"));
         }
         let analysis = Analysis::run(self)?;
         let output = self.output_name()?;
@@ -37,7 +41,7 @@ impl Model {
             let node = self.nodes().get(layer.index);
             let weight = node.and_then(|node| node.input_name(1)).unwrap_or_default();
             if analysis.probes.data_type(weight) != data_type::FLOAT {
-                return Err(cannot(&format!("its weights `{weight}` are not f32")));
+                return Err(cannot(&format!("the weights `{weight}` are not f32")));
             }
         }
         let mut edit = Edit {
@@ -56,10 +60,10 @@ impl Model {
 }
 
 impl Model {
-    /// Names of the weights of its classifier head.
+    /// Returns the names of the weights of the classifier head.
     ///
     /// # Errors
-    /// [`GraphError::Head`] when no head is recognized.
+    /// Returns [`GraphError::Head`] if no head is recognized.
     pub fn head_weights(&self) -> Result<Vec<String>, GraphError> {
         let analysis = Analysis::run(self)?;
         let found =
@@ -72,11 +76,12 @@ impl Model {
         Ok(weights.flatten().collect())
     }
 
-    /// The values that its classifier's layers read: what the head reads, and what a linear layer reads that stands between it and another
-    /// one, with activations alone in between. There torchvision's and timm's networks drop elements in training.
+    /// Returns the values to which torchvision's and timm's networks apply dropout in training: the inputs of
+    /// the head, and the inputs of hidden linear layers before it, if they are computed from another linear
+    /// layer through activations only.
     ///
     /// # Errors
-    /// [`GraphError::Head`] when no head is recognized.
+    /// Returns [`GraphError::Head`] if no head is recognized.
     pub fn classifier_inputs(&self) -> Result<Vec<String>, GraphError> {
         let analysis = Analysis::run(self)?;
         let found =
@@ -85,7 +90,7 @@ impl Model {
     }
 }
 
-/// All names that a graph uses.
+/// Returns all names used in a graph.
 pub(crate) fn every_name(graph: &GraphProto) -> HashSet<String> {
     let produced = graph.node.iter().flat_map(|node| node.output.iter().cloned());
     let nodes = graph.node.iter().map(|node| node.name.clone());
@@ -97,18 +102,18 @@ pub(crate) fn every_name(graph: &GraphProto) -> HashSet<String> {
         .collect()
 }
 
-/// A graph whose head is being replaced.
+/// State of replacing a head.
 struct Edit<'a> {
     graph: GraphProto,
     names: HashSet<String>,
     found: Found,
     classes: usize,
-    /// Of each new class the old one whose weights it has.
+    /// The old class that each new class copies, if any.
     kept: &'a [Option<usize>],
 }
 
 impl Edit<'_> {
-    /// `name`, or with a number behind it while it is taken.
+    /// Reserves `name`, with a number appended if it is already used.
     fn fresh(&mut self, name: &str) -> String {
         let numbered = (2_u32..).map(|number| format!("{name}.{number}"));
         let free = std::iter::once(name.to_owned())
@@ -119,7 +124,8 @@ impl Edit<'_> {
         free
     }
 
-    /// The name a new weight gets: the old one's when no one else reads that, else a fresh one. The old one is removed.
+    /// Returns the name of a new weight. If only this layer reads the old weight, the old one is removed and
+    /// its name is reused.
     fn name_for(&mut self, layer: &Layer, old: Option<&str>, role: &str) -> String {
         if let Some(old) = old {
             let readers = self
@@ -156,7 +162,7 @@ impl Edit<'_> {
         let (classes, features) = (self.classes, layer.head.features);
         let count = classes.checked_mul(features);
         let count = count.ok_or_else(|| GraphError::Head {
-            why: format!("{classes} classes are too many").into(),
+            why: format!("a head with {classes} classes is too large").into(),
         })?;
         let mut weight = Normal::new(seed, Normal::HEAD).draw(count);
         let mut bias = vec![0.0; classes];
@@ -187,10 +193,10 @@ impl Edit<'_> {
         Ok(())
     }
 
-    /// The weights that a layer has.
+    /// Reads the weights and the bias of a layer.
     fn rows(&self, layer: &Layer, node: &NodeProto, by_feature: bool) -> Result<Rows, GraphError> {
         let cannot = || GraphError::Head {
-            why: "its weights cannot be read, so they cannot be kept".into(),
+            why: "failed to read the weights of the old head".into(),
         };
         let values = |name: Option<&str>| -> Option<Vec<f32>> {
             let tensor = crate::tensors::from_proto(&self.constant(name?)?).ok()?;
@@ -244,7 +250,7 @@ impl Edit<'_> {
         self.set_input(index, slot, name);
     }
 
-    /// Exporters drop a bias of zeros, and the `Add` with it: it comes back here.
+    /// Inserts an `Add` with the bias. Exporters drop a bias of zeros together with its `Add`.
     fn insert_bias(&mut self, layer: &Layer, node: &NodeProto, bias: &Tensor) {
         let scores = node.output_name(0).unwrap_or_default().to_owned();
         let product = self.fresh(&format!("{scores}/product"));
@@ -287,7 +293,7 @@ impl Edit<'_> {
         }
     }
 
-    /// Reshapes behind the head that name the number of classes name the new one.
+    /// Replaces the number of classes in the targets of reshapes after the head.
     fn replace_targets(&mut self) {
         let count = |classes| i64::try_from(classes).unwrap_or(i64::MAX);
         let (old, new) = (
@@ -308,7 +314,7 @@ impl Edit<'_> {
         }
     }
 
-    /// How a `Reshape` is called and where it goes, when that is constant.
+    /// Returns the label and the target of a `Reshape`, if the target is constant.
     fn target(&self, index: usize) -> Option<(String, Vec<i64>)> {
         let node = self.graph.node.get(index)?;
         let target = self
@@ -318,7 +324,7 @@ impl Edit<'_> {
         Some((node.label().to_owned(), sizes.as_i64()?.to_vec()))
     }
 
-    /// The tensor behind a name that is an initializer or a `Constant` node's output.
+    /// Returns the tensor with this name if it is an initializer or the output of a `Constant` node.
     fn constant(&self, name: &str) -> Option<TensorProto> {
         let weight = self.graph.initializer.iter().find(|weight| weight.name == name);
         let mut constants = self.graph.node.iter().filter(|node| node.op_type == "Constant");
@@ -330,8 +336,9 @@ impl Edit<'_> {
         weight.or_else(held).cloned()
     }
 
-    /// The loss works on raw scores. A Relu on them, as SqueezeNet has one behind its convolution, goes too: under a fresh head it
-    /// cuts off the gradient of every class that starts below zero, and some never recover.
+    /// Removes activations after the head, because the loss works on raw scores. This includes Relu, which
+    /// SqueezeNet has after its convolution: with a fresh head, it cuts off the gradient of every class that
+    /// starts below zero, and some classes never recover.
     fn remove_activations(&mut self, output: &str) {
         let mut tail = self.found.tail.clone();
         tail.sort_unstable_by(|a, b| b.cmp(a));
@@ -348,14 +355,15 @@ impl Edit<'_> {
                 node.input_name(0).unwrap_or_default().to_owned(),
                 node.output_name(0).unwrap_or_default().to_owned(),
             );
-            // The output keeps its name; elsewhere readers turn to what the activation read.
+            // The name of the network's output must not change. For other values, readers are redirected to
+            // the input of the activation.
             let (old, new) = if to == output { (from, to) } else { (to, from) };
             self.graph.node.remove(index);
             rename(&mut self.graph.node, &old, &new);
         }
     }
 
-    /// Appends a `Flatten` where the scores still have axes of size 1 behind the classes.
+    /// Appends a `Flatten` if the scores have axes of size 1 after the classes.
     fn flatten(&mut self, model: &Model, output: &str) -> Result<(), GraphError> {
         let dims = model
             .with_graph(self.graph.clone())?
@@ -380,7 +388,7 @@ impl Edit<'_> {
                 let drawn = model.nodes().iter().find(|node| node.is_random());
                 let why = match (other, drawn) {
                     (None, Some(node)) => format!(
-                        "the network draws random numbers (`{}`), so it was exported in training mode; export it after `model.eval()`",
+                        "the network was exported in training mode, since it uses random numbers (`{}`); export it after `model.eval()`",
                         node.op_type
                     ),
                     (dims, _) => {
@@ -394,7 +402,7 @@ impl Edit<'_> {
         }
     }
 
-    /// The graph with its new output, without notes on shapes that no longer hold and weights no one reads.
+    /// Returns the graph with the new output. Outdated shapes and unused weights are removed.
     fn finish(mut self, output: &str) -> GraphProto {
         store_constants(&mut self.graph);
         self.graph.value_info.clear();
@@ -404,9 +412,9 @@ impl Edit<'_> {
     }
 }
 
-/// What a layer's classes have.
+/// Weights and bias, grouped by class.
 struct Rows {
-    /// Class after class.
+    /// Row-major matrix `[classes, features]`.
     weight: Vec<f32>,
     bias: Vec<f32>,
     features: usize,
@@ -417,7 +425,7 @@ impl Rows {
         let row = self.weight.chunks(self.features.max(1)).nth(class);
         let (Some(row), Some(shift)) = (row.filter(|row| row.len() == weight.len()), self.bias.get(class))
         else {
-            let why = format!("it has no class of number {class}").into();
+            let why = format!("the old head does not contain class {class}").into();
             return Err(GraphError::Head { why });
         };
         weight.copy_from_slice(row);
@@ -426,7 +434,7 @@ impl Rows {
     }
 }
 
-/// Makes initializers of the float tensors in `Constant` nodes; single numbers stay, they are no weights.
+/// Converts float tensors in `Constant` nodes to initializers. Scalars are not weights and stay.
 fn store_constants(graph: &mut GraphProto) {
     let stored = &mut graph.initializer;
     graph.node.retain(|node| {
@@ -454,7 +462,7 @@ pub(crate) fn rename(nodes: &mut [NodeProto], old: &str, new: &str) {
     }
 }
 
-/// `[rows, columns]` as `[columns, rows]`.
+/// Transposes a row-major matrix `[rows, columns]`.
 fn transposed(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
     let column = |column: usize| {
         values

@@ -1,4 +1,4 @@
-//! Computing shapes from the batch of a value that is there.
+//! Builds nodes that compute shapes from the batch size.
 
 use crate::analysis::Analysis;
 use crate::onnx::{NodeProto, TensorProto};
@@ -6,8 +6,9 @@ use crate::values::Dim;
 use crate::{GraphError, build};
 use frostline_tensor::Tensor;
 
-/// Nodes and constants that give `sizes` as the value `output`, from the axis of `source` that is the batch: `batch * times + fixed`.
-/// A `scalar` is the only one of its sizes. `None` when a size does not fit ONNX's integers.
+/// Builds nodes and constants that compute `sizes` as the value `output`, each as `batch * times + fixed`.
+/// The batch is the size of `axis` in `source`. With `scalar`, the output is a scalar with the only size.
+/// Returns `None` if a size exceeds ONNX's integers.
 pub(crate) fn sizes_of_batch(
     source: &str,
     axis: usize,
@@ -41,7 +42,7 @@ pub(crate) fn sizes_of_batch(
     Some((nodes, weights))
 }
 
-/// A vector of integers, or its only one as a scalar.
+/// Builds a vector of integers, or a scalar from a single integer.
 fn integers(name: &str, values: &[usize], scalar: bool) -> Option<TensorProto> {
     let values: Vec<i64> = values
         .iter()
@@ -51,7 +52,7 @@ fn integers(name: &str, values: &[usize], scalar: bool) -> Option<TensorProto> {
     Some(build::initializer(name, &Tensor::i64(dims, values).ok()?))
 }
 
-/// What stands in for a `Shape` or `Size` node over a value that lies before cut `from`.
+/// Builds the replacement of a `Shape` or `Size` node whose input is before the cut `from`.
 pub(crate) fn replace_shape(
     analysis: &Analysis<'_>,
     from: &str,
@@ -61,7 +62,7 @@ pub(crate) fn replace_shape(
     let unknown = || GraphError::Shape {
         node: node.label().into(),
         operator: node.op_type.clone(),
-        why: format!("it wants a shape from before cut `{from}` that is not known"),
+        why: format!("it requires an unknown shape from before cut `{from}`"),
     };
     let sizes = analysis.probes.sizes(output).ok_or_else(unknown)?;
     sizes_of_batch(from, 0, output, &sizes, node.op_type == "Size").ok_or_else(unknown)

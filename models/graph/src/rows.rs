@@ -1,4 +1,5 @@
-//! Following the samples of the batch through a network; an operator that is unknown, or that computes across samples, ends it.
+//! Follows the samples of the batch through a network, up to operators that are unknown or compute across
+//! samples.
 
 use crate::form::used;
 use crate::onnx::NodeProto;
@@ -6,7 +7,7 @@ use crate::operators;
 use crate::values::{Probes, RowUse, RowUses, RowView};
 
 impl RowUses {
-    /// Takes in the next node; `probes` must know its outputs.
+    /// Derives the row use of the outputs of the next node. `probes` must already contain them.
     pub(crate) fn step(&mut self, node: &NodeProto, probes: &Probes) {
         let same =
             !operators::is_random(node) && used(node).into_iter().all(|name| self.get(name) == RowUse::Same);
@@ -27,8 +28,8 @@ impl RowUses {
         }
     }
 
-    /// What the rule of the node's operator says, and whether it says so of every output; without one, or where it does not
-    /// apply, samples count as mixed.
+    /// Applies the row rule of the node's operator, and returns whether the result holds for every output. If
+    /// no rule exists or it does not apply, samples count as mixed.
     fn followed(&self, node: &NodeProto, probes: &Probes) -> (RowUse, bool) {
         let view = RowView {
             node,
@@ -46,7 +47,7 @@ impl RowUses {
     }
 }
 
-/// What a rule says, checked against the value's shape.
+/// Checks the result of a rule against the shape of the value.
 fn settle(name: &str, row_use: RowUse, probes: &Probes) -> RowUse {
     match row_use {
         _ if probes.is_fixed(name) => RowUse::Same,

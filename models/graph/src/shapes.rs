@@ -4,18 +4,19 @@ use crate::{GraphError, Model};
 /// A value's element type and dimensions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ValueShape {
-    /// ONNX's code of the element type, one of [`crate::onnx::data_type`].
+    /// ONNX's code of the element type. [`crate::onnx::data_type`] lists the values.
     pub data_type: i32,
-    /// The dimensions, outermost first.
+    /// Dimensions, outermost first.
     pub dims: Vec<usize>,
 }
 
-/// The shapes of a model's values at one batch size.
+/// Shapes of all values for a single batch size.
 #[derive(Debug, Clone)]
 pub struct Shapes(Values);
 
 impl Shapes {
-    /// The shape of the value called `name`; `None` for unknown names and behind operators this crate does not know.
+    /// Returns the shape of the value. Returns `None` for unknown names and if the value depends on an
+    /// unsupported operator.
     pub fn get(&self, name: &str) -> Option<ValueShape> {
         let value = self.0.get(name);
         Some(ValueShape {
@@ -24,17 +25,19 @@ impl Shapes {
         })
     }
 
-    /// The dimensions of the value called `name`.
+    /// Returns the dimensions of a value.
     pub fn dims(&self, name: &str) -> Option<&[usize]> {
         self.0.dims(name)
     }
 
-    /// The elements of a small integer value that is known before anything runs: axes, sizes, the result of a shape-computing chain.
+    /// Returns the elements of a small integer value if they are known before execution. Examples are axes,
+    /// sizes and results of shape computations.
     pub fn integers(&self, name: &str) -> Option<&[i64]> {
         self.0.get(name).literal.as_ref()?.integers()
     }
 
-    /// The elements of a small floating-point value that is known before anything runs, such as a factor computed from a shape.
+    /// Returns the elements of a small floating-point value if they are known before execution. An example is
+    /// a factor computed from a shape.
     pub fn numbers(&self, name: &str) -> Option<&[f64]> {
         match self.0.get(name).literal.as_ref()? {
             Literal::Numbers(values) => Some(values),
@@ -44,11 +47,11 @@ impl Shapes {
 }
 
 impl Model {
-    /// The shapes of all values when every open axis of the inputs is `batch`. Uses the operators' rules, never the
-    /// file's own `value_info`.
+    /// Infers the shapes of all values, with every open axis of the inputs set to `batch`. It uses the rules
+    /// of the operators and ignores the `value_info` of the file.
     ///
     /// # Errors
-    /// [`GraphError::Shape`] when a node's inputs do not fit its operator, also when they do not at this batch size.
+    /// Returns [`GraphError::Shape`] if the inputs of a node do not fit its operator at this batch size.
     pub fn shapes(&self, batch: usize) -> Result<Shapes, GraphError> {
         Values::infer(self, batch).map(Shapes)
     }

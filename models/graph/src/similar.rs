@@ -1,19 +1,19 @@
-//! Names that a person may have meant.
+//! Suggestions for mistyped names.
 
 use std::cmp::Ordering;
 
-/// Names that are shown at most.
+/// Maximum number of suggestions.
 const MOST: usize = 6;
 
-/// How alike two names are that may have been mistaken for each other, of 1: more than half of their letters lie right. `shoes` is no slip for
-/// `gloves`.
+/// Minimum similarity of a suggestion, from 0 to 1. More than half of the letters must match: `shoes` is not
+/// suggested for `gloves`.
 const ALIKE: f64 = 0.55;
 
-/// The shortest part of a name that tells it from others.
+/// Minimum length of a substring match, in characters.
 const PART: usize = 3;
 
-/// Those of `names` that somebody who wrote `name` may have meant, the likeliest first, at most six: the same but for capitals, then those that
-/// hold it or that it holds, then by the letters to change.
+/// Returns up to six of `names` that are similar to `name`, the most similar first. Names that differ only in
+/// case come first, then names that contain the other or are contained in it, then the rest by edit distance.
 pub fn similar<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let wanted = name.to_lowercase();
     let mut found: Vec<(f64, &str)> = names
@@ -26,7 +26,8 @@ pub fn similar<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<
     found.into_iter().map(|(_, known)| known).collect()
 }
 
-/// Above 2 for the same name, above 1 where one holds the other, else the share of letters that need not change.
+/// Returns more than 2 for the same name, more than 1 if one name contains the other, and otherwise the
+/// fraction of letters that match.
 fn likeness(wanted: &str, known: &str) -> f64 {
     let alike = strsim::normalized_damerau_levenshtein(wanted, known);
     if wanted == known {

@@ -1,4 +1,4 @@
-//! Cutting a part out of a model: everything between two cuts, as a model of its own.
+//! Extracts the part of a model between two cuts as a separate model.
 
 use crate::analysis::Analysis;
 use crate::form::used;
@@ -11,16 +11,18 @@ use crate::{GraphError, Model, build, functions};
 use std::collections::{BTreeMap, HashSet};
 
 impl Model {
-    /// The part of the network from `from` (`None`: the input) to `to` (`None`: the output), as a network of its own. It takes
-    /// any batch, keeps only the weights, operator sets and functions it needs, drops what exporters note about nodes and
-    /// files, and has the same bytes whenever it is cut from the same model.
+    /// Returns the part of the network from `from` (`None` for the input) to `to` (`None` for the output) as
+    /// a separate network. It accepts any batch size and contains only the weights, operator sets and
+    /// functions that it needs. Exporters' annotations of nodes and files are removed. The same model always
+    /// gives the same bytes.
     ///
-    /// Shapes of values before `from` that the part asks for are computed from the batch of `from`. A part that begins behind a
-    /// `DequantizeLinear` quantizes again, which changes no value and lets engines compute in integers.
+    /// Shapes of values before `from` are computed from the batch of `from`. A slice that starts after a
+    /// `DequantizeLinear` quantizes its input again, which does not change the values and lets engines
+    /// compute in integers.
     ///
     /// # Errors
-    /// [`GraphError::UnknownCut`] for a name that is no end and no cut, [`GraphError::Order`] when the part would be empty, and those of
-    /// [`Model::network`].
+    /// Returns [`GraphError::UnknownCut`] if a name is neither the input, the output nor a cut,
+    /// [`GraphError::Order`] if the slice would be empty, and the errors of [`Model::network`].
     pub fn slice(&self, from: Option<&str>, to: Option<&str>) -> Result<Self, GraphError> {
         let analysis = Analysis::run(self)?;
         let network = self.network_of(&analysis)?;
@@ -44,14 +46,15 @@ impl Model {
     }
 }
 
-/// The nodes of a part, by their place in the whole.
+/// Nodes and additional weights of a slice. The keys are indices in the original model.
 struct Part {
     nodes: BTreeMap<usize, Vec<NodeProto>>,
     weights: Vec<crate::onnx::TensorProto>,
 }
 
 impl Part {
-    /// Collects the nodes that carry data from `from` to `to`, then those that compute shapes and constants for them.
+    /// Collects the nodes that carry data from `from` to `to`, including nodes that compute shapes and
+    /// constants.
     fn between(analysis: &Analysis<'_>, from: &str, to: &str) -> Result<Self, GraphError> {
         let path = analysis.data_path(to, Some(from));
         let nodes = analysis.model.nodes();
@@ -88,7 +91,7 @@ impl Part {
         Ok(part)
     }
 
-    /// Quantizes `from` again, if the whole network quantizes it.
+    /// Quantizes `from` again if the original network does.
     fn requantize(&mut self, analysis: &Analysis<'_>, from: &str) {
         let operator = |name: &str, operator: &str| {
             let (_, node) = analysis.producer(name)?;
@@ -157,7 +160,7 @@ impl Part {
     }
 }
 
-/// A node without what exporters note beside it: source paths, stack traces.
+/// Returns a node without exporters' annotations, such as source paths and stack traces.
 fn plain(node: &NodeProto) -> NodeProto {
     NodeProto {
         doc_string: String::new(),
@@ -167,7 +170,8 @@ fn plain(node: &NodeProto) -> NodeProto {
     }
 }
 
-/// An end of the part: with the batch axis open, or as the file declares it where its shape is not known.
+/// Describes an input or output of the slice, with an open batch axis. If the shape is unknown, it uses the
+/// declaration of the file.
 fn end(analysis: &Analysis<'_>, name: &str) -> ValueInfo {
     if let Some(info) = info(analysis, name) {
         let row = info.shape.dims().iter().map(|&size| build::Axis::Fixed(size));

@@ -1,4 +1,4 @@
-//! Finding the single-tensor cuts of a DAG.
+//! Finds the single-tensor cuts of a DAG.
 
 use crate::Model;
 use crate::analysis::Analysis;
@@ -6,11 +6,13 @@ use crate::kinds::reads_shape;
 use crate::onnx::NodeProto;
 use std::collections::{HashMap, HashSet};
 
-/// Values through which everything flows from `input` to `output`, with the places of their nodes, in order of execution.
+/// Returns the values through which all data flows from `input` to `output`. The indices are positions of the
+/// nodes in the order of execution.
 ///
-/// One sweep over the nodes that carry data to the output: a value is live from its node to its last reader, and a value that is
-/// alone when it is made separates what comes before from what comes after. Values computed from shapes only do
-/// not count; they can be computed again on the other side.
+/// The search sweeps once over the nodes that carry data to the output. A value is live from the producer to
+/// the last reader. If a value is the only live one when it is produced, it separates the nodes before it
+/// from the nodes after it. Values computed from shapes only do not count, because they can be computed again
+/// after the cut.
 pub(crate) fn crossings<'a>(
     analysis: &Analysis<'a>,
     input: &'a str,
@@ -43,8 +45,8 @@ pub(crate) fn crossings<'a>(
     cuts
 }
 
-/// The place of the first node whose output has an unknown shape that someone asks for: behind a later cut, that shape could
-/// not be computed again.
+/// Returns the index of the first node with an output of unknown shape, if a node reads the shape. After a
+/// later cut, the shape could not be recomputed.
 fn first_hidden_shape(analysis: &Analysis<'_>) -> usize {
     let asked = analysis
         .model
@@ -60,9 +62,10 @@ fn first_hidden_shape(analysis: &Analysis<'_>) -> usize {
         .unwrap_or(usize::MAX)
 }
 
-/// Values that an engine fuses into one quantized operator: the input of a `QuantizeLinear`, also in front of an activation function, and its
-/// integers. A cut there would compute other numbers than the whole; the cut is the `DequantizeLinear` behind. That of the network's input is
-/// no cut either: pixels are smaller.
+/// Returns values that an engine fuses into a quantized operator. These are the input and the output of
+/// `QuantizeLinear` and the input of an activation function before it. A cut there would give different
+/// numbers than the whole network, so the cut is at the output of the `DequantizeLinear`. For the network's
+/// input, that output is not a cut either, because pixels are smaller.
 pub(crate) fn inside_quantization<'a>(model: &'a Model, input: &str) -> HashSet<&'a str> {
     let nodes_of = |operators: &'static [&str]| {
         let nodes = model.nodes().iter();

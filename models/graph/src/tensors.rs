@@ -1,4 +1,4 @@
-//! Between ONNX's tensors and ours.
+//! Conversions between ONNX's tensors and Frostline's.
 
 use crate::GraphError;
 use crate::onnx::{TensorProto, data_type};
@@ -6,7 +6,8 @@ use bytes::Bytes;
 use frostline_tensor::{DType, Data, Tensor};
 use half::{bf16, f16};
 
-/// Our name of an ONNX element type; `None` for types our tensors do not hold (text, bool, complex, ...).
+/// Returns the [`DType`] of an ONNX element type, or `None` for types that tensors do not support (text,
+/// bool, complex, ...).
 pub fn dtype_of(code: i32) -> Option<DType> {
     Some(match code {
         data_type::FLOAT => DType::F32,
@@ -20,7 +21,7 @@ pub fn dtype_of(code: i32) -> Option<DType> {
     })
 }
 
-/// ONNX's code of an element type.
+/// Returns ONNX's code of an element type.
 pub fn code_of(dtype: DType) -> i32 {
     match dtype {
         DType::F32 => data_type::FLOAT,
@@ -33,7 +34,7 @@ pub fn code_of(dtype: DType) -> i32 {
     }
 }
 
-/// `tensor` as an initializer called `name` (its bytes are copied once).
+/// Converts `tensor` to an initializer with this name. This copies the bytes.
 pub(crate) fn to_proto(name: &str, tensor: &Tensor) -> TensorProto {
     TensorProto {
         name: name.into(),
@@ -49,27 +50,27 @@ pub(crate) fn to_proto(name: &str, tensor: &Tensor) -> TensorProto {
     }
 }
 
-/// The dimensions of an ONNX tensor.
+/// Returns the dimensions of an ONNX tensor.
 pub(crate) fn dims_of(proto: &TensorProto) -> Result<Vec<usize>, GraphError> {
     proto
         .dims
         .iter()
-        .map(|&dim| usize::try_from(dim).map_err(|_| bad(proto, format!("it claims a dimension of {dim}"))))
+        .map(|&dim| usize::try_from(dim).map_err(|_| bad(proto, format!("dimension {dim} is invalid"))))
         .collect()
 }
 
-/// An initializer as a tensor of its own.
+/// Copies an initializer into a tensor.
 ///
 /// # Errors
-/// [`GraphError::Weight`] for an element type our tensors do not hold, and for data that does not fit its shape.
+/// Returns [`GraphError::Weight`] if the element type is not supported or the data does not fit the shape.
 pub fn from_proto(proto: &TensorProto) -> Result<Tensor, GraphError> {
     let code = proto.data_type;
     let dtype = dtype_of(code).ok_or_else(|| bad(proto, format!("element type {code} is not supported")))?;
-    let data = elements(proto, dtype).ok_or_else(|| bad(proto, "its bytes are no whole elements"))?;
+    let data = elements(proto, dtype).ok_or_else(|| bad(proto, "the size of the data is not a multiple of the element size"))?;
     Tensor::new(dims_of(proto)?, data).map_err(|error| bad(proto, error))
 }
 
-/// The elements, from whichever of the format's fields holds them.
+/// Reads the elements from the field that contains them.
 fn elements(proto: &TensorProto, dtype: DType) -> Option<Data> {
     if !proto.raw_data.is_empty() {
         return Data::from_bytes(dtype, &proto.raw_data);

@@ -1,4 +1,4 @@
-//! Writing a model: to bytes, or to a file, with its weights beside it when they are too large for one.
+//! Writes a model to bytes or to a file, with its weights in a separate file if one file would be too large.
 
 use crate::onnx::{ModelProto, StringStringEntry, TensorProto};
 use crate::{GraphError, Model};
@@ -9,31 +9,35 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Bytes one protobuf message, and so one ONNX file, may have: readers count them in signed 32-bit integers.
+/// Maximum size of an ONNX file in bytes. The file is a single protobuf message. Readers use signed 32-bit
+/// sizes.
 pub const ONE_FILE: usize = i32::MAX as usize;
-/// Smaller weights stay inside the model even when others do not, as ONNX's own tools do.
+/// Minimum size of weights in the separate file, in bytes. Smaller weights are stored in the model, like
+/// ONNX's own tools do.
 const WORTH_MOVING: usize = 1024;
-/// Weights outside start at multiples of this, so that readers may map them.
+/// Alignment of weights in the separate file, in bytes. It allows readers to map them into memory.
 const ALIGNMENT: u64 = 4096;
-/// Hex digits of a hash that the name of a file with weights has: no model ever finds other weights under the name it knows.
+/// Number of hex digits for the hash in the name of a weight file. The hash prevents a model from reading the
+/// weights of another model that was written to the same path.
 const DIGITS: usize = 16;
-/// What such a file's name ends with.
+/// Suffix of weight files.
 const DATA: &str = ".data";
 
 impl Model {
-    /// The model as the bytes of an ONNX file; the same model always gives the same bytes.
+    /// Encodes the model as an ONNX file. The same model always gives the same bytes.
     ///
     /// # Errors
-    /// [`GraphError::TooLarge`] over 2 GiB, which no reader takes.
+    /// Returns [`GraphError::TooLarge`] if the model exceeds 2 GiB, which readers do not support.
     pub fn to_bytes(&self) -> Result<Vec<u8>, GraphError> {
         encoded(&self.clone().into_proto())
     }
 
-    /// The model as the bytes of an ONNX file, and its weights beside it when it takes more than `limit` bytes, [`ONE_FILE`] for what all
-    /// readers take: under the name [`Parts::WEIGHTS`], for engines that take them from memory.
+    /// Encodes the model as an ONNX file. If it would exceed `limit` bytes, its weights become a second part
+    /// with the name [`Parts::WEIGHTS`], which engines can read from memory. All readers support a limit of
+    /// [`ONE_FILE`].
     ///
     /// # Errors
-    /// [`GraphError::TooLarge`] when what is no weight takes over 2 GiB.
+    /// Returns [`GraphError::TooLarge`] if the model exceeds 2 GiB without these weights.
     pub fn to_parts(&self, limit: usize) -> Result<Parts, GraphError> {
         let mut proto = self.clone().into_proto();
         let mut weights = None;
@@ -49,19 +53,20 @@ impl Model {
         Ok(Parts { model, weights })
     }
 
-    /// The SHA-256 of [`Model::to_bytes`], in lower-case hex.
+    /// Returns the SHA-256 of [`Model::to_bytes`] in lowercase hex.
     ///
     /// # Errors
-    /// As [`Model::to_bytes`].
+    /// Returns the same errors as [`Model::to_bytes`].
     pub fn sha256(&self) -> Result<String, GraphError> {
         Ok(hex::encode(Sha256::digest(self.to_bytes()?)))
     }
 
-    /// A hash of the layers up to the cut `to`: the same of every file that has them, whatever follows them there, of whatever size, and
-    /// in whatever order weights lie.
+    /// Returns a hash of the layers up to the cut `to`. The hash is the same for all files with these layers.
+    /// It does not depend on later layers or on the order of the weights. There is no limit on the size of
+    /// the model.
     ///
     /// # Errors
-    /// As [`Model::slice`].
+    /// Returns the same errors as [`Model::slice`].
     pub fn layers_sha256(&self, to: &str) -> Result<String, GraphError> {
         let mut proto = self.slice(None, Some(to))?.into_proto();
         let mut weights = Vec::new();
@@ -81,20 +86,21 @@ impl Model {
         Ok(hex::encode(hash.finalize()))
     }
 
-    /// Writes the model to `path`; over 2 GiB its weights go to `<file name>.<hash>.data` beside it. A file appears at `path` only when it
-    /// is complete, and until then the model that was there keeps its own weights.
+    /// Writes the model to `path`. Above 2 GiB, the weights are written to `<file name>.<hash>.data` in the
+    /// same folder. A file is moved to `path` only when it is complete. Until then, the previous model and
+    /// the weights of the previous model do not change.
     ///
     /// # Errors
-    /// [`GraphError::Write`].
+    /// Returns [`GraphError::Write`] if a file cannot be written.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<(), GraphError> {
         self.stage(path, ONE_FILE)?.commit()
     }
 
-    /// Writes what [`Model::write`] writes, but under other names for now. The weights go beside the model when it takes more than
-    /// `limit` bytes, [`ONE_FILE`] for files that all readers take.
+    /// Writes the same files as [`Model::write`] under temporary names. The weights are stored in a separate
+    /// file if the model would exceed `limit` bytes. All readers support a limit of [`ONE_FILE`].
     ///
     /// # Errors
-    /// [`GraphError::Write`].
+    /// Returns [`GraphError::Write`] if a file cannot be written.
     pub fn stage(&self, path: impl AsRef<Path>, limit: usize) -> Result<Staged, GraphError> {
         let path = path.as_ref();
         let mut staged = Staged { files: Vec::new() };
@@ -118,36 +124,38 @@ fn encoded(proto: &ModelProto) -> Result<Vec<u8>, GraphError> {
     Ok(proto.encode_to_vec())
 }
 
-/// A model in memory, its weights inside or beside it.
+/// Encoded model with included or separate weights.
 #[derive(Debug, Clone)]
 pub struct Parts {
-    /// The ONNX file's bytes.
+    /// Bytes of the ONNX file.
     pub model: Vec<u8>,
-    /// The bytes of the file that the model calls [`Parts::WEIGHTS`]; `None` when the weights are inside.
+    /// Bytes of the file to which the model refers as [`Parts::WEIGHTS`], or `None` if the weights are
+    /// included.
     pub weights: Option<Arc<[u8]>>,
 }
 
 impl Parts {
-    /// What a model calls the weights beside it.
+    /// Location in the model that refers to its separate weights.
     pub const WEIGHTS: &str = "weights";
 }
 
-/// A model's files, whole but under other names. Dropping this removes them.
+/// Complete files of a model with temporary names. Dropping the value removes them.
 #[derive(Debug)]
-#[must_use = "the files are removed again unless they are committed"]
+#[must_use = "the files are removed on drop unless the caller commits them"]
 pub struct Staged {
-    /// Where each lies and where it belongs, the weights first: a model without them is none.
+    /// Temporary and final path of each file. The weights come first, because the model is unusable without
+    /// them.
     files: Vec<(PathBuf, PathBuf)>,
 }
 
 impl Staged {
-    /// Moves the files to their places.
+    /// Moves the files to their final paths and removes the weights of previous models at these paths.
     ///
     /// # Errors
-    /// [`GraphError::Write`].
+    /// Returns [`GraphError::Write`] if a file cannot be moved.
     pub fn commit(mut self) -> Result<(), GraphError> {
         let names: Vec<PathBuf> = self.files.iter().map(|(_, path)| path.clone()).collect();
-        // What is not in its place yet goes when this is dropped.
+        // Dropping the value removes the files that were not moved.
         while let Some((partial, path)) = self.files.first() {
             std::fs::rename(partial, path).map_err(|source| GraphError::Write {
                 path: path.clone(),
@@ -159,7 +167,7 @@ impl Staged {
         Ok(())
     }
 
-    /// Writes one file beside `path`.
+    /// Writes a file under a temporary name in the folder of `path`.
     fn fill(
         &mut self,
         path: PathBuf,
@@ -181,13 +189,14 @@ impl Staged {
 impl Drop for Staged {
     fn drop(&mut self) {
         for (partial, _) in &self.files {
-            // A file that was never made cannot be removed either.
+            // Ignore errors: the file does not exist if its creation failed.
             let _ = std::fs::remove_file(partial);
         }
     }
 }
 
-/// Removes the weights of models that were at the place of this one, whose files are these.
+/// Removes weight files of previous models with the same path. `files` contains the current files. The last
+/// file is the model.
 fn remove_stale(files: &[PathBuf]) {
     let Some(model) = files.last() else { return };
     let folder = model.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -201,7 +210,7 @@ fn remove_stale(files: &[PathBuf]) {
         let is_hash =
             |text: &str| text.len() == DIGITS && text.bytes().all(|digit| digit.is_ascii_hexdigit());
         if digits.is_some_and(is_hash) && files.iter().all(|file| name_of(file) != name) {
-            // Nothing refers to it; whoever writes here next tries again.
+            // No model refers to the file. If it cannot be removed, the next write tries again.
             let _ = std::fs::remove_file(entry.path());
         }
     }
@@ -212,7 +221,7 @@ fn name_of(path: &Path) -> String {
     name.to_string_lossy().into_owned()
 }
 
-/// The first digits of a hash of the weights that [`move_out`] moves.
+/// Returns the first digits of a hash of the weights. The hash covers the weights moved by [`move_out`].
 fn digits(weights: &[&mut TensorProto]) -> String {
     let mut hash = Sha256::new();
     for weight in weights.iter().filter(|weight| is_moved(weight)) {
@@ -228,7 +237,7 @@ fn is_moved(weight: &TensorProto) -> bool {
     weight.raw_data.len() >= WORTH_MOVING
 }
 
-/// `path` with an extension added to its name.
+/// Returns `path` with an extension added to the file name.
 fn beside(path: &Path, extension: &str) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(".");
@@ -244,7 +253,7 @@ fn initializers(proto: &mut ModelProto) -> Vec<&mut TensorProto> {
         .collect()
 }
 
-/// Writes the larger weights to `file` and leaves descriptions of where they lie.
+/// Writes the larger weights to `file` and replaces their data by references to it.
 fn move_out(weights: &mut [&mut TensorProto], location: &str, file: &mut impl Write) -> std::io::Result<()> {
     let mut offset = 0_u64;
     for weight in weights.iter_mut().filter(|weight| is_moved(weight)) {

@@ -1,8 +1,8 @@
-//! Scales, zero points, and integers for numbers.
+//! Scales, zero points and rounding to integers.
 
 use crate::{Range, WeightBits};
 
-/// Parameters of an activation: the number is `(integer - zero_point) * scale`.
+/// Quantization parameters of an activation. An integer represents `(integer - zero_point) * scale`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Affine {
     pub(crate) scale: f32,
@@ -10,7 +10,9 @@ pub(crate) struct Affine {
 }
 
 impl Affine {
-    /// Over `range`, widened to include zero, which padding and activation functions need exactly.
+    /// Returns the parameters for `range`, widened to include zero, which padding and activation functions
+    /// need exactly. If the range is empty or too small for a normal scale, the scale is 1 and the zero point
+    /// 0.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     pub(crate) fn over(range: Range) -> Self {
         let (least, greatest) = (range.least.min(0.0), range.greatest.max(0.0));
@@ -28,16 +30,16 @@ impl Affine {
     }
 }
 
-/// Weights and biases as integers, with a scale for each output channel.
+/// Quantized weights and biases with a scale per output channel.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct IntegerWeights {
     pub(crate) weights: Vec<i8>,
     pub(crate) scales: Vec<f32>,
-    /// With the scales `input scale * scale`.
+    /// Biases with the scales `input scale * scale`.
     pub(crate) biases: Vec<i32>,
 }
 
-/// Quantizes weights of `[.., channels, inner]`, whose input has the scale `input`.
+/// Quantizes weights of shape `[.., channels, inner]` for an input with the scale `input`.
 #[allow(clippy::cast_possible_truncation)]
 pub(crate) fn quantize_weights(
     weights: &[f32],
@@ -58,7 +60,7 @@ pub(crate) fn quantize_weights(
         .iter()
         .enumerate()
         .map(|(channel, most)| {
-            // Near-zero weights would give a scale by which the bias overflows 32 bits.
+            // Bound the scale from below, because the bias of near-zero weights would overflow 32 bits.
             let of_bias = bias(channel).abs() / input / (i32::MAX / 2) as f32;
             let scale = (most / bits.greatest()).max(of_bias);
             if scale.is_normal() { scale } else { 1.0 }

@@ -5,7 +5,8 @@ use frostline_graph::build::{int, node, value};
 use frostline_graph::onnx::data_type;
 use frostline_tensor::{Data, Tensor};
 
-/// The frozen layers with the least and the greatest element of every value that may be quantized as outputs.
+/// Calibration network of the frozen layers with the ranges measured so far. For every value that may be
+/// quantized, the network outputs the smallest and the largest element.
 #[derive(Debug, Clone)]
 pub struct Calibration {
     model: Model,
@@ -16,10 +17,12 @@ const LEAST: &str = "/least";
 const GREATEST: &str = "/greatest";
 
 impl Calibration {
-    /// That of the layers of `model` up to the cut `freeze`.
+    /// Builds the calibration network for the layers of `model` up to the cut `freeze`.
     ///
     /// # Errors
-    /// [`QuantizationError::Nothing`], [`QuantizationError::Opset`], [`QuantizationError::Graph`].
+    /// Returns [`QuantizationError::Nothing`] if no layer can be quantized, [`QuantizationError::Opset`] if
+    /// the operators are too old, and [`QuantizationError::Graph`] if the network cannot be cut at `freeze`
+    /// or its shapes are unknown.
     pub fn new(model: &Model, freeze: &str) -> Result<Self, QuantizationError> {
         let layers = Layers::up_to(model, freeze)?;
         if layers.quantizable().next().is_none() {
@@ -43,7 +46,7 @@ impl Calibration {
         })
     }
 
-    /// The network to run on calibration images: its outputs are `f32` scalars.
+    /// Network to run on calibration images. The outputs are `f32` scalars.
     pub fn model(&self) -> &Model {
         &self.model
     }
@@ -67,7 +70,7 @@ impl Calibration {
         }
     }
 
-    /// The ranges over all batches.
+    /// Returns the ranges over all batches.
     pub fn ranges(self) -> Ranges {
         self.ranges
     }

@@ -1,6 +1,7 @@
 use frostline_tensor::{Data, Tensor};
 
-/// The cosine similarity of the rows of two `f32` tensors of one shape `[rows, ..]`, averaged over rows: 1 if both rows are zero, 0 for NaN.
+/// Returns the mean cosine similarity of the rows of two `f32` tensors with the same shape `[rows, ..]`.
+/// Equal rows count as 1, including rows of zeros. NaN and infinite similarities count as 0.
 pub fn cosine(exact: &Tensor, quantized: &Tensor) -> f64 {
     let (Data::F32(left), Data::F32(right)) = (exact.data(), quantized.data()) else {
         return 0.0;

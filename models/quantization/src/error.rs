@@ -1,17 +1,17 @@
 use frostline_graph::GraphError;
 
-/// A network that cannot be computed in int8.
+/// Error while quantizing a network.
 #[derive(Debug, thiserror::Error)]
 pub enum QuantizationError {
-    /// The network itself.
+    /// The network is invalid or cannot be cut.
     #[error(transparent)]
     Graph(#[from] GraphError),
-    /// Scales for each channel came with version 13.
+    /// The operators are older than version 13, the first one with a scale per channel.
     #[error(
-        "int8 requires version 13 of ONNX's operators, the network has {found}; export it with opset 17 or later"
+        "int8 requires ONNX opset 13 or later, but the network has opset {found}; export it with opset 17 or later"
     )]
     Opset {
-        /// The network's version.
+        /// Operator set version of the network.
         found: i64,
     },
     /// No layer can be quantized.
@@ -19,16 +19,16 @@ pub enum QuantizationError {
         "the frozen layers contain no convolution or linear layer with stored f32 weights, so int8 gains nothing; use f32"
     )]
     Nothing,
-    /// NaN and infinity have no range.
+    /// A value is NaN or infinite.
     #[error("the frozen layers compute NaN or infinity at `{tensor}` on the calibration images; use f32")]
     NotFinite {
-        /// The value's name.
+        /// Name of the value.
         tensor: String,
     },
-    /// The ranges are of another network.
-    #[error("the calibration has no range for `{tensor}`; it belongs to another network")]
+    /// The ranges belong to a different network.
+    #[error("missing calibration range for `{tensor}`: the ranges were measured on another network; calibrate this network")]
     NoRange {
-        /// The value's name.
+        /// Name of the value.
         tensor: String,
     },
 }

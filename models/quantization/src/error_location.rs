@@ -1,14 +1,15 @@
-//! Which layers cause the quantization error.
+//! Locates the layers that cause the quantization error.
 
 use crate::QuantizationError;
 use crate::layers::{Layers, outputs_of};
 use frostline_graph::build::batched;
 use frostline_graph::{Cut, Model};
 
-/// The layers of `model` up to the last of `cuts`, with the values at all of them as outputs, each `[batch, ..cut.shape]` in `f32`.
+/// Returns the layers of `model` up to the last cut, with the value at every cut as an output `f32[batch,
+/// ..cut.shape]`.
 ///
 /// # Errors
-/// [`QuantizationError::Graph`].
+/// Returns [`QuantizationError::Graph`] if the network cannot be cut there.
 pub fn with_cuts_as_outputs(model: &Model, cuts: &[Cut]) -> Result<Model, QuantizationError> {
     let last = cuts.last().map(|cut| cut.name.as_str());
     let part = model.slice(None, last)?;
@@ -20,10 +21,12 @@ pub fn with_cuts_as_outputs(model: &Model, cuts: &[Cut]) -> Result<Model, Quanti
     Ok(part.with_graph(graph)?)
 }
 
-/// The quantizable layers of `model` between two cuts (`None`: its input), each named by its output.
+/// Returns the output names of the quantizable layers of `model` between two cuts. `from` is `None` for the
+/// network's input.
 ///
 /// # Errors
-/// [`QuantizationError`].
+/// Returns [`QuantizationError::Graph`] if the network cannot be cut there and [`QuantizationError::Opset`]
+/// if the operators are too old.
 pub fn layers_between(model: &Model, from: Option<&str>, to: &str) -> Result<Vec<String>, QuantizationError> {
     let part = model.slice(from, Some(to))?;
     let inside = outputs_of(&part);

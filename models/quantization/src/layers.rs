@@ -1,20 +1,20 @@
-//! Which of the frozen layers and their values can be quantized.
+//! Selects the frozen layers and values that can be quantized.
 
 use crate::{QuantizationError, Scheme};
 use frostline_graph::Model;
 use frostline_graph::onnx::{NodeProto, TensorProto, data_type};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// The oldest operators that have scales for each channel.
+/// The oldest operator set with a scale per channel.
 const OLDEST_OPSET: i64 = 13;
 
-/// The layers of a network up to a cut.
+/// Layers up to the cut `freeze`.
 pub(crate) struct Layers<'a> {
     freeze: &'a str,
     nodes: Vec<&'a NodeProto>,
     weights: HashMap<&'a str, &'a TensorProto>,
     readers: HashMap<&'a str, Vec<&'a NodeProto>>,
-    /// Values of `f32` that depend on the network's input.
+    /// `f32` values that depend on the network's input.
     data: HashSet<&'a str>,
 }
 
@@ -23,9 +23,9 @@ pub(crate) struct Layer<'a> {
     pub(crate) input: &'a str,
     pub(crate) weight: &'a TensorProto,
     pub(crate) bias: Option<&'a TensorProto>,
-    /// The axis of `weight` that counts output channels.
+    /// The axis of `weight` with the output channels.
     pub(crate) axis: usize,
-    /// Whether engines compute it in integers only if its result is quantized too.
+    /// True if engines compute the layer in integers only when its result is quantized as well.
     quantizes_result: bool,
 }
 
@@ -45,7 +45,7 @@ impl<'a> Layers<'a> {
                 readers.entry(name).or_default().push(node);
             }
         }
-        // Whatever the batch, types are the same.
+        // Types do not depend on the batch size.
         let shapes = model.shapes(1)?;
         let is_number = |name: &str| {
             shapes
@@ -72,7 +72,7 @@ impl<'a> Layers<'a> {
         })
     }
 
-    /// The layers that a scheme may quantize, each with its output.
+    /// Returns the quantizable layers with the names of the outputs.
     pub(crate) fn quantizable(&self) -> impl Iterator<Item = (&'a str, Layer<'a>)> {
         let layers = self
             .nodes
@@ -81,7 +81,7 @@ impl<'a> Layers<'a> {
         layers.collect::<Vec<_>>().into_iter()
     }
 
-    /// `node` as a layer with stored weights.
+    /// Returns `node` as a layer, if it is one with stored `f32` weights.
     pub(crate) fn layer(&self, node: &'a NodeProto) -> Option<Layer<'a>> {
         let input = self.data(node.input_name(0)?)?;
         let weight = self.number(node.input_name(1)?)?;
@@ -110,7 +110,7 @@ impl<'a> Layers<'a> {
         })
     }
 
-    /// The values that `scheme` quantizes, each with the one whose range it takes.
+    /// Returns the values that `scheme` quantizes, mapped to the value with the range to use.
     pub(crate) fn quantized_values(&self, scheme: &Scheme) -> BTreeMap<&'a str, &'a str> {
         let mut quantized = BTreeMap::new();
         let mut quantize = |value: &'a str| {
@@ -139,7 +139,8 @@ impl<'a> Layers<'a> {
         quantized
     }
 
-    /// The value that is quantized behind `node`: its `output`, or that of the activation function right behind, which engines fuse.
+    /// Returns the value to quantize after `node`: its `output`, or the output of the activation function
+    /// that is its only reader, because engines fuse the two.
     fn result(&self, node: &'a NodeProto, output: &'a str) -> &'a str {
         let readers = self.readers.get(output).map_or(&[][..], Vec::as_slice);
         match readers {
@@ -163,13 +164,13 @@ impl<'a> Layers<'a> {
     }
 }
 
-/// The values that the nodes of `model` produce.
+/// Returns the values that the nodes of `model` produce.
 pub(crate) fn outputs_of(model: &Model) -> HashSet<&str> {
     let outputs = model.nodes().iter().flat_map(|node| &node.output);
     outputs.map(String::as_str).collect()
 }
 
-/// Stored tensors by name; exporters name those of equal values once, and the others as copies of that one.
+/// Returns the stored tensors by name, including their Identity copies: exporters store equal tensors once.
 fn stored(model: &Model) -> HashMap<&str, &TensorProto> {
     let mut stored = model.initializers();
     let copies = model
@@ -184,7 +185,7 @@ fn stored(model: &Model) -> HashMap<&str, &TensorProto> {
     stored
 }
 
-/// Whether an operator hands on elements as they are, so that integers stay integers.
+/// Returns true if an operator only moves or selects elements, so that integers stay valid.
 fn passes(node: &NodeProto) -> bool {
     matches!(
         node.standard_operator(),

@@ -1,14 +1,16 @@
 //! Post-training quantization of frozen layers to int8.
 //!
-//! The result is a network of its own in ordinary ONNX operators (`QuantizeLinear`, `DequantizeLinear`): every engine that runs a part of
-//! it computes the same integers. Weights have a scale per output channel, activations one per tensor, from the least to the greatest value
-//! seen in calibration.
+//! The result is a complete network of ordinary ONNX operators (`QuantizeLinear`, `DequantizeLinear`), so all
+//! engines compute the same integers, also for parts of the network. Weights have a scale per output channel.
+//! Activations have a scale per tensor, from the smallest to the largest value observed during calibration.
 //!
-//! * [`Calibration`]: a network whose outputs are the ranges of its values
-//! * [`Scheme`]: what is quantized; [`quantize`]: the quantized network
-//! * [`cosine`]: similarity of rows; [`with_cuts_as_outputs`], [`layers_between`]: where the error arises
+//! * [`Calibration`] measures the ranges of values.
+//! * [`Scheme`] selects the layers to quantize and the precision of the weights. [`quantize`] returns the
+//!   quantized network.
+//! * [`cosine`] compares rows. [`with_cuts_as_outputs`] and [`layers_between`] locate the error.
 //!
-//! Source: Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference" (2018).
+//! Source: Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
+//! Inference" (2018).
 
 mod arithmetic;
 mod calibration;

@@ -1,4 +1,4 @@
-//! Rewriting a network into its quantized form.
+//! Rewrites a network into a quantized network.
 
 use crate::arithmetic::{Affine, IntegerWeights, quantize_weights};
 use crate::layers::{Layer, Layers};
@@ -10,21 +10,24 @@ use frostline_graph::tensors::from_proto;
 use frostline_tensor::Data;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// A network whose frozen layers compute in int8.
+/// Network with frozen layers in int8.
 #[derive(Debug, Clone)]
 pub struct Quantized {
-    /// The whole network. Values keep their names and types; quantized ones have at most 256 distinct elements.
+    /// The whole network. Names and types of values do not change. Quantized values have up to 256 distinct
+    /// elements.
     pub model: Model,
-    /// Layers that compute in int8.
+    /// Number of layers that compute in int8.
     pub quantized_layers: usize,
-    /// Layers that could.
+    /// Number of layers that can be quantized.
     pub layers: usize,
 }
 
-/// `model` with its layers up to the cut `freeze` quantized by `scheme`, over `ranges`.
+/// Quantizes the layers of `model` up to the cut `freeze` by `scheme`, with the calibrated `ranges`.
 ///
 /// # Errors
-/// [`QuantizationError`].
+/// Returns [`QuantizationError::NoRange`] or [`QuantizationError::NotFinite`] if a value has no finite range,
+/// [`QuantizationError::NotFinite`] if a weight is not finite, [`QuantizationError::Opset`] if the operators
+/// are too old, and [`QuantizationError::Graph`] if the network cannot be cut at `freeze`.
 pub fn quantize(
     model: &Model,
     freeze: &str,
@@ -61,7 +64,8 @@ pub fn quantize(
     })
 }
 
-/// Scale and zero point of a value, and the value after which they are named.
+/// Scale and zero point, with the value that names the stored tensors. Values with the same range share the
+/// tensors.
 type Parameters<'a> = (&'a str, Affine);
 
 fn parameters<'a>(
@@ -81,12 +85,12 @@ fn parameters<'a>(
     quantized.iter().map(parameters).collect()
 }
 
-/// The new network while nodes are added.
+/// The new network under construction.
 struct Rewrite<'a> {
     parameters: BTreeMap<&'a str, Parameters<'a>>,
     weights_precision: WeightBits,
     input: &'a str,
-    /// New names of values, for their readers.
+    /// New names of values, for the nodes that read the values.
     renamed: HashMap<&'a str, String>,
     nodes: Vec<NodeProto>,
     weights: Vec<TensorProto>,
@@ -103,7 +107,7 @@ impl<'a> Rewrite<'a> {
         self.renamed.insert(self.input, dequantized);
     }
 
-    /// Drops the f32 weights of quantized layers, unless others read them.
+    /// Removes the `f32` weights of quantized layers, except those that other nodes read.
     fn drop_replaced(&mut self, quantized: &HashMap<&str, Layer<'_>>) {
         let read: HashSet<&str> = self
             .nodes
@@ -151,7 +155,8 @@ impl<'a> Rewrite<'a> {
         Ok(())
     }
 
-    /// Adds a `QuantizeLinear` and a `DequantizeLinear` from `from` to `to`, with the metadata of the node `maker`, by which modules are found.
+    /// Adds a `QuantizeLinear` and a `DequantizeLinear` from `from` to `to`. Both copy the metadata of the
+    /// node `maker`, which identifies the module.
     fn quantize(&mut self, from: &str, to: &str, (source, affine): Parameters<'a>, maker: &NodeProto) {
         let integers = format!("{to}/integers");
         let (scale, zero_point) = (format!("{source}/scale"), format!("{source}/zero_point"));
@@ -170,7 +175,7 @@ impl<'a> Rewrite<'a> {
         }));
     }
 
-    /// Replaces a layer's weights and biases by integers.
+    /// Replaces the weights and biases of a layer with integers.
     fn quantize_layer(&mut self, made: &mut NodeProto, layer: &Layer<'_>) -> Result<(), QuantizationError> {
         let Some((_, input)) = self.parameters.get(layer.input).copied() else {
             return Ok(());
@@ -219,7 +224,8 @@ impl<'a> Rewrite<'a> {
         Ok(())
     }
 
-    /// Stores integers and adds a `DequantizeLinear` to `name`, with a scale per slice of `axis`.
+    /// Stores integers and adds a `DequantizeLinear` with the output `name` and one scale per slice of
+    /// `axis`.
     fn dequantize(
         &mut self,
         name: &str,
@@ -246,10 +252,10 @@ impl<'a> Rewrite<'a> {
     }
 }
 
-/// A layer's weights, of `[.., channels, inner]`.
+/// Weights with the shape `[.., channels, inner]`.
 struct LayerWeights {
     weights: Vec<f32>,
-    /// One for each channel, or none.
+    /// Either one per channel or empty.
     biases: Vec<f32>,
     channels: usize,
     inner: usize,

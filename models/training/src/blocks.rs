@@ -1,16 +1,17 @@
 use crate::windows::{Axis, coordinates};
 
-/// Positions of a block, about: so few that a channel's kernel as a matrix is mostly not zero, so many that products are worth it.
+/// Approximate number of output positions in a block. Blocks of this size are small enough that a channel's
+/// kernel, spread into a matrix, is mostly nonzero, and large enough for matrix products to pay off.
 const MADE: usize = 64;
 
-/// How the output of windows falls into blocks of one size, each with the part of the input that it is made of. Where one block makes all of
-/// the output it sees the input as it is, without padding. All positions are flat, row-major indices.
+/// Divides the output of windows into blocks of equal size, with the part of the input that each block reads.
+/// A single block along an axis reads the input without padding. All positions are flat, row-major indices.
 #[derive(Debug, Clone)]
 pub(crate) struct Blocks {
     axes: Vec<BlockAxis>,
 }
 
-/// One spatial axis, and how many blocks there are along it.
+/// Spatial axis with the number of blocks along it.
 #[derive(Debug, Clone, Copy)]
 struct BlockAxis {
     axis: Axis,
@@ -18,7 +19,7 @@ struct BlockAxis {
 }
 
 impl Blocks {
-    /// Those that windows of these axes fall into.
+    /// Returns the blocks for windows over these axes.
     pub(crate) fn new(axes: &[Axis]) -> Self {
         let rank = axes.len().max(1);
         let side = (1..=MADE).rev().find(|side| side.pow(rank as u32) <= MADE);
@@ -56,17 +57,17 @@ impl Blocks {
         self.product(|axis| axis.axis.kernel)
     }
 
-    /// Places of a block in the input.
+    /// Number of input positions that a block reads.
     pub(crate) fn sees(&self) -> usize {
         self.product(BlockAxis::sees)
     }
 
-    /// Places of a block in the output.
+    /// Number of output positions that a block computes.
     pub(crate) fn makes(&self) -> usize {
         self.product(BlockAxis::makes)
     }
 
-    /// For each block, and each place it sees: the input position there, or [`Self::inputs`] for padding.
+    /// Returns the input position at every place of all blocks, or [`Self::inputs`] for padding.
     pub(crate) fn seen(&self) -> Vec<usize> {
         self.each(
             BlockAxis::sees,
@@ -76,7 +77,8 @@ impl Blocks {
         )
     }
 
-    /// For each block, and each place it makes: the output position there, or [`Self::outputs`] beyond the last.
+    /// Returns the output position at every place of all blocks, or [`Self::outputs`] after the last
+    /// position.
     pub(crate) fn made(&self) -> Vec<usize> {
         self.each(
             BlockAxis::makes,
@@ -86,7 +88,8 @@ impl Blocks {
         )
     }
 
-    /// `position` of all axes for each block and each place; `none` where it gives none.
+    /// Combines `position` over all axes for every block and place. The result is `none` if an axis has no
+    /// position.
     fn each(
         &self,
         places: impl Fn(&BlockAxis) -> usize,
@@ -108,7 +111,7 @@ impl Blocks {
         all
     }
 
-    /// For each output position: where [`Self::made`] has it.
+    /// Returns the index in [`Self::made`] of every output position.
     pub(crate) fn placed(&self) -> Vec<usize> {
         let mut placed = vec![0; self.outputs()];
         for (place, position) in self.made().into_iter().enumerate() {
@@ -119,7 +122,8 @@ impl Blocks {
         placed
     }
 
-    /// For each input position as many places where [`Self::seen`] has it as any has, the length of that where there are fewer; and how many.
+    /// Returns the indices in [`Self::seen`] of every input position, and their number per position.
+    /// Positions with fewer indices are filled up with the length of [`Self::seen`].
     pub(crate) fn seers(&self) -> (Vec<usize>, usize) {
         let seen = self.seen();
         let mut seers = vec![Vec::new(); self.inputs()];
@@ -135,8 +139,8 @@ impl Blocks {
         (seers.concat(), most)
     }
 
-    /// A matrix `[taps, sees·makes]`: 1 where a place is made with a tap of what is at another. A kernel times it is the matrix by which a block's
-    /// output is made of its input.
+    /// Returns the matrix `[taps, sees·makes]` with a 1 wherever a tap connects an input place to an output
+    /// place. A kernel times this matrix is the matrix that turns the input of a block into the output.
     pub(crate) fn spread(&self) -> Vec<f64> {
         let (seen, made) = (
             self.coordinates(BlockAxis::sees),
@@ -171,7 +175,7 @@ impl BlockAxis {
         }
     }
 
-    /// Padding that a block sees before the first element.
+    /// Padding before the first element that a block reads.
     fn padding(&self) -> usize {
         if self.count == 1 { 0 } else { self.axis.begin }
     }
@@ -185,7 +189,7 @@ impl BlockAxis {
         Some(block * self.makes() + place).filter(|position| *position < self.axis.output)
     }
 
-    /// The tap with which `made` is made of what is `seen`.
+    /// Returns the tap that connects the input place `seen` to the output place `made`.
     fn tap(&self, seen: usize, made: usize) -> Option<usize> {
         let Axis {
             kernel,

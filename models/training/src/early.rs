@@ -1,18 +1,20 @@
-//! Selections made before what is done to each row, so that it is done to the rows alone that are selected: of a vision transformer's
-//! tokens the classifier reads one, and the norm before it would take all of them.
+//! Moves selections before normalizations, so that only the selected rows are normalized. For example, the
+//! classifier of a vision transformer reads a single token, and the norm before it would normalize all of
+//! them.
 
 use crate::{Dropout, TrainingError};
 use frostline_graph::onnx::NodeProto;
 use frostline_graph::{Model, Shapes, build};
 
-/// A norm whose result only a Gather along one of its outer axes reads: the places of both among the nodes.
+/// Node indices of a norm and of a Gather along an outer axis, which is the only reader of the norm.
 struct Pair {
     norm: usize,
     gather: usize,
 }
 
-/// `suffix` with the Gather in front of the LayerNormalization wherever it reads nothing else, and does not cut through what is normalized; `None`
-/// where that is nowhere. What a dropout is at stays.
+/// Returns `suffix` with Gathers moved before the LayerNormalization they select from, or `None` if there is
+/// nothing to move. A Gather moves if it is the only reader, selects along an axis that is not normalized,
+/// and the norm has no dropout.
 pub(crate) fn select_early(suffix: &Model, dropouts: &[Dropout]) -> Result<Option<Model>, TrainingError> {
     let nodes = suffix.nodes();
     let candidates = (0..nodes.len()).filter_map(|norm| pair(suffix, norm, dropouts));
@@ -33,7 +35,7 @@ pub(crate) fn select_early(suffix: &Model, dropouts: &[Dropout]) -> Result<Optio
         let Some([first, second]) = swapped(from, to, &shapes) else {
             continue;
         };
-        // The norm's inputs are there where the Gather's are.
+        // The norm moves to the position of the Gather, after all inputs of both.
         if let Some(place) = moved.get_mut(norm) {
             *place = NodeProto::default();
         }
@@ -47,7 +49,8 @@ pub(crate) fn select_early(suffix: &Model, dropouts: &[Dropout]) -> Result<Optio
     Ok(Some(Model::from_proto(proto)?))
 }
 
-/// The nodes that are left, each of `firsts` in front of the place it belongs to; these are in order.
+/// Returns the remaining nodes, with each node of `firsts` inserted before its index. `firsts` is sorted by
+/// index.
 fn ordered(moved: Vec<NodeProto>, firsts: Vec<(usize, NodeProto)>) -> Vec<NodeProto> {
     let mut firsts = firsts.into_iter().peekable();
     let mut nodes = Vec::with_capacity(moved.len());
@@ -84,7 +87,8 @@ fn pair(suffix: &Model, norm: usize, dropouts: &[Dropout]) -> Option<Pair> {
     reads.then_some(Pair { norm, gather })
 }
 
-/// The Gather of the norm's input, and the norm of what it gives; `None` where the Gather cuts through what is normalized.
+/// Returns the Gather of the norm's input and the norm of the result, or `None` if the Gather selects along a
+/// normalized axis.
 fn swapped(norm: &NodeProto, gather: &NodeProto, shapes: &Shapes) -> Option<[NodeProto; 2]> {
     let rank = shapes.dims(norm.input_name(0)?)?.len() as i64;
     let counted = |axis: i64| if axis < 0 { axis + rank } else { axis };
@@ -99,7 +103,7 @@ fn swapped(norm: &NodeProto, gather: &NodeProto, shapes: &Shapes) -> Option<[Nod
     let mut second = norm.clone();
     *second.input.first_mut()? = between;
     second.output.clone_from(&gather.output);
-    // From the end, since the Gather may have taken an axis away.
+    // Count the axis from the end, because the Gather may have removed an axis.
     second.attribute.retain(|attribute| attribute.name != "axis");
     second.attribute.push(build::int("axis", axis - rank));
     Some([first, second])

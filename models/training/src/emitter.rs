@@ -5,15 +5,15 @@ use frostline_graph::onnx::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Gradient graphs are written for this operator set, or for that of the suffix where it is newer: the first in which every reduction
-/// takes its axes as an input.
+/// Minimum operator set of gradient graphs: the first one in which all reductions read axes from an input. A
+/// suffix with a newer operator set keeps it.
 const OPSET: i64 = 18;
 
 /// The floating-point type a suffix computes in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Float {
     F32,
-    /// For checking gradients: central differences need the digits.
+    /// For gradient checks, because central differences need the additional digits.
     F64,
 }
 
@@ -32,7 +32,7 @@ impl Float {
     }
 }
 
-/// Writes ONNX nodes one after another; every tensor gets a fresh name, equal constants share one.
+/// Emits ONNX nodes in order. Tensors get fresh names, and equal constants share a name.
 #[derive(Debug)]
 pub(crate) struct Emitter {
     pub(crate) float: Float,
@@ -42,7 +42,8 @@ pub(crate) struct Emitter {
     products: BTreeMap<String, [usize; 2]>,
     rows: BTreeMap<String, usize>,
     tensors: usize,
-    /// An integer zero that ONNX Runtime knows at run time only, where it is kept from knowing the shapes of what is written.
+    /// Integer zero that is computed at run time and added to the shapes of reshapes, which hides them from
+    /// ONNX Runtime. `None` while shapes are visible.
     loose: Option<String>,
     /// Such a zero for the backward pass.
     later: Option<String>,
@@ -69,7 +70,8 @@ impl Emitter {
         format!("t{}", self.tensors)
     }
 
-    /// Emits a node with one output and returns the output's name. An empty input name leaves an optional input out.
+    /// Emits a node with one output and returns the output's name. An empty input name omits an optional
+    /// input.
     pub(crate) fn node(
         &mut self,
         operator: &str,
@@ -106,8 +108,8 @@ impl Emitter {
         outputs
     }
 
-    /// Emits `node` as it stands in the suffix over `inputs`, and returns the names of its outputs. What older operator sets have as
-    /// an attribute becomes an input.
+    /// Emits a copy of a suffix node with other inputs and returns the names of the outputs. Axes that older
+    /// operator sets store in an attribute become an input.
     pub(crate) fn copy(&mut self, node: &NodeProto, inputs: &[&str]) -> Vec<String> {
         let (mut inputs, mut attributes) = (inputs.to_vec(), node.attribute.clone());
         let moved = ["Reduce", "Squeeze", "Unsqueeze"]
@@ -133,12 +135,13 @@ impl Emitter {
         });
     }
 
-    /// The edges of what is emitted so far.
+    /// Returns the edges of the nodes emitted so far.
     pub(crate) fn readers(&self) -> Readers<'_> {
         Readers::new(&self.nodes)
     }
 
-    /// `scalar`, there only once the tensors `after` are: a zero made of each is added.
+    /// Returns `scalar`, delayed until the tensors `after` are computed, by adding a zero computed from every
+    /// tensor.
     pub(crate) fn delayed(&mut self, scalar: &str, after: &[String]) -> String {
         let mut delayed = scalar.to_owned();
         for tensor in after {
@@ -148,47 +151,44 @@ impl Emitter {
         delayed
     }
 
-    /// A zero that is there once `tensor` is, whatever it holds.
+    /// Emits a zero that depends on `tensor`, whatever the values.
     fn zero_after(&mut self, tensor: &str) -> String {
         let all = self.ints([-1]);
         let flat = self.node("Reshape", &[tensor, &all], vec![]);
         let (first, infinite) = (self.integer(0), self.scalar(f64::INFINITY));
         let first = self.node("Gather", &[&flat, &first], vec![build::int("axis", 0)]);
-        // Nothing is greater, and nothing compares to a NaN.
+        // Nothing is greater than infinity, and comparisons with NaN are false.
         let greater = self.node("Greater", &[&first, &infinite], vec![]);
         let to = build::int("to", self.float.data_type().into());
         self.node("Cast", &[&greater], vec![to])
     }
 
-    /// Gives a tensor the name it has as an output of the graph, instead of the one that had it before.
+    /// Gives a tensor the name of a graph output. A tensor that had this name before loses it.
     pub(crate) fn rename(&mut self, tensor: &str, name: &str) {
         self.renamed.retain(|_, known| known != name);
         self.renamed.insert(tensor.into(), name.into());
     }
 
-    /// A one-dimensional `i64` constant.
     pub(crate) fn ints(&mut self, values: impl IntoIterator<Item = i64>) -> String {
         let values: Vec<i64> = values.into_iter().collect();
         let raw = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         self.constant(data_type::INT64, vec![values.len() as i64], raw)
     }
 
-    /// A floating-point scalar constant.
     pub(crate) fn scalar(&mut self, value: f64) -> String {
         self.floats(&[], &[value])
     }
 
-    /// A scalar constant of type `f64`, whatever the suffix computes in.
+    /// Returns an `f64` scalar constant, independent of the suffix's type.
     pub(crate) fn double(&mut self, value: f64) -> String {
         self.constant(data_type::DOUBLE, vec![], value.to_le_bytes().to_vec())
     }
 
-    /// A scalar `i64` constant.
     pub(crate) fn integer(&mut self, value: i64) -> String {
         self.constant(data_type::INT64, vec![], value.to_le_bytes().to_vec())
     }
 
-    /// A floating-point constant of shape `dims`.
+    /// Returns a floating-point constant with the shape `dims`.
     pub(crate) fn floats(&mut self, dims: &[usize], values: &[f64]) -> String {
         let raw = match self.float {
             Float::F32 => values
@@ -204,7 +204,7 @@ impl Emitter {
         )
     }
 
-    /// Integers or truth values of shape `dims`; `None` for other types.
+    /// Returns a constant with the shape `dims` and an integer or boolean type, or `None` for other types.
     pub(crate) fn integers(&mut self, data_type: i32, dims: &[usize], values: &[i64]) -> Option<String> {
         let raw: Vec<u8> = match data_type {
             data_type::INT64 => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
@@ -226,7 +226,7 @@ impl Emitter {
             .clone()
     }
 
-    /// `tensor` with the same elements in the shape `dims`.
+    /// Reshapes `tensor` to `dims`.
     pub(crate) fn reshape(&mut self, tensor: &str, dims: &[usize]) -> String {
         let mut shape = self.ints(dims.iter().map(|dim| *dim as i64));
         if let Some(zero) = self.loose.clone().filter(|_| !dims.is_empty()) {
@@ -235,7 +235,8 @@ impl Emitter {
         self.node("Reshape", &[tensor, &shape], vec![])
     }
 
-    /// [`Self::reshape`], there only once `after` is: what is made of it runs later, and is merged with nothing that was made of `tensor` before.
+    /// Like [`Self::reshape`], but delayed until `after` is computed. ONNX Runtime executes the nodes after
+    /// it later and cannot merge them with equal nodes that read `tensor` directly.
     pub(crate) fn reshape_after(&mut self, tensor: &str, dims: &[usize], after: &str) -> String {
         let zero = self.zero_after(after);
         if self.later.is_none() {
@@ -248,19 +249,21 @@ impl Emitter {
         self.node("Reshape", &[tensor, &shape], vec![])
     }
 
-    /// `tensor` in the shape `dims`, which ONNX Runtime does not know. Until [`Self::set_strict`] it knows no shape that [`Self::reshape`] gives.
+    /// Reshapes `tensor` to `dims` with a shape that ONNX Runtime cannot infer. From here until
+    /// [`Self::set_strict`], this also holds for [`Self::reshape`].
     ///
-    /// ONNX Runtime gives a tensor the memory of an earlier one of the same shape that is no longer needed, and holds that memory in between.
-    /// Forward and backward pass are full of equal shapes: what a forward pass leaves would be held for the backward pass. It also merges equal
-    /// nodes, and would keep what the backward pass computes once more.
+    /// ONNX Runtime reuses the memory of a dead tensor for a later one of the same shape, and keeps the
+    /// memory allocated in between. Forward and backward passes contain many equal shapes, so memory of the
+    /// forward pass would stay allocated until the backward pass. ONNX Runtime also merges equal nodes, so it
+    /// would keep tensors that the backward pass deliberately recomputes.
     pub(crate) fn loosened(&mut self, tensor: &str, dims: &[usize]) -> String {
         let zero = self.zero_after(tensor);
         self.loose = Some(self.cast_to_int(&zero));
         self.reshape(tensor, dims)
     }
 
-    /// Has shapes be known from now on, so that an operator can write over its input; but for what is written after [`Self::set_loose`], by
-    /// shapes that are there once `tensor` is.
+    /// Makes shapes visible again, so that operators can write over their inputs. [`Self::set_loose`] hides
+    /// them from here on by a zero computed after `tensor`.
     pub(crate) fn set_strict(&mut self, tensor: &str) {
         if self.loose.take().is_some() {
             let zero = self.zero_after(tensor);
@@ -272,7 +275,7 @@ impl Emitter {
         self.node("Cast", &[tensor], vec![build::int("to", data_type::INT64.into())])
     }
 
-    /// Whether ONNX Runtime is kept from knowing shapes in the backward pass.
+    /// Hides or shows the shapes of the nodes emitted next. For the backward pass.
     pub(crate) fn set_loose(&mut self, loose: bool) {
         self.loose = self.later.clone().filter(|_| loose);
     }
@@ -282,7 +285,7 @@ impl Emitter {
         self.node("Transpose", &[tensor], vec![build::ints("perm", &permutation)])
     }
 
-    /// Picks `indices` along `axis`.
+    /// Selects `indices` along `axis`.
     pub(crate) fn gather(
         &mut self,
         tensor: &str,
@@ -293,34 +296,35 @@ impl Emitter {
         self.node("Gather", &[tensor, &indices], vec![build::int("axis", axis)])
     }
 
-    /// Adds one slice of zeros at the end of axis 1 of a tensor of rank 3.
+    /// Appends a slice of zeros to axis 1 of a tensor of rank 3.
     pub(crate) fn append_zeros(&mut self, tensor: &str) -> String {
         let pads = self.ints([0, 0, 0, 0, 1, 0]);
         self.node("Pad", &[tensor, &pads], vec![])
     }
 
-    /// Sums over `axes`, keeping them with length 1 if `keep`.
+    /// Sums over `axes`. Reduced axes stay with length 1 if `keep` is set.
     pub(crate) fn sum(&mut self, tensor: &str, axes: impl IntoIterator<Item = usize>, keep: bool) -> String {
         self.reduce("ReduceSum", tensor, axes, keep)
     }
 
-    /// Sums the `rows` of a matrix `[rows, columns]`. As a product: ONNX Runtime's ReduceSum takes thrice as long.
+    /// Sums the `rows` of a matrix `[rows, columns]` by a matrix product, because ReduceSum of ONNX Runtime
+    /// takes three times as long.
     pub(crate) fn sum_of_rows(&mut self, matrix: &str, rows: usize) -> String {
         let ones = self.floats(&[rows], &vec![1.0; rows]);
         self.node("MatMul", &[&ones, matrix], vec![])
     }
 
-    /// The sum of all elements' squares, a scalar.
+    /// Returns the sum of squares of all elements, a scalar.
     pub(crate) fn sum_of_squares(&mut self, tensor: &str) -> String {
         self.node("ReduceSumSquare", &[tensor], vec![build::int("keepdims", 0)])
     }
 
-    /// Averages over `axes`, keeping them with length 1 if `keep`.
+    /// Averages over `axes`. Reduced axes stay with length 1 if `keep` is set.
     pub(crate) fn mean(&mut self, tensor: &str, axes: impl IntoIterator<Item = usize>, keep: bool) -> String {
         self.reduce("ReduceMean", tensor, axes, keep)
     }
 
-    /// Emits a reduction over `axes`, keeping them with length 1 if `keep`.
+    /// Emits a reduction over `axes`. Reduced axes stay with length 1 if `keep` is set.
     pub(crate) fn reduce(
         &mut self,
         operator: &str,
@@ -336,7 +340,7 @@ impl Emitter {
         )
     }
 
-    /// Repeats axes of length 1 up to the shape `dims`.
+    /// Broadcasts axes of length 1 to the shape `dims`.
     pub(crate) fn expand(&mut self, tensor: &str, dims: &[usize]) -> String {
         let shape = self.ints(dims.iter().map(|dim| *dim as i64));
         self.node("Expand", &[tensor, &shape], vec![])
@@ -347,7 +351,7 @@ impl Emitter {
         self.node("Concat", &inputs, vec![build::int("axis", axis)])
     }
 
-    /// Splits along `axis` into parts of these lengths.
+    /// Splits `tensor` along `axis` into parts with the given lengths.
     pub(crate) fn split(&mut self, tensor: &str, lengths: &[usize], axis: i64) -> Vec<String> {
         let sizes = self.ints(lengths.iter().map(|length| *length as i64));
         self.node_many(
@@ -374,7 +378,7 @@ impl Emitter {
         self.node("Div", &[left, right], vec![])
     }
 
-    /// `tensor` times a constant; the tensor itself when the constant is 1.
+    /// Multiplies `tensor` by a constant. The factor 1 emits nothing.
     pub(crate) fn scale(&mut self, tensor: &str, factor: f64) -> String {
         if factor == 1.0 {
             return tensor.to_owned();
@@ -383,13 +387,14 @@ impl Emitter {
         self.mul(tensor, &factor)
     }
 
-    /// Notes that `tensor` is the result of a Gemm of two matrices alone, of shape `dims`.
+    /// Registers `tensor` as the product of two matrices by a Gemm without an addend, with the shape `dims`.
     pub(crate) fn note_product(&mut self, tensor: &str, dims: [usize; 2]) {
         self.products.insert(tensor.to_owned(), dims);
     }
 
-    /// Emits a noted product (`tensor` is it, or a reshape of it) once more, now on top of `beta` times `addend`: that costs
-    /// less than a scaling and an addition over the memory of a large weight. `None` when `tensor` is no product of shape `dims`.
+    /// Emits a registered product again with `beta` times `addend` added, which is faster than scaling and
+    /// adding a large weight in separate passes. `tensor` is the product or a reshape of it. Returns `None`
+    /// if it is not a registered product with the shape `dims`.
     pub(crate) fn product_plus(
         &mut self,
         tensor: &str,
@@ -416,13 +421,14 @@ impl Emitter {
         Some(self.node("Gemm", &[left, right, addend], attributes.collect()))
     }
 
-    /// Notes that `tensor` is the reshaped result of a Gemm of two matrices alone, whose rows are `columns` long.
+    /// Registers `tensor` as the reshaped product of two matrices by a Gemm without an addend. Rows have the
+    /// length `columns`.
     pub(crate) fn note_rows(&mut self, tensor: &str, columns: usize) {
         self.rows.insert(tensor.to_owned(), columns);
     }
 
-    /// Emits noted rows once more, now with a `bias` of `columns` added to each: that spares a pass over them. `None` when `tensor`
-    /// holds no such rows.
+    /// Emits registered rows again with a `bias` of length `columns` added to every row, which saves a pass
+    /// over the result. Returns `None` if `tensor` is not registered with this length.
     pub(crate) fn biased(&mut self, tensor: &str, bias: &str, columns: usize) -> Option<String> {
         self.rows.get(tensor).filter(|noted| **noted == columns)?;
         let maker = |name: &String| self.nodes.iter().rev().find(|node| node.output.contains(name));
@@ -436,7 +442,8 @@ impl Emitter {
         Some(self.node("Reshape", &[&result, shape], vec![]))
     }
 
-    /// The model over everything emitted that an output needs, some of it copied from a model of operator set `opset`.
+    /// Returns the model with all emitted nodes that an output needs. `opset` is the operator set of the
+    /// suffix, the origin of copied nodes.
     pub(crate) fn finish(
         self,
         opset: i64,

@@ -1,67 +1,69 @@
 use frostline_graph::GraphError;
 use frostline_tensor::ShapeError;
 
-/// Why a suffix cannot be trained.
+/// Error while building a training graph.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrainingError {
-    /// An operator without a gradient rule lies between the freeze cut and the output.
+    /// An operator between the freeze cut and the output has no gradient rule.
     #[error(
-        "cannot train through operator {operator} ({node}): it has no gradient rule; choose a freeze cut after it, so that it stays frozen"
+        "cannot train through operator {operator} ({node}): no gradient rule exists; choose a freeze cut after it"
     )]
     NoRule {
-        /// The operator, as ONNX spells it.
+        /// Name of the operator in ONNX.
         operator: String,
-        /// The node, and the module it lies in: [`NodeProto::place`](frostline_graph::onnx::NodeProto::place).
+        /// The node and the module of the node, from
+        /// [`NodeProto::place`](frostline_graph::onnx::NodeProto::place).
         node: String,
     },
-    /// The operator has a rule, but not for the way it is used here.
+    /// The operator has a rule, but not for this use.
     #[error(
-        "cannot train through operator {operator} ({node}): {reason}; choose a freeze cut after it, so that it stays frozen"
+        "cannot train through operator {operator} ({node}): {reason}; choose a freeze cut after it"
     )]
     Unsupported {
-        /// The operator, as ONNX spells it.
+        /// Name of the operator in ONNX.
         operator: String,
-        /// The node, and the module it lies in: [`NodeProto::place`](frostline_graph::onnx::NodeProto::place).
+        /// The node and the module of the node, from
+        /// [`NodeProto::place`](frostline_graph::onnx::NodeProto::place).
         node: String,
-        /// What about this node has no rule.
+        /// Unsupported property of the node.
         reason: String,
     },
-    /// The suffix as a whole is not something to train.
+    /// The suffix as a whole cannot be trained.
     #[error("cannot train this suffix: {reason}")]
     Suffix {
-        /// What is wrong, and what to do.
+        /// Cause and next step.
         reason: String,
     },
-    /// A weight whose shape its operator does not take.
+    /// The shape of a weight does not fit the operator that reads it.
     #[error("cannot train this suffix: weight '{weight}': {source}")]
     Weight {
-        /// The initializer's name.
+        /// Name of the initializer.
         weight: String,
-        /// What is wrong with its shape.
+        /// Error in the shape.
         source: ShapeError,
     },
-    /// A setting of the step outside its range.
-    #[error("{setting} is {value}, it must be {expected}")]
+    /// A setting of the step is out of range.
+    #[error("{setting} is {value}; it must be {expected}")]
     Setting {
-        /// Which setting.
+        /// Name of the setting.
         setting: &'static str,
-        /// Its value.
+        /// Value of the setting.
         value: f64,
-        /// The values it may have.
+        /// Allowed values.
         expected: &'static str,
     },
-    /// A state tensor that is not of the slot's shape and type.
-    #[error("state slot '{slot}' takes {expected}, not {actual}")]
+    /// A state tensor has the wrong shape or type.
+    #[error("invalid tensor for state slot '{slot}': expected {expected}, got {actual}")]
     State {
-        /// The slot's input name.
+        /// Input name of the slot.
         slot: String,
-        /// Type and shape the slot has.
+        /// Type and shape of the slot.
         expected: String,
-        /// Type and shape that came.
+        /// Type and shape of the tensor.
         actual: String,
     },
-    /// The suffix itself cannot be read: an unknown shape, a broken tensor.
+    /// The suffix is invalid, for example because of an unknown shape or a broken tensor.
     #[error(transparent)]
     Graph(#[from] GraphError),
 }

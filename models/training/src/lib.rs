@@ -1,58 +1,72 @@
-//! The gradient graph of a suffix, losses and optimizers: ONNX in, ONNX out.
+//! Builds training graphs: the gradient graph of a suffix with a loss and an optimizer, from ONNX to ONNX.
 //!
-//! [`TrainingGraph::build`] takes the layers behind the freeze cut and writes one training step as a plain ONNX model that
-//! stock ONNX Runtime executes, on any of its devices: forward pass, [`Loss`], backward pass by reverse-mode differentiation, and the
-//! [`Optimizer`]'s update. [`StepSettings`] has all that can be said about it.
+//! [`TrainingGraph::build`] turns the layers after the freeze cut into a training step. The step is a plain
+//! ONNX model that stock ONNX Runtime executes on any device. It contains the forward pass, the [`Loss`], the
+//! backward pass by reverse-mode differentiation, and the update of the [`Optimizer`]. [`StepSettings`]
+//! contains all options.
 //!
 //! # State
-//! The model itself remembers nothing. Weights, and what the [`Optimizer`] keeps of them, are [`StateSlot`]s: inputs that
-//! take the tensors before the step, outputs that give those after it. Slots do not depend on the batch size, so the short
-//! last batch of an epoch has a graph of its own over the same state, and its loss is the mean over just its rows.
-//! [`StateSlot::to_weight`] turns a slot's tensor back into the weight to merge into the network.
+//! The model is stateless. Weights and the optimizer's state are [`StateSlot`]s: graph inputs for the tensors
+//! before the step, and graph outputs for the tensors after it. Slots do not depend on the batch size, so the
+//! short last batch of an epoch has a separate graph over the same state. The loss is the mean over the rows
+//! of the batch. [`StateSlot::to_weight`] converts the tensor of a slot to the weight to merge into the
+//! network.
 //!
-//! Where several batches make one update ([`StepSettings::accumulates`]), a step adds the sum of its samples' gradients to the state, and
-//! how much they count; [`TrainingGraph::update`] divides the one by the other and updates. So neither the sizes of batches nor the weights
-//! of their classes matter, nor samples that are missing.
+//! Several batches can make one update ([`StepSettings::accumulates`]). In this case a step adds the sum of
+//! the gradients of the samples to the state, and the sum of the sample weights. [`TrainingGraph::update`]
+//! divides the gradients by the weights and updates. The result does not depend on the sizes of the batches,
+//! the class weights in them or missing samples.
 //!
-//! # What is trained
-//! Every weight of the suffix: [`Model::parameters`](frostline_graph::Model::parameters). A tensor stored once and used twice stays one
-//! weight and gets the sum of both gradients. [`BatchNorm`] says what becomes of BatchNormalization, whose statistics are slots as well
-//! where they move.
+//! # Trained weights
+//! All weights of the suffix are trained ([`Model::parameters`](frostline_graph::Model::parameters)). A
+//! tensor that is stored once and used twice is a single weight with the sum of both gradients. [`BatchNorm`]
+//! selects the treatment of BatchNormalization. Moving statistics are slots as well.
 //!
 //! # Rules
-//! A rule (`rules/`) emits an operator's forward pass and leaves a closure that emits its backward pass; the closures run in
-//! reverse. Shapes are those of one concrete batch size, so no shape is computed at run time, and what is computed from shapes and
-//! small constants is known when the graph is written. A node no gradient flows through needs no rule: masks, indices and what else is
-//! computed from constants are copied as they stand. Where a gradient flows, an operator without a rule is refused by name, with the
-//! node, its module and the advice to freeze it; [`Trainability`] tells of all cuts at once which can be trained from. Each rule is
-//! checked against central differences in f64, and small networks of both of torch's exporters against PyTorch's losses over 50 steps.
+//! A rule (`rules/`) emits the forward pass of an operator and records a closure that emits the backward
+//! pass. The closures run in reverse order. Shapes are computed for a concrete batch size, so the graph
+//! contains no shape computations, and values derived from shapes and small constants are known when the
+//! graph is written. Nodes without a gradient need no rule: masks, indices and other values computed from
+//! constants are copied. An operator that needs a gradient and has no rule is refused with the node, the
+//! module and the advice to freeze it. [`Trainability`] answers for all cuts at once whether training can
+//! start there. Tests compare every rule with central differences in `f64`, and small networks from both
+//! PyTorch exporters with the losses of PyTorch over 50 steps.
 //!
 //! # Forms
-//! Between operators a tensor lies as ONNX says, `[n, c, h, w]`, or in rows, `[n·h·w, c]`; whoever needs the other form
-//! converts once. A convolution in rows is one Gather (what every tap sees) and one Gemm; the same gathered matrix times the
-//! output's gradient is the weight's gradient, and the mirror image is the input's. Measured on two cores, that Gemm
-//! reaches 100-200 GFLOP/s where ORT's Conv reaches 60-95 and ConvTranspose 40-105 (512 channels, 7 x 7). Convolution
-//! weights lie as `[m, taps·c]` in their slots, so no step rearranges them, and SGD's momentum joins the weight's gradient
-//! as the `C` of its Gemm. A large batch is unrolled in parts of at most 16 MiB, once more in the backward pass. Convolutions in groups are
-//! ONNX Runtime's own (`rules/grouped.rs`).
+//! Tensors are stored either as defined by ONNX, `[n, c, h, w]`, or in rows, `[n·h·w, c]`. An operator that
+//! needs the other form converts once. A convolution in rows is a Gather (the input of every tap) and a Gemm.
+//! The same gathered matrix times the gradient of the output is the gradient of the weight, and the gradient
+//! of the input is computed in the opposite direction. On two cores, this Gemm reaches 100-200 GFLOP/s,
+//! compared to 60-95 for Conv in ONNX Runtime and 40-105 for ConvTranspose (512 channels, 7 x 7). Slots store
+//! convolution weights as `[m, taps·c]`, so no step rearranges them, and the momentum of SGD is added to the
+//! gradient as the `C` of the Gemm. Large batches are unrolled in parts of up to 16 MiB, and again in the
+//! backward pass. Grouped convolutions use the operators of ONNX Runtime (`rules/grouped.rs`), except for
+//! depthwise ones (`rules/depthwise.rs`).
 //!
-//! That Gemm is near the machine's peak, so what is left is to multiply less: 3 x 3 convolutions of stride 1 take 16 multiplications
-//! instead of 36 in Winograd's way (`rules/winograd.rs`), forward and backward, at the price of passes over memory. Where that is faster is a
-//! rule, and [`StepSettings::winograd`] names the weights. Those lie as `[taps, m·c]` in their slots.
+//! Since this Gemm is close to the peak of the machine, only fewer multiplications can be faster. Winograd's
+//! algorithm (`rules/winograd.rs`) needs 16 instead of 36 multiplications for 3 x 3 convolutions with stride
+//! 1, forward and backward, at the price of additional passes over memory. A fixed rule decides where it is
+//! faster, and [`StepSettings::winograd`] contains the names of these weights. Slots store them as `[taps,
+//! m·c]`.
 //!
 //! # Memory
-//! A step holds each weight and what the optimizer remembers of it once, the activations that the backward pass reads, and the tensors of
-//! the layer in work. ONNX Runtime decides when a tensor's memory is free, so the graph is written for it:
+//! A step holds every weight and the optimizer state once, the activations that the backward pass reads, and
+//! the tensors of the current layer. ONNX Runtime decides when the memory of a tensor is free, so the graph
+//! is written accordingly:
 //!
-//! - It runs what the last written leaf needs first. Updates are written in reverse: a gradient becomes an update as soon as it is made.
-//! - [`TrainingGraph::in_place`] names the outputs that may be written over their slots' inputs. Where something reads a weight after its
-//!   gradient is made, such as the input's gradient, the update is delayed until that has run.
-//! - It gives a tensor the memory of an earlier one of the same shape, and holds that memory in between. So it is kept from knowing shapes of the
-//!   forward pass and of convolutions' backward passes (`emitter.rs`). Elsewhere in the backward pass it knows them, and writes results over
-//!   operands.
-//! - Unrolled inputs, tiles and transformed kernels are several times what they are made of. They are bounded by parts of the batch and made again
-//!   in the backward pass.
-//! - What is left grows with the batch. [`CpuSteps`] divides a large one into micro-batches, whose gradients make one update.
+//! - ONNX Runtime first executes the inputs of the last leaf. Updates are written in reverse order, so a
+//!   gradient becomes an update as soon as it is computed.
+//! - [`TrainingGraph::in_place`] names the outputs that may be written over the inputs of the same slot. If a
+//!   node reads a weight after the weight's gradient is computed, for example for the gradient of the input,
+//!   the update is delayed until this node has run.
+//! - ONNX Runtime reuses the memory of a dead tensor for a later one of the same shape, and keeps it
+//!   allocated in between. Therefore the shapes of the forward pass and of convolutions in the backward pass
+//!   are hidden (`emitter.rs`). All other shapes of the backward pass are visible, so that operators can
+//!   write results over operands.
+//! - Unrolled inputs, tiles and transformed kernels are several times larger than the original tensors.
+//!   Processing the batch in parts bounds them, and the backward pass computes them again.
+//! - The remaining memory grows with the batch. [`CpuSteps`] divides a large batch into micro-batches that
+//!   make a single update.
 
 mod blocks;
 mod call;

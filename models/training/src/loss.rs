@@ -5,25 +5,28 @@ use crate::source::Source;
 use frostline_graph::build;
 use frostline_tensor::DType;
 
-/// What a step minimizes. Formulas and names are PyTorch's; each is a mean over the batch.
+/// Loss function of a step. Formulas and names follow PyTorch. Losses are means over the batch.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Loss {
-    /// Softmax cross-entropy, for one class a sample (`torch.nn.CrossEntropyLoss`).
+    /// Softmax cross-entropy with a class per sample (`torch.nn.CrossEntropyLoss`).
     CrossEntropy {
-        /// Part of the target that is spread evenly over all classes, 0 (none) up to, but not including, 1.
+        /// Fraction of the target that is spread evenly over all classes, from 0 (off) to below 1.
         label_smoothing: f64,
-        /// What each class counts; `None` counts all alike. The mean is over the weights of the samples' classes.
+        /// Weight of every class; `None` weighs all classes equally. The loss is divided by the sum of the
+        /// weights of the samples' classes.
         class_weights: Option<Vec<f64>>,
-        /// Whether targets are probabilities of all classes, as mixed samples have them, instead of the class. Then the mean is over samples,
-        /// and `class_weights` count in each sample alone.
+        /// True if targets are probabilities of all classes, as for mixed samples, instead of class indices.
+        /// In this case the loss is divided by the number of samples, and `class_weights` only apply within a
+        /// sample.
         mixed: bool,
     },
-    /// Each output on its own a yes or no, for any number of classes a sample (`torch.nn.BCEWithLogitsLoss`).
+    /// Independent binary classification of every output, for any number of classes per sample
+    /// (`torch.nn.BCEWithLogitsLoss`).
     BinaryCrossEntropy {
-        /// What a yes counts against a no, for each output; `None` is 1.
+        /// Weight of the positive class of every output; `None` is 1.
         positive_weights: Option<Vec<f64>>,
     },
-    /// Mean squared difference, for numbers (`torch.nn.MSELoss`).
+    /// Mean squared error for regression (`torch.nn.MSELoss`).
     MeanSquared,
 }
 
@@ -38,7 +41,8 @@ impl Default for Loss {
 }
 
 impl Loss {
-    /// Whether targets are `i64[batch]`, each the number of a class; else they are floats `[batch, outputs]`.
+    /// Returns true if targets are class indices, `i64[batch]`. All other targets are floats, `[batch,
+    /// outputs]`.
     #[must_use]
     pub fn takes_classes(&self) -> bool {
         matches!(self, Self::CrossEntropy { mixed: false, .. })
@@ -53,17 +57,17 @@ impl Loss {
             } => {
                 fraction("label_smoothing", *label_smoothing)?;
                 let mut weights = class_weights.iter().flatten();
-                weights.try_for_each(|weight| not_negative("the weight of a class", *weight))
+                weights.try_for_each(|weight| not_negative("a class weight", *weight))
             }
             Self::BinaryCrossEntropy { positive_weights } => {
                 let mut weights = positive_weights.iter().flatten();
-                weights.try_for_each(|weight| above_zero("the weight of a yes", *weight))
+                weights.try_for_each(|weight| above_zero("a positive weight", *weight))
             }
             Self::MeanSquared => Ok(()),
         }
     }
 
-    /// Type and shape of the targets of a batch.
+    /// Returns type and shape of the targets of a batch.
     pub(crate) fn targets(&self, source: &Source<'_>) -> (DType, Vec<usize>) {
         if self.takes_classes() {
             (DType::I64, vec![source.batch])
@@ -72,7 +76,7 @@ impl Loss {
         }
     }
 
-    /// Refuses weights for another number of outputs than the suffix has.
+    /// Refuses class weights if their number differs from the number of outputs.
     pub(crate) fn fits(&self, classes: usize) -> Result<(), TrainingError> {
         let weights = match self {
             Self::CrossEntropy { class_weights, .. } => class_weights,
@@ -81,14 +85,15 @@ impl Loss {
         };
         match weights {
             Some(weights) if weights.len() != classes => Err(TrainingError::suffix(format!(
-                "it has {classes} outputs, but there are weights for {}",
+                "it has {classes} outputs, but the loss has weights for {}",
                 weights.len()
             ))),
             _ => Ok(()),
         }
     }
 
-    /// Emits the loss of `logits` `[batch, outputs]`, and the gradient of the sum that it is the mean of.
+    /// Emits the loss of `logits` `[batch, outputs]`, and the gradient of the sum before the division by the
+    /// count.
     pub(crate) fn emit(
         &self,
         emit: &mut Emitter,
@@ -125,16 +130,16 @@ impl Loss {
     }
 }
 
-/// The loss, a scalar, and the gradient of what it is the mean of.
+/// Tensors of an emitted loss.
 pub(crate) struct LossTensors {
     pub(crate) loss: String,
-    /// Of the sum, with respect to the logits.
+    /// Gradient of the sum with respect to the logits.
     pub(crate) gradient: String,
-    /// What the batch counts, a scalar: the loss is the sum over it.
+    /// Total weight of the batch, a scalar. The loss is the sum divided by it.
     pub(crate) count: String,
 }
 
-/// `labels`, `i64[batch]`, as `[batch, classes]` of 0 and 1.
+/// Converts `labels`, `i64[batch]`, to `[batch, classes]` with elements 0 and 1.
 fn one_hot(emit: &mut Emitter, source: &Source<'_>, labels: &str) -> String {
     let column = emit.reshape(labels, &[source.batch, 1]);
     let every_class = emit.ints((0..source.classes).map(|class| class as i64));
@@ -143,7 +148,7 @@ fn one_hot(emit: &mut Emitter, source: &Source<'_>, labels: &str) -> String {
     emit.node("Cast", &[&chosen], vec![to])
 }
 
-/// What the classes of all samples of a batch count together.
+/// Returns the sum of the class weights of all samples in a batch.
 fn weights_of_samples(emit: &mut Emitter, hot: &str, weights: &str) -> String {
     let counted = emit.mul(hot, weights);
     emit.sum(&counted, [0, 1], false)
@@ -158,7 +163,8 @@ fn smoothed(emit: &mut Emitter, hot: &str, smoothing: f64, classes: usize) -> St
     emit.add(&kept, &spread)
 }
 
-/// `-Σ weights·target·log softmax(logits) / count`. `LogSoftmax` subtracts the largest logit first, so no exponential overflows.
+/// Emits `-Σ weights·target·log softmax(logits) / count`. `LogSoftmax` subtracts the largest logit first, so
+/// no exponential overflows.
 fn cross_entropy(
     emit: &mut Emitter,
     logits: &str,
@@ -184,8 +190,8 @@ fn cross_entropy(
     }
 }
 
-/// With `w = target·positive + 1 - target`, which is what a sample's output counts: the mean of `-positive·target·log σ(x) - (1 - target)·log
-/// (1 - σ(x))`, which is `(1 - target)·x + w·softplus(-x)`.
+/// Emits the mean of `-positive·target·log σ(x) - (1 - target)·log (1 - σ(x))`. With `w = target·positive + 1
+/// - target`, the weight of a sample's output, this equals `(1 - target)·x + w·softplus(-x)`.
 fn binary_cross_entropy(
     emit: &mut Emitter,
     source: &Source<'_>,
@@ -220,7 +226,7 @@ fn binary_cross_entropy(
     }
 }
 
-/// `max(x, 0) + log(1 + exp(-|x|))`: no exponential overflows.
+/// Emits `max(x, 0) + log(1 + exp(-|x|))`, in which no exponential overflows.
 fn softplus(emit: &mut Emitter, tensor: &str) -> String {
     let size = emit.node("Abs", &[tensor], vec![]);
     let negated = emit.node("Neg", &[&size], vec![]);

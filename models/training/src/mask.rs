@@ -1,4 +1,5 @@
-//! Masks of dropout: a function of seed and step, so that a step draws the same in whatever session, process or order it runs.
+//! Dropout masks. A mask is a function of seed and step, so a step draws the same mask in every session and
+//! process and in any order.
 
 use crate::Dropout;
 use crate::emitter::Float;
@@ -6,28 +7,28 @@ use frostline_tensor::{Data, ShapeError, Tensor};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// Keeps masks apart from whatever else a job's seed is for: ChaCha's streams are independent.
+/// Separates masks from other uses of a job's seed: streams of ChaCha are independent.
 const STREAM: u64 = 3 << 62;
 
-/// An input of a step's graph that takes what a dropout leaves: 0 for a dropped element, else `1 / (1 - ratio)`.
+/// Graph input for the factors of a dropout: 0 for a dropped element, otherwise `1 / (1 - ratio)`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mask {
-    /// The input's name.
+    /// Name of the input.
     pub input: String,
-    /// Its shape.
+    /// Shape of the input.
     pub dims: Vec<usize>,
-    /// Rows that it is for.
+    /// Number of batch rows.
     pub(crate) rows: usize,
     pub(crate) float: Float,
     pub(crate) dropout: Dropout,
 }
 
 impl Mask {
-    /// The mask of the step of this number, for the rows of its batch after the first `before`: micro-batches have together the mask of their
-    /// batch.
+    /// Draws the mask of step `step` for the rows of the batch after the first `before`. The masks of
+    /// micro-batches together equal the mask of the whole batch.
     ///
     /// # Errors
-    /// [`ShapeError`] where the shape has more elements than can be counted.
+    /// Returns [`ShapeError`] if the number of elements overflows.
     pub fn draw(&self, step: u64, before: usize) -> Result<Tensor, ShapeError> {
         let mut random = ChaCha8Rng::seed_from_u64(self.dropout.seed);
         random.set_stream(STREAM | step);

@@ -1,33 +1,39 @@
-//! How a CPU takes the steps of a batch: a rule, so that equal jobs compute equal bits.
+//! Division of batches on a CPU. A fixed rule decides, so equal jobs compute equal bits.
 
 use crate::winograd::faster_by_winograd;
 use crate::{BatchNorm, StepMemory, StepSettings, TrainingError, TrainingGraph};
 use frostline_graph::Model;
 
-/// Tensors of a step that take fewer bytes together are no reason to divide a batch.
+/// Batches are not divided if the tensors of a step use fewer bytes in total.
 const FEW_BYTES: u64 = 64 << 20;
 
-/// A micro-batch has no fewer rows: each reads all weights, and matrix products get short.
+/// Minimum number of rows in a micro-batch. Every micro-batch reads all weights, and matrix products become
+/// inefficient with fewer rows.
 const FEWEST_ROWS: usize = 8;
 
-/// How a CPU takes the steps of a batch: in micro-batches, one after another, whose gradients make one update. The memory of a step then no
-/// longer grows with the batch, but for the rows that wait.
+/// Plan for the steps of a batch on a CPU. A large batch is divided into micro-batches, which run one after
+/// another and make a single update. The memory of a step then does not grow with the batch, except for the
+/// waiting rows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CpuSteps {
-    /// With what is faster on a CPU; those of micro-batches [accumulate](StepSettings::accumulates).
+    /// Settings with CPU optimizations enabled. Micro-batches [accumulate](StepSettings::accumulates)
+    /// gradients.
     pub settings: StepSettings,
-    /// Rows of a micro-batch; the last of a batch may have fewer. All rows of the batch where it is not divided.
+    /// Rows of a micro-batch, or of the whole batch if it is not divided. The last micro-batch can have fewer
+    /// rows.
     pub rows: usize,
-    /// What they take, with the rest of the batch; `None` where its shapes cannot be followed.
+    /// Memory of the steps, including waiting rows, or `None` if shapes cannot be inferred.
     pub memory: Option<StepMemory>,
 }
 
 impl CpuSteps {
-    /// Of batches of `batch` rows. A batch is halved while the tensors of a step take more than the state and more than 64 MiB. It stays whole where
-    /// that saves less than a tenth, as sums of gradients are kept beside, and where [`BatchNorm::Updated`] normalizes with its statistics.
+    /// Plans batches of `batch` rows. A batch is halved while the tensors of a step use more memory than the
+    /// state and more than 64 MiB, down to 8 rows. It is not divided if this saves less than a tenth of the
+    /// memory, because the sums of gradients need memory too, or if [`BatchNorm::Updated`] normalizes with
+    /// the statistics of the batch.
     ///
     /// # Errors
-    /// As [`TrainingGraph::build`].
+    /// Returns the errors of [`TrainingGraph::build`].
     pub fn of_batch(suffix: &Model, batch: usize, settings: &StepSettings) -> Result<Self, TrainingError> {
         let whole = Self::in_rows(suffix, batch, batch, settings)?;
         if settings.batch_norm == BatchNorm::Updated {
@@ -61,7 +67,7 @@ impl CpuSteps {
         })
     }
 
-    /// The most where that is not known, so that it saves nothing.
+    /// Returns `u64::MAX` if the memory is unknown, so that the batch is not divided.
     fn bytes(&self) -> u64 {
         self.memory.map_or(u64::MAX, |memory| memory.bytes())
     }

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::ops::Range;
 
-/// What becomes of the statistics and the affine part of BatchNormalization. Where an exporter folded it into the convolution before, none
-/// of it is left.
+/// Treatment of BatchNormalization. It has no effect if the exporter folded the operator into the preceding
+/// convolution.
 #[derive(
     Debug,
     Clone,
@@ -23,39 +23,43 @@ use std::ops::Range;
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum BatchNorm {
-    /// The stored statistics normalize and stay as they are; scale and bias are trained.
+    /// Normalizes with the stored statistics, which do not change. Scale and bias are trained.
     #[default]
     Stored,
-    /// All of it stays as it is.
+    /// Normalizes with the stored statistics. Nothing is trained.
     Frozen,
-    /// Those of the batch normalize, and the stored ones move towards them by the momentum in the model, as in PyTorch's training mode;
-    /// scale and bias are trained. Where a batch has one value a channel, the stored ones normalize.
+    /// Normalizes with the statistics of the batch. The stored ones move towards them by the momentum in the
+    /// model, as in the training mode of PyTorch. Scale and bias are trained. A batch with a single value per
+    /// channel is normalized with the stored statistics.
     Updated,
 }
 
-/// Dropout at a tensor: each element is zero with probability `ratio`, and the others are scaled by `1 / (1 - ratio)`
-/// (`torch.nn.Dropout`). The graph of a step takes what is drawn as an input, a [`Mask`](crate::Mask).
+/// Dropout at a tensor: each element is zero with probability `ratio`, and the others are scaled by `1 / (1 -
+/// ratio)` (`torch.nn.Dropout`). The graph of a step reads the random factors from an input, the
+/// [`Mask`](crate::Mask).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dropout {
-    /// The tensor's name in the suffix: its input, or what a node gives. Whoever reads it reads what is left.
+    /// Name of the tensor in the suffix, either the input or the output of a node. All readers get the result
+    /// of the dropout.
     pub tensor: String,
-    /// At least 0 and below 1.
+    /// Probability from 0 to below 1.
     pub ratio: f64,
-    /// Seeds the masks: two dropouts of one seed draw alike.
+    /// Seed of the masks. Dropouts with the same seed draw the same numbers.
     pub seed: u64,
 }
 
 impl BatchNorm {
-    /// Refuses what cannot be done with `suffix`.
+    /// Checks that `suffix` supports this mode.
     ///
     /// # Errors
-    /// [`TrainingError::Suffix`] where statistics are to move, and there are none or two nodes share one.
+    /// Returns [`TrainingError::Suffix`] for [`Self::Updated`] if the suffix has no stored statistics or if
+    /// two nodes share one.
     pub fn check(self, suffix: &Model) -> Result<(), TrainingError> {
         moving_statistics(suffix, self).map(|_| ())
     }
 }
 
-/// The stored statistics of `suffix` that move with each step.
+/// Returns the names of the stored statistics in `suffix` that change with every step.
 pub(crate) fn moving_statistics(suffix: &Model, mode: BatchNorm) -> Result<Vec<&str>, TrainingError> {
     if mode != BatchNorm::Updated {
         return Ok(Vec::new());
@@ -63,7 +67,7 @@ pub(crate) fn moving_statistics(suffix: &Model, mode: BatchNorm) -> Result<Vec<&
     let names: Vec<&str> = read_by_batch_norm(suffix, 3..5).collect();
     if names.is_empty() {
         return Err(TrainingError::suffix(
-            "no BatchNormalization is left whose statistics could be updated: exporters fold it into convolutions; export without \
+            "it has no BatchNormalization with statistics to update: exporters fold it into convolutions; export without \
              constant folding, or keep the stored statistics",
         ));
     }
@@ -73,14 +77,14 @@ pub(crate) fn moving_statistics(suffix: &Model, mode: BatchNorm) -> Result<Vec<&
         .find(|name| !seen.insert(**name) || !stored.contains_key(**name))
     {
         Some(shared) => Err(TrainingError::suffix(format!(
-            "the statistic '{shared}' stands in the file once for several BatchNormalizations, so it cannot be updated; export the \
+            "the statistic '{shared}' is stored once for several BatchNormalizations and cannot be updated; export the \
              network with trained weights"
         ))),
         None => Ok(names),
     }
 }
 
-/// What BatchNormalization reads in `slots`.
+/// Returns the names of the tensors that BatchNormalization reads in `slots`.
 pub(crate) fn read_by_batch_norm(suffix: &Model, slots: Range<usize>) -> impl Iterator<Item = &str> {
     let nodes = suffix.nodes().iter();
     let normalizing = nodes.filter(|node| node.standard_operator() == Some("BatchNormalization"));
@@ -89,6 +93,6 @@ pub(crate) fn read_by_batch_norm(suffix: &Model, slots: Range<usize>) -> impl It
 
 impl Dropout {
     pub(crate) fn check(&self) -> Result<(), TrainingError> {
-        fraction("the share of elements that is dropped", self.ratio)
+        fraction("the dropout ratio", self.ratio)
     }
 }

@@ -5,13 +5,13 @@ use crate::tape::{Form, Tape, Value};
 use frostline_graph::onnx::{NodeProto, TensorProto};
 use std::collections::HashMap;
 
-/// The suffix's tensors in the graph that is written, by their names in the suffix.
+/// Tensors of the suffix in the emitted graph, by name in the suffix.
 pub(crate) struct Operands<'a> {
     source: &'a Source<'a>,
     values: HashMap<&'a str, Value>,
-    /// Those of other types than floating point: indices, truth values. They have no gradient.
+    /// Tensors that are not floating point, such as indices and booleans. They have no gradient.
     plain: HashMap<&'a str, String>,
-    /// Constants of the suffix that were asked for.
+    /// Constants of the suffix that the emitted graph reads.
     stored: Vec<TensorProto>,
 }
 
@@ -37,7 +37,7 @@ impl<'a> Operands<'a> {
         self.stored
     }
 
-    /// `node` and what it reads.
+    /// Returns `node` with its operands.
     pub(crate) fn call(&mut self, tape: &mut Tape, node: &'a NodeProto) -> Call<'a> {
         let operands = node.input.iter().map(|name| self.value(tape, name)).collect();
         let plain = node.input.iter().map(|name| self.other(tape, name)).collect();
@@ -51,7 +51,7 @@ impl<'a> Operands<'a> {
         }
     }
 
-    /// The floating-point value called `name` in the suffix: an activation, a weight, or what is known before anything runs.
+    /// Returns the floating-point value `name` of the suffix: an activation, a weight or a constant.
     fn value(&mut self, tape: &mut Tape, name: &'a str) -> Option<Value> {
         if let Some(value) = self.get(name) {
             return Some(value);
@@ -69,7 +69,7 @@ impl<'a> Operands<'a> {
         Some(value)
     }
 
-    /// The tensor of another type that is called `name` in the suffix.
+    /// Returns the tensor `name` of the suffix, if it is not floating point.
     fn other(&mut self, tape: &mut Tape, name: &'a str) -> Option<String> {
         if let Some(tensor) = self.plain.get(name) {
             return Some(tensor.clone());
@@ -98,7 +98,7 @@ impl<'a> Operands<'a> {
         Some(tensor)
     }
 
-    /// Emits a node no gradient flows through as it stands in the suffix.
+    /// Emits an unchanged copy of a node that needs no gradient.
     pub(crate) fn copy(&mut self, tape: &mut Tape, call: &Call<'a>) -> Result<(), TrainingError> {
         let tensors = call.tensors(tape).filter(|_| !call.node.is_random());
         let tensors = tensors.ok_or_else(|| call.no_rule())?;

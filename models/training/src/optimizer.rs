@@ -7,37 +7,38 @@ use frostline_graph::onnx::data_type;
 use frostline_tensor::Data;
 use std::collections::BTreeMap;
 
-/// How a step turns gradients into new weights. Formulas, defaults of the state and the order of operations are
-/// PyTorch's; the learning rate comes with every step.
+/// Optimizer of a step. Formulas, initial state and the order of operations follow PyTorch. The learning rate
+/// is an input of every step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Optimizer {
-    /// Stochastic gradient descent: `d = g + weight_decay·w`, `v = momentum·v + d`, `w = w - rate·v` (`torch.optim.SGD`).
+    /// Stochastic gradient descent (`torch.optim.SGD`): `d = g + weight_decay·w`, `v = momentum·v + d`, `w =
+    /// w - rate·v`.
     Sgd {
-        /// 0 (off) up to, but not including, 1.
+        /// Momentum from 0 (off) to below 1.
         momentum: f64,
-        /// Nesterov's way, `w = w - rate·(d + momentum·v)`; only with a momentum.
+        /// Enables Nesterov momentum, `w = w - rate·(d + momentum·v)`, which needs a momentum above 0.
         nesterov: bool,
-        /// At least 0 (off).
+        /// Weight decay, 0 (off) or more.
         weight_decay: f64,
     },
     /// Adam with decoupled weight decay and bias correction (`torch.optim.AdamW`).
     AdamW {
-        /// Decay of the mean of gradients, 0 up to, but not including, 1; usually 0.9.
+        /// Decay of the mean of gradients, from 0 to below 1; usually 0.9.
         beta1: f64,
-        /// Decay of the mean of squared gradients, 0 up to, but not including, 1; usually 0.999.
+        /// Decay of the mean of squared gradients, from 0 to below 1; usually 0.999.
         beta2: f64,
         /// Added to the denominator, above 0; usually 1e-8.
         epsilon: f64,
-        /// At least 0 (off); usually 0.01.
+        /// Weight decay, 0 (off) or more; usually 0.01.
         weight_decay: f64,
     },
 }
 
 impl Optimizer {
-    /// Refuses settings outside their ranges.
+    /// Checks the ranges of the settings.
     ///
     /// # Errors
-    /// [`TrainingError::Setting`] naming the first such setting.
+    /// Returns [`TrainingError::Setting`] for the first setting out of range.
     pub fn check(&self) -> Result<(), TrainingError> {
         match *self {
             Self::Sgd {
@@ -50,7 +51,7 @@ impl Optimizer {
                     "momentum",
                     momentum,
                     !nesterov || momentum > 0.0,
-                    "above 0 for Nesterov's way",
+                    "above 0 with Nesterov momentum",
                 )?;
                 not_negative("weight_decay", weight_decay)
             }
@@ -69,40 +70,41 @@ impl Optimizer {
     }
 }
 
-/// A parameter that is due for its update.
+/// Parameter to update.
 pub(crate) struct Update<'a> {
-    /// The parameter's name in the suffix.
+    /// Name of the parameter in the suffix.
     pub(crate) name: &'a str,
-    /// The tensor that holds its value before the step, as its state slot does.
+    /// Tensor with the value before the step, in the form of the state slot.
     pub(crate) weight: &'a str,
-    /// The tensor that holds its gradient, the same way.
+    /// Tensor with the gradient, in the form of the state slot.
     pub(crate) gradient: &'a str,
-    /// The shape of its state slot.
+    /// Shape of the state slot.
     pub(crate) dims: &'a [usize],
-    /// What the learning rate is multiplied by for it.
+    /// Factor for the learning rate.
     pub(crate) factor: f64,
-    /// Which counter of steps it has.
+    /// Number of the step counter.
     pub(crate) joined: u32,
-    /// The tensors whose making still reads the weight once the gradient is there. The new value is written after them.
+    /// Tensors that still read the weight after the gradient is computed. The new value is written after
+    /// them.
     pub(crate) after: &'a [String],
 }
 
-/// What the updates of one step share.
+/// Emits the updates of a step and shares the common scalars.
 pub(crate) struct Updater {
     optimizer: Optimizer,
-    /// The step's learning rate, a scalar.
+    /// Tensor with the learning rate, a scalar.
     rate: String,
-    /// By the bits of what the learning rate is multiplied by, and by the counter of steps.
+    /// Learning rates by the bits of the factor and by step counter.
     rates: BTreeMap<(u64, u32), Rate>,
-    /// By the counter of steps.
+    /// Bias corrections by step counter.
     corrections: BTreeMap<u32, Corrections>,
 }
 
-/// One learning rate.
+/// Scalars derived from a learning rate.
 #[derive(Clone)]
 struct Rate {
     rate: String,
-    /// AdamW's.
+    /// Set for AdamW.
     steps: Option<AdamSteps>,
 }
 
@@ -116,7 +118,7 @@ struct AdamSteps {
     second: String,
 }
 
-/// Of AdamW, by the number of the step.
+/// Bias corrections of AdamW for the current step.
 #[derive(Clone)]
 struct Corrections {
     /// `1 - beta1^step`, an `f64` scalar.
@@ -135,7 +137,7 @@ impl Updater {
         }
     }
 
-    /// Emits the update of one parameter and returns the tensor with its new value.
+    /// Emits the update of a parameter and returns the tensor with the new value.
     pub(crate) fn apply(
         &mut self,
         emit: &mut Emitter,
@@ -199,7 +201,7 @@ impl Updater {
     }
 }
 
-/// The direction an SGD step takes; with momentum the velocity is also the next state.
+/// Returns the direction of an SGD step. With a momentum, the velocity is also the next state.
 fn descent(
     emit: &mut Emitter,
     state: &mut StateBuilder,
@@ -232,7 +234,7 @@ fn descent(
     emit.add(&direction, &ahead)
 }
 
-/// The gradient plus `factor` times `addend`; where the gradient is a matrix product, in the same pass.
+/// Adds `factor` times `addend` to the gradient, in a single pass if the gradient is a matrix product.
 fn add_scaled(emit: &mut Emitter, update: &Update<'_>, addend: &str, factor: f64) -> String {
     if factor == 0.0 {
         return update.gradient.to_owned();
@@ -256,7 +258,7 @@ impl Corrections {
     }
 }
 
-/// Raises a step counter and returns it as an `f64` scalar.
+/// Increments a step counter and returns it as an `f64` scalar.
 fn count_step(emit: &mut Emitter, state: &mut StateBuilder, joined: u32) -> String {
     let name = match joined {
         0 => String::new(),
@@ -269,7 +271,7 @@ fn count_step(emit: &mut Emitter, state: &mut StateBuilder, joined: u32) -> Stri
     widen(emit, &step)
 }
 
-/// `1 - beta^step`, in `f64`: at the first steps with beta near 1 an `f32` would lose four digits.
+/// Emits `1 - beta^step` in `f64`, because `f32` loses four digits in the first steps if beta is close to 1.
 fn bias(emit: &mut Emitter, beta: f64, step: &str) -> String {
     let (one, beta) = (emit.double(1.0), emit.double(beta));
     let power = emit.node("Pow", &[&beta, step], vec![]);
@@ -281,7 +283,7 @@ fn widen(emit: &mut Emitter, scalar: &str) -> String {
     emit.node("Cast", &[scalar], vec![to])
 }
 
-/// An `f64` scalar in the suffix's own type.
+/// Converts an `f64` scalar to the type of the suffix.
 fn narrow(emit: &mut Emitter, scalar: &str) -> String {
     let to = build::int("to", emit.float.data_type().into());
     emit.node("Cast", &[scalar], vec![to])
@@ -304,7 +306,8 @@ impl AdamSteps {
     }
 }
 
-/// The direction of a step of Adam, moments corrected for their beginning at 0 but for the first one's, which is in the step's size.
+/// Returns the direction of an Adam step. The second moment is corrected for the initial value 0. The step
+/// size contains the correction of the first moment.
 fn adam(
     emit: &mut Emitter,
     state: &mut StateBuilder,
@@ -328,7 +331,7 @@ fn adam(
     emit.div(&mean, &denominator)
 }
 
-/// `beta·before + (1 - beta)·new`.
+/// Emits `beta·before + (1 - beta)·new`.
 fn blend(emit: &mut Emitter, before: &str, beta: f64, new: &str) -> String {
     let (kept, added) = (emit.scale(before, beta), emit.scale(new, 1.0 - beta));
     emit.add(&kept, &added)

@@ -1,4 +1,4 @@
-//! Settings that have to lie within bounds.
+//! Range checks for settings.
 
 use crate::TrainingError;
 

@@ -1,12 +1,13 @@
-//! Who reads a tensor, and what has run by the time that another is there: whether a step may write a slot's next tensor over the present one.
+//! Data flow between nodes. It decides whether a step may write the next tensor of a slot over the current
+//! one.
 
 use frostline_graph::onnx::NodeProto;
 use std::collections::HashMap;
 
-/// Operators whose output may be their first input's memory.
+/// Operators with an output that can share the memory of the first input.
 pub(crate) const VIEWS: [&str; 5] = ["Reshape", "Identity", "Flatten", "Squeeze", "Unsqueeze"];
 
-/// The edges of a list of nodes.
+/// Edges between nodes.
 pub(crate) struct Readers<'a> {
     nodes: &'a [NodeProto],
     makers: HashMap<&'a str, usize>,
@@ -29,12 +30,12 @@ impl<'a> Readers<'a> {
         }
     }
 
-    /// The place in the list of the node that makes `tensor`; `None` for inputs and constants.
+    /// Returns the index of the node that computes `tensor`, or `None` for inputs and constants.
     pub(crate) fn maker(&self, tensor: &str) -> Option<usize> {
         self.makers.get(tensor).copied()
     }
 
-    /// [`Self::maker`] of what `tensor` is but another arrangement of.
+    /// Returns the index of the node that computes `tensor`, looking through transposes and views.
     pub(crate) fn origin(&self, tensor: &str) -> Option<usize> {
         let mut origin = self.maker(tensor)?;
         while let Some(node) = self.nodes.get(origin) {
@@ -48,7 +49,7 @@ impl<'a> Readers<'a> {
         Some(origin)
     }
 
-    /// For each node: whether it has run once these tensors are there.
+    /// Returns a flag for every node that is true if the node is needed for one of these tensors.
     pub(crate) fn needed_for<'b>(&self, tensors: impl IntoIterator<Item = &'b str>) -> Vec<bool> {
         let mut needed = vec![false; self.nodes.len()];
         let mut open: Vec<usize> = tensors.into_iter().filter_map(|name| self.maker(name)).collect();
@@ -63,7 +64,7 @@ impl<'a> Readers<'a> {
         needed
     }
 
-    /// The nodes that read the memory of `tensor`, by itself or through views of it.
+    /// Returns the nodes that read the memory of `tensor`, directly or through views.
     pub(crate) fn readers(&self, tensor: &str) -> Vec<usize> {
         let (mut found, mut open) = (Vec::new(), vec![tensor]);
         while let Some(name) = open.pop() {
@@ -80,14 +81,14 @@ impl<'a> Readers<'a> {
         found
     }
 
-    /// Whether everything that reads `input` has run by the time that `output` is written.
+    /// Returns true if all readers of `input` run before `output` is written.
     pub(crate) fn is_read_before(&self, input: &str, output: &str) -> bool {
         let needed = self.needed_for([output]);
         let ran = |index: usize| needed.get(index).copied().unwrap_or_default();
         self.maker(output).is_some() && self.readers(input).into_iter().all(ran)
     }
 
-    /// What the nodes of `live` make that read `input` without being needed for `gradient`: the first output of each.
+    /// Returns the first outputs of the `live` nodes that read `input` and are not needed for `gradient`.
     pub(crate) fn late(&self, input: &str, gradient: &str, live: &[bool]) -> Vec<String> {
         let needed = self.needed_for([gradient]);
         let is = |flags: &[bool], index: usize| flags.get(index).copied().unwrap_or_default();

@@ -2,36 +2,39 @@ use crate::range::{above_zero, not_negative};
 use crate::{BatchNorm, Dropout, Loss, Optimizer, TrainingError};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How a step goes from activations and targets to new weights.
+/// Settings of a training step.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StepSettings {
-    /// How gradients become new weights.
+    /// Optimizer of the update.
     pub optimizer: Optimizer,
-    /// What is minimized.
+    /// Loss to minimize.
     pub loss: Loss,
-    /// What the learning rate of a weight is multiplied by, by the weight's name in the suffix; 1 for those not named.
+    /// Learning rate factors by weight name in the suffix. The default is 1.
     pub rates: BTreeMap<String, f64>,
-    /// Weights that are trained since later than others, by their name in the suffix: those of one number count AdamW's steps for
-    /// themselves, and those not named have the number 0.
+    /// Numbers of step counters by weight name in the suffix, for weights that joined the training later than
+    /// others. Weights with the same number share a step counter of AdamW. The default is 0.
     pub joined: BTreeMap<String, u32>,
-    /// The norm of all gradients together is cut down to this, as `torch.nn.utils.clip_grad_norm_` does; `None` leaves it.
+    /// Maximum norm of all gradients together, as in `torch.nn.utils.clip_grad_norm_`. `None` disables
+    /// clipping.
     pub clip_norm: Option<f64>,
-    /// Whether gradients of several batches, or of [micro-batches](crate::CpuSteps), make one update: a step adds its own to the state, and
-    /// [`TrainingGraph::update`](crate::TrainingGraph::update) makes the update of all of them.
+    /// True if several batches or [micro-batches](crate::CpuSteps) make a single update. A step then adds
+    /// gradients to the state, and [`TrainingGraph::update`](crate::TrainingGraph::update) performs the
+    /// update.
     pub accumulates: bool,
-    /// Whether an exponential moving average of the weights is kept beside them.
+    /// True to keep an exponential moving average of the weights.
     pub averages: bool,
-    /// What becomes of BatchNormalization.
+    /// Treatment of BatchNormalization.
     pub batch_norm: BatchNorm,
-    /// Where elements are dropped at random while training.
+    /// Tensors with dropout during training.
     pub dropout: Vec<Dropout>,
-    /// Weights of 3 x 3 convolutions that take fewer operations in Winograd's way, where [that is faster](crate::CpuSteps). Steps
-    /// of one state must agree in it: slots of these weights lie otherwise.
+    /// Weights of 3 x 3 convolutions to compute with Winograd's algorithm. [`CpuSteps`](crate::CpuSteps)
+    /// selects the weights for which this is faster. Steps with the same state need the same selection,
+    /// because it determines the layout of the slots.
     pub winograd: BTreeSet<String>,
 }
 
 impl From<Optimizer> for StepSettings {
-    /// Cross-entropy with this optimizer, and nothing else.
+    /// Cross-entropy with this optimizer and defaults for all other settings.
     fn from(optimizer: Optimizer) -> Self {
         Self {
             optimizer,
@@ -61,19 +64,19 @@ impl From<&Self> for StepSettings {
 }
 
 impl StepSettings {
-    /// Refuses settings outside their ranges.
+    /// Checks the ranges of the settings.
     ///
     /// # Errors
-    /// [`TrainingError::Setting`] naming the first such setting.
+    /// Returns [`TrainingError::Setting`] for the first setting out of range.
     pub fn check(&self) -> Result<(), TrainingError> {
         self.optimizer.check()?;
         self.loss.check()?;
         self.dropout.iter().try_for_each(Dropout::check)?;
         for factor in self.rates.values() {
-            not_negative("a weight's part of the learning rate", *factor)?;
+            not_negative("the learning rate factor of a weight", *factor)?;
         }
         self.clip_norm.map_or(Ok(()), |norm| {
-            above_zero("the norm that gradients are cut down to", norm)
+            above_zero("the clipping norm", norm)
         })
     }
 }

@@ -7,11 +7,11 @@ use frostline_graph::{Model, Shapes};
 use frostline_tensor::{DType, Data};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-/// A suffix and what is known of it before it is differentiated.
+/// Suffix with inferred shapes and properties, before differentiation.
 pub(crate) struct Source<'a> {
     pub(crate) suffix: &'a Model,
     pub(crate) shapes: Shapes,
-    /// Stored tensors: initializers and what Constant nodes hold.
+    /// Stored tensors: initializers and the values of Constant nodes.
     pub(crate) constants: HashMap<&'a str, &'a TensorProto>,
     pub(crate) input: &'a str,
     pub(crate) input_dims: Vec<usize>,
@@ -20,7 +20,7 @@ pub(crate) struct Source<'a> {
     pub(crate) classes: usize,
     pub(crate) float: Float,
     pub(crate) batch_norm: BatchNorm,
-    /// Kernels that convolve by Winograd's way, where they can.
+    /// Weights of convolutions to compute with Winograd's algorithm, if applicable.
     pub(crate) winograd: BTreeSet<String>,
 }
 
@@ -33,26 +33,26 @@ impl<'a> Source<'a> {
         let mut inputs = suffix.inputs().map(|input| input.name.as_str());
         let (Some(input), None, [output]) = (inputs.next(), inputs.next(), suffix.outputs()) else {
             return Err(TrainingError::suffix(
-                "it must have exactly one input and one output",
+                "expected exactly one input and one output",
             ));
         };
         let shapes = suffix.shapes(batch)?;
-        let unknown = |name: &str| TrainingError::suffix(format!("the shape of '{name}' cannot be inferred"));
+        let unknown = |name: &str| TrainingError::suffix(format!("shape inference failed for '{name}'"));
         let entry = shapes.get(input).ok_or_else(|| unknown(input))?;
         let float = Float::from_code(entry.data_type).ok_or_else(|| {
             TrainingError::suffix(format!(
-                "its input '{input}' is neither f32 nor f64; export the network after `model.float()`"
+                "input '{input}' must be f32 or f64; export the network after `model.float()`"
             ))
         })?;
         let output = output.name.as_str();
         let dims = shapes.dims(output).ok_or_else(|| unknown(output))?;
         let &[rows, classes] = dims else {
-            let reason = format!("its output '{output}' has shape {dims:?}, not [batch, classes]");
+            let reason = format!("output '{output}' has shape {dims:?}; expected [batch, classes]");
             return Err(TrainingError::suffix(reason));
         };
         if rows != batch || classes == 0 || entry.dims.first() != Some(&batch) {
             let reason = format!(
-                "'{input}' {:?} and '{output}' {dims:?} do not take batches of {batch}",
+                "the shapes '{input}' {:?} and '{output}' {dims:?} do not match the batch size {batch}",
                 entry.dims
             );
             return Err(TrainingError::suffix(reason));
@@ -72,7 +72,7 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// The weights to train, in order of first use.
+    /// Returns the weights to train, in order of first use.
     pub(crate) fn parameters(&self) -> Vec<&'a TensorProto> {
         let mut parameters = self.suffix.parameters();
         if self.batch_norm == BatchNorm::Frozen {
@@ -82,7 +82,7 @@ impl<'a> Source<'a> {
         parameters
     }
 
-    /// Whether a Conv over all channels takes `name` as its weight.
+    /// Returns true if an ungrouped Conv reads `name` as the weight.
     pub(crate) fn is_kernel(&self, name: &str) -> bool {
         let mut nodes = self.suffix.nodes().iter();
         nodes.any(|node| {
@@ -91,13 +91,13 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// Whether the elements of the value called `name` are known before anything runs.
+    /// Returns true if the elements of the value `name` are known when the graph is written.
     pub(crate) fn is_known(&self, name: &str) -> bool {
         let shapes = &self.shapes;
         self.constants.contains_key(name) || shapes.integers(name).is_some() || shapes.numbers(name).is_some()
     }
 
-    /// The integers stored as `name`, however many.
+    /// Returns the stored integers of the constant `name`.
     pub(crate) fn stored_integers(&self, name: &str) -> Option<Vec<i64>> {
         match from_proto(self.constants.get(name)?).ok()?.into_data() {
             Data::I64(values) => Some(values),
@@ -114,7 +114,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Also under the names that Identity nodes give them: exporters store equal tensors once, and hand them on so.
+/// Returns the stored tensors by name, including their Identity copies: exporters store equal tensors once.
 fn constants(suffix: &Model) -> HashMap<&str, &TensorProto> {
     let mut constants = suffix.initializers();
     for node in suffix.nodes() {

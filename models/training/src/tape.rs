@@ -2,22 +2,22 @@ use crate::emitter::{Emitter, Float};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// How a tensor lies in memory.
+/// Memory layout of a tensor.
 ///
-/// ONNX says channels first, `[n, c, h, w]`. Convolution as one matrix product, in both directions, wants one row for
-/// every position: `[n·h·w, c]`, channels last. A value is kept in whichever form its producer makes and converted
-/// once, when somebody needs the other one.
+/// ONNX stores channels first, `[n, c, h, w]`. A convolution as a single matrix product, in both directions,
+/// needs a row per position with channels last, `[n·h·w, c]`. A value stays in the form of the operator that
+/// computed it, and is converted once if an operator needs another form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// As ONNX defines the tensor.
+    /// The layout in ONNX.
     Standard,
-    /// A matrix `[n·positions, channels]`.
+    /// Matrix `[n·positions, channels]`.
     Rows,
-    /// A matrix `[positions, n·channels]`: kernels, tap by tap.
+    /// Matrix `[positions, n·channels]`, used for kernels tap by tap.
     Taps,
 }
 
-/// A tensor of the suffix, or the gradient of one: its ONNX shape and the emitted tensors that hold it.
+/// Tensor of the suffix, or a gradient, with the ONNX shape and the emitted tensors in all forms so far.
 #[derive(Debug, Clone)]
 pub(crate) struct Value(Rc<Inner>);
 
@@ -32,7 +32,7 @@ struct Inner {
 }
 
 impl Value {
-    /// A value of ONNX shape `shape` that `tensor` holds in `form`.
+    /// Creates a value with the ONNX shape `shape`, stored in `tensor` in `form`.
     pub(crate) fn new(shape: &[usize], form: Form, tensor: String, differentiable: bool) -> Self {
         let held = |held: Form| RefCell::new((form == held).then(|| tensor.clone()));
         Self(Rc::new(Inner {
@@ -45,7 +45,8 @@ impl Value {
         }))
     }
 
-    /// A value computed from `operands`, held as ONNX defines it. A gradient is wanted of it where one is of an operand.
+    /// Creates a value computed from `operands`, in the standard form. It needs a gradient if an operand
+    /// does.
     pub(crate) fn computed(shape: &[usize], tensor: String, operands: &[&Value]) -> Self {
         let differentiable = operands.iter().any(|operand| operand.is_differentiable());
         Self::new(shape, Form::Standard, tensor, differentiable)
@@ -63,27 +64,27 @@ impl Value {
         self.0.shape.iter().product()
     }
 
-    /// The first axis.
+    /// Length of the first axis.
     pub(crate) fn batch(&self) -> usize {
         self.0.shape.first().copied().unwrap_or(1)
     }
 
-    /// The second axis.
+    /// Length of the second axis.
     pub(crate) fn channels(&self) -> usize {
         self.0.shape.get(1).copied().unwrap_or(1)
     }
 
-    /// The axes after batch and channels.
+    /// Lengths of the axes after batch and channels.
     pub(crate) fn spatial(&self) -> &[usize] {
         self.0.shape.get(2..).unwrap_or_default()
     }
 
-    /// How many places there are in [`Self::spatial`].
+    /// Number of positions in [`Self::spatial`].
     pub(crate) fn positions(&self) -> usize {
         self.spatial().iter().product()
     }
 
-    /// Whether a gradient is wanted: a parameter, or something computed from one.
+    /// Returns true if the value needs a gradient: for parameters and all values computed from parameters.
     pub(crate) fn is_differentiable(&self) -> bool {
         self.0.differentiable
     }
@@ -96,13 +97,13 @@ impl Value {
         self.0.taps.borrow().is_some()
     }
 
-    /// Moving channels last does not move any element.
+    /// Returns true if moving channels last does not move any elements.
     fn forms_coincide(&self) -> bool {
         self.positions() == 1 || self.channels() == 1
     }
 }
 
-/// What to emit once the gradients of a node's outputs are known.
+/// Emits the backward pass of a node, given the gradients of the outputs.
 type Backward = Box<dyn FnOnce(&mut Tape, &[Value])>;
 
 struct Step {
@@ -113,7 +114,7 @@ struct Step {
 /// Records the forward pass, so that the backward pass can be emitted in reverse.
 pub(crate) struct Tape {
     pub(crate) emit: Emitter,
-    /// Statistics of BatchNormalization that move with each step: the name in the suffix, and the tensor after the step.
+    /// Moving statistics of BatchNormalization: the name in the suffix and the tensor after the step.
     pub(crate) statistics: Vec<(String, String)>,
     steps: Vec<Step>,
 }
@@ -127,7 +128,8 @@ impl Tape {
         }
     }
 
-    /// What `write` emits, with large tensors that ONNX Runtime holds no longer than they are needed.
+    /// Calls `write` with shapes hidden from ONNX Runtime, so that it frees the large tensors emitted there
+    /// after the last use.
     pub(crate) fn loosely<T>(&mut self, write: impl FnOnce(&mut Self) -> T) -> T {
         self.emit.set_loose(true);
         let written = write(self);
@@ -135,7 +137,8 @@ impl Tape {
         written
     }
 
-    /// The form that spares conversions for an operator that does not mind: rows where any operand has them.
+    /// Returns the form that avoids conversions in an operator that accepts any form: rows if an operand has
+    /// them.
     pub(crate) fn preferred_form(&self, values: &[&Value]) -> Form {
         if values.iter().any(|value| value.has_rows()) {
             Form::Rows
@@ -144,7 +147,7 @@ impl Tape {
         }
     }
 
-    /// The tensor that holds `value` in `form`.
+    /// Returns the tensor with `value` in `form`, converting if necessary.
     pub(crate) fn tensor(&mut self, value: &Value, form: Form) -> String {
         match form {
             Form::Standard => self.standard(value),
@@ -153,7 +156,7 @@ impl Tape {
         }
     }
 
-    /// The tensor that holds `value` as ONNX defines it.
+    /// Returns the tensor with `value` in the layout of ONNX.
     pub(crate) fn standard(&mut self, value: &Value) -> String {
         if let Some(tensor) = &*value.0.standard.borrow() {
             return tensor.clone();
@@ -178,7 +181,7 @@ impl Tape {
         tensor
     }
 
-    /// The tensor that holds `value` as `[n·positions, channels]`.
+    /// Returns the tensor with `value` as `[n·positions, channels]`.
     pub(crate) fn rows(&mut self, value: &Value) -> String {
         if let Some(tensor) = &*value.0.rows.borrow() {
             return tensor.clone();
@@ -202,7 +205,7 @@ impl Tape {
         tensor
     }
 
-    /// The tensor that holds `value` as `[positions, n·channels]`.
+    /// Returns the tensor with `value` as `[positions, n·channels]`.
     pub(crate) fn taps(&mut self, value: &Value) -> String {
         if let Some(tensor) = &*value.0.taps.borrow() {
             return tensor.clone();
@@ -214,14 +217,15 @@ impl Tape {
         tensor
     }
 
-    /// Swaps the first two of the axes `dims` of `tensor`, and reads the result as `matrix`.
+    /// Reshapes `tensor` to `dims`, swaps the first two axes, and reshapes the result to `matrix`.
     pub(crate) fn swap(&mut self, tensor: &str, dims: [usize; 3], matrix: [usize; 2]) -> String {
         let apart = self.emit.reshape(tensor, &dims);
         let swapped = self.emit.transpose(&apart, [1, 0, 2]);
         self.emit.reshape(&swapped, &matrix)
     }
 
-    /// A per-channel vector `[c]` in a shape that broadcasts against a value of `rank` in `form`.
+    /// Reshapes a vector `[c]` with an element per channel, so that it broadcasts to a value of rank `rank`
+    /// in `form`.
     pub(crate) fn per_channel(&mut self, vector: &str, channels: usize, rank: usize, form: Form) -> String {
         if form == Form::Rows || rank <= 2 {
             return vector.to_owned();
@@ -233,7 +237,8 @@ impl Tape {
         self.emit.reshape(vector, &dims)
     }
 
-    /// Sums `tensor`, which holds a value like `like` in `form`, over everything but the channels.
+    /// Sums `tensor` over all axes except for the channels. `tensor` is in `form` and has the shape of
+    /// `like`.
     pub(crate) fn sum_per_channel(&mut self, tensor: &str, like: &Value, form: Form) -> String {
         match form {
             Form::Rows => self.emit.sum_of_rows(tensor, like.batch() * like.positions()),
@@ -244,7 +249,7 @@ impl Tape {
         }
     }
 
-    /// Records how the gradient of `output` flows on.
+    /// Records the backward pass of a node with the output `output`.
     pub(crate) fn on_backward(&mut self, output: &Value, backward: impl FnOnce(&mut Self, &Value) + 'static) {
         self.on_backward_of_many(std::slice::from_ref(output), |tape, gradients| {
             if let Some(gradient) = gradients.first() {
@@ -253,7 +258,7 @@ impl Tape {
         });
     }
 
-    /// [`Self::on_backward`] of a node with several outputs: zeros where nothing flows into one.
+    /// Records the backward pass of a node with several outputs. The gradient of an unused output is zero.
     pub(crate) fn on_backward_of_many(
         &mut self,
         outputs: &[Value],
@@ -267,7 +272,8 @@ impl Tape {
         }
     }
 
-    /// [`Self::on_backward`] of a node with one operand: `backward` makes its gradient of the output's, both in `form`.
+    /// Records the backward pass of a node with a single operand. `backward` turns the gradient of the output
+    /// into the gradient of the operand, both in `form`.
     pub(crate) fn on_backward_to(
         &mut self,
         operand: Value,
@@ -282,19 +288,19 @@ impl Tape {
         });
     }
 
-    /// Adds `gradient` to what is known of the gradient of `value`.
+    /// Adds `gradient` to the gradient of `value`, if the value needs a gradient.
     pub(crate) fn accumulate(&mut self, value: &Value, gradient: Value) {
         if value.is_differentiable() {
             value.0.gradients.borrow_mut().push(gradient);
         }
     }
 
-    /// [`Self::accumulate`] of a gradient that `tensor` holds in `form`.
+    /// Like [`Self::accumulate`], for a gradient in `tensor` in `form`.
     pub(crate) fn accumulate_tensor(&mut self, value: &Value, form: Form, tensor: String) {
         self.accumulate(value, Value::new(value.shape(), form, tensor, false));
     }
 
-    /// The gradient of `value` so far: the sum of all that flowed into it. `None` when nothing did.
+    /// Returns the gradient of `value`, the sum of all gradients accumulated so far, or `None` without any.
     pub(crate) fn gradient(&mut self, value: &Value) -> Option<Value> {
         let parts = std::mem::take(&mut *value.0.gradients.borrow_mut());
         let mut parts = parts.into_iter();

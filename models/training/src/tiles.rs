@@ -1,12 +1,12 @@
-/// How the input and the output of a 3 x 3 convolution of stride 1 fall into tiles: each makes 2 x 2 positions of the output from the 4 x 4 of the
-/// input that they see. Within a tile, and among tiles, positions are in row-major order.
+/// Divides the input and output of a 3 x 3 convolution with stride 1 into tiles. A tile reads 4 x 4 input
+/// positions and computes 2 x 2 output positions. Tiles, and positions in a tile, are in row-major order.
 #[derive(Debug, Clone)]
 pub(crate) struct Tiles {
     rows: TileAxis,
     columns: TileAxis,
 }
 
-/// One spatial axis.
+/// Spatial axis.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TileAxis {
     pub(crate) input: usize,
@@ -20,7 +20,7 @@ impl Tiles {
         Self { rows, columns }
     }
 
-    /// How many tiles there are.
+    /// Number of tiles.
     pub(crate) fn count(&self) -> usize {
         self.rows.tiles() * self.columns.tiles()
     }
@@ -33,7 +33,8 @@ impl Tiles {
         self.rows.output * self.columns.output
     }
 
-    /// For each place in a tile, and each tile: the input position there, or [`Self::inputs`] for padding.
+    /// Returns the input position at every place of all tiles, place by place, or [`Self::inputs`] for
+    /// padding.
     pub(crate) fn seen(&self) -> Vec<usize> {
         let seen = |axis: &TileAxis, place: usize, tile: usize| {
             let position = (2 * tile + place).checked_sub(axis.begin);
@@ -48,7 +49,8 @@ impl Tiles {
         )
     }
 
-    /// For each place that a tile makes, and each tile: the output position there, or [`Self::outputs`] beyond the last.
+    /// Returns the output position at every place of all tiles, place by place, or [`Self::outputs`] after
+    /// the last position.
     pub(crate) fn made(&self) -> Vec<usize> {
         let made = |axis: &TileAxis, place: usize, tile: usize| {
             Some(2 * tile + place).filter(|position| *position < axis.output)
@@ -56,7 +58,8 @@ impl Tiles {
         self.each(2, made, self.columns.output, self.outputs())
     }
 
-    /// `position` of both axes for each place and each tile; `none` where it gives none.
+    /// Combines `position` over both axes for every place and tile. The result is `none` if an axis has no
+    /// position.
     fn each(
         &self,
         places: usize,
@@ -76,7 +79,7 @@ impl Tiles {
         all
     }
 
-    /// For each output position: where [`Self::made`] has it.
+    /// Returns the index in [`Self::made`] of every output position.
     pub(crate) fn placed(&self) -> Vec<usize> {
         let (width, columns) = (self.columns.output, self.columns.tiles());
         let placed = |position: usize| {
@@ -86,7 +89,9 @@ impl Tiles {
         (0..self.outputs()).map(placed).collect()
     }
 
-    /// Four times, for each input position: where [`Self::seen`] has it. Those that fewer than four tiles see are repeated.
+    /// Returns four indices in [`Self::seen`] for every input position: first indices of all positions, then
+    /// second ones, and so on. If fewer than four tiles read a position, indices repeat, and [`Self::shares`]
+    /// corrects the sum.
     pub(crate) fn seers(&self) -> Vec<usize> {
         let (width, columns) = (self.columns.input, self.columns.tiles());
         let seer = |turn: usize, position: usize| {
@@ -100,7 +105,7 @@ impl Tiles {
             .collect()
     }
 
-    /// For each input position: what part of [`Self::seers`] is not repeated, 1/4, 1/2 or 1.
+    /// Returns the fraction of different indices in [`Self::seers`] for every input position: 1/4, 1/2 or 1.
     pub(crate) fn shares(&self) -> Vec<f64> {
         let width = self.columns.input;
         let share = |position: usize| {
@@ -117,7 +122,8 @@ impl TileAxis {
         self.output.div_ceil(2)
     }
 
-    /// The tiles that see `position`, one or two: the place in the tile, and the tile.
+    /// Returns the places of `position` in tiles, as pairs of place and tile. Up to two tiles read a
+    /// position.
     fn seers(&self, position: usize) -> impl Iterator<Item = (usize, usize)> + Clone {
         let padded = position + self.begin;
         let (place, last) = (padded % 2, padded / 2);

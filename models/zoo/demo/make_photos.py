@@ -1,9 +1,9 @@
-"""Makes the demo's photos: photos/{train,validation}/<class>/<number>.jpg, cut from the photographs that sources.py names.
+"""Creates the demo's photos, photos/{train,validation}/<class>/<number>.jpg, from the photographs listed in sources.py.
 
     python3 models/zoo/demo/make_photos.py [--out FOLDER]
 
-Training and validation patches come from disjoint regions of each photograph. Needs Pillow, NumPy and pip. The same seed gives the same
-photos, to the byte with the same Pillow.
+Training and validation patches are cut from disjoint regions of a photograph. Requires Pillow, NumPy and pip. The photos only depend on the
+seed; with the same version of Pillow, the files are identical.
 """
 
 import argparse
@@ -21,7 +21,7 @@ JPEG_QUALITY = 88
 
 
 def make_split(root, split, region, generator):
-    """Writes one split; returns its bytes."""
+    """Writes a split and returns the number of bytes."""
     total = 0
     for name, regions in sources.TASK.items():
         photograph = sources.load(name)
@@ -44,7 +44,7 @@ def main():
         generator = numpy.random.default_rng([SEED, region])
         total = make_split(root, split, region, generator)
         count = PER_CLASS[split] * len(sources.TASK)
-        print(f"{split}: {count} photos, {total} bytes, {total // count} a photo")
+        print(f"{split}: {count} photos, {total} bytes, {total // count} bytes per photo")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Cuts a patch out of a photograph the way a hurried photographer would: turned, nearer or farther, in other light."""
+"""Cuts patches out of a photograph with random rotation, scale and light."""
 
 import math
 
@@ -9,13 +9,13 @@ LARGEST_TURN = 20.0
 
 
 def footprint(side, degrees):
-    """Side of the upright square that holds a square of `side` turned by `degrees`."""
+    """Returns the side of the bounding box of a square with side `side` rotated by `degrees`."""
     turn = math.radians(abs(degrees))
     return side * (math.cos(turn) + math.sin(turn))
 
 
 def cut(photograph, box, sides, size, generator):
-    """A `size` x `size` patch whose source lies wholly inside `box`; `sides` bounds the source square's side in pixels."""
+    """Returns a `size` x `size` patch from inside `box`. `sides` is the range of the source square's side, in pixels."""
     left, top, right, bottom = box
     degrees = generator.uniform(-LARGEST_TURN, LARGEST_TURN)
     largest = min(right - left, bottom - top) / footprint(1.0, degrees)
@@ -27,7 +27,7 @@ def cut(photograph, box, sides, size, generator):
 
 
 def turned_square(photograph, center, side, degrees, size, mirrored):
-    """Resamples the turned square around `center` to `size` x `size` (bicubic, at double size first when it shrinks)."""
+    """Resamples the rotated square around `center` to `size` x `size` (bicubic, with double resolution first for downscaling)."""
     turn = math.radians(degrees)
     oversampled = size * 2 if side > size else size
     step = side / oversampled
@@ -43,7 +43,7 @@ def turned_square(photograph, center, side, degrees, size, mirrored):
 
 
 def relight(patch, generator):
-    """Other light: brightness, contrast, saturation, the lamp's color, and a little blur."""
+    """Randomly changes brightness, contrast, saturation and color of the light, and adds a slight blur to half of the patches."""
     patch = ImageEnhance.Color(patch).enhance(generator.uniform(0.0, 1.1))
     patch = ImageEnhance.Contrast(patch).enhance(generator.uniform(0.6, 1.4))
     if generator.random() < 0.5:

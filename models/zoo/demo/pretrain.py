@@ -2,11 +2,11 @@
 
     python models/zoo/demo/pretrain.py [--steps 600] [--out FILE]
 
-The backbone is a small ResNet. It never sees a photo of the demo's task: it learns from the five other photographs of sources.py,
-by telling tiles of them apart under turning, zoom and light (exemplar networks: Dosovitskiy et al., "Discriminative Unsupervised
-Feature Learning with Convolutional Neural Networks", 2014). Each tile is one class of its head. Needs torch
-(tests/bench/peers/setup_torch.py makes one), onnx, NumPy, Pillow and pip. About five minutes on one
-core. `--steps 0` exports the backbone as it was initialized (BatchNorm statistics measured), for comparison.
+The backbone is a small ResNet. It is trained without photos of the demo's task, on five other photographs in sources.py. It learns to
+distinguish tiles of these photographs under rotation, zoom and light (exemplar networks: Dosovitskiy et al., "Discriminative Unsupervised
+Feature Learning with Convolutional Neural Networks", 2014). The classes of the head are the tiles. Requires torch (installed by
+tests/bench/peers/setup_torch.py), onnx, NumPy, Pillow and pip. The training takes about five minutes on one core. `--steps 0` exports the
+initial backbone with measured BatchNorm statistics, for comparison.
 """
 
 import argparse
@@ -44,7 +44,7 @@ def convolution(inputs, outputs, kernel, stride=1):
 
 
 class Block(nn.Module):
-    """ResNet's basic block."""
+    """Basic block of a ResNet."""
 
     def __init__(self, inputs, outputs, stride):
         super().__init__()
@@ -58,7 +58,7 @@ class Block(nn.Module):
 
 
 class Backbone(nn.Module):
-    """[batch, 3, 128, 128] -> [batch, classes]; 128 features before the classifier."""
+    """Network from [batch, 3, 128, 128] to [batch, classes], with 128 features before the classifier."""
 
     def __init__(self, classes):
         super().__init__()
@@ -77,7 +77,7 @@ class Backbone(nn.Module):
 
 
 def tiles():
-    """(photograph, box) of each tile that shows something."""
+    """Yields the photograph and the box of all tiles, except those with little contrast."""
     for name in sources.PRETRAINING:
         photograph = sources.load(name)
         for top in range(0, photograph.height - TILE + 1, TILE):
@@ -88,7 +88,7 @@ def tiles():
 
 
 def make_samples():
-    """(u8[n, 3, CROP, CROP], class of each): every tile, SAMPLES_PER_TILE times."""
+    """Returns SAMPLES_PER_TILE patches per tile as u8[n, 3, CROP, CROP], and the classes."""
     generator = numpy.random.default_rng([SEED, 2])
     images, labels = [], []
     for label, (photograph, box) in enumerate(tiles()):
@@ -107,7 +107,7 @@ def normalize(images):
 
 
 def train(module, images, labels, steps):
-    """Trains with SGD and one cosine of the learning rate."""
+    """Trains with SGD and a one-cycle cosine schedule of the learning rate."""
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4, nesterov=True)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=max(steps, 2))
     order = torch.Generator().manual_seed(SEED)
@@ -129,21 +129,21 @@ def train(module, images, labels, steps):
 
 
 def measure_statistics(module, images):
-    """BatchNorm statistics of an untrained network, so that it is a fair baseline."""
+    """Measures the BatchNorm statistics of an untrained network, for a fair baseline."""
     with torch.no_grad():
         for start in range(0, 50 * BATCH, BATCH):
             module(normalize(images[start::50][:BATCH]))
 
 
 def rename(model, names):
-    """Gives values readable names, everywhere they occur."""
+    """Renames values in all nodes."""
     for node in model.graph.node:
         node.input[:] = [names.get(name, name) for name in node.input]
         node.output[:] = [names.get(name, name) for name in node.output]
 
 
 def readable_names(model):
-    """Exporter's name -> the module path it came from: the last value of each block is named after the block."""
+    """Returns new names by the exporter's names. The last value of a block gets the name of the block."""
     names = {}
     for node in model.graph.node:
         value = node.output[0]
@@ -159,7 +159,7 @@ def readable_names(model):
 
 
 def export(module, path):
-    """Writes the module as ONNX: evaluation mode, BatchNorm folded, dynamic batch, the pixel spec in its metadata."""
+    """Exports the module to ONNX in evaluation mode, with folded BatchNorm, a dynamic batch, and the pixel spec as metadata."""
     module.eval()
     example = torch.zeros(2, 3, CROP, CROP)
     torch.onnx.export(

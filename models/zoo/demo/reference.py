@@ -1,9 +1,9 @@
-"""What the demo should reach, computed without Frostline: ONNX Runtime, Pillow and NumPy.
+"""Computes the expected accuracy of the demo without Frostline, with ONNX Runtime, Pillow and NumPy.
 
     python3 models/zoo/demo/reference.py [--model backbone.onnx] [--data photos] [--cut features] [--epochs 20] [--lr 0.05]
 
-Extracts the frozen features once, trains a linear head on them with SGD and momentum 0.9, and prints the validation accuracy before and
-after, the mean over `--seeds` initial heads, as one line of JSON.
+Extracts the frozen features once and trains a linear head with SGD and momentum 0.9. Prints a line of JSON with the validation accuracy
+before and after training. The values are means over `--seeds` initial heads.
 """
 
 import argparse
@@ -21,7 +21,7 @@ import pixels  # noqa: E402
 
 
 def open_at(model_path, cut):
-    """A session whose only output is the tensor `cut`."""
+    """Opens a session with the tensor `cut` as the only output."""
     model = onnx.load(model_path)
     del model.graph.output[:]
     model.graph.output.add().name = cut
@@ -29,14 +29,14 @@ def open_at(model_path, cut):
 
 
 def extract(session, data, split):
-    """(f32[n, features], labels, class names)."""
+    """Returns the features f32[n, features], the labels and the class names."""
     paths, labels, classes = pixels.list_split(data, split)
     rows = pixels.run(session, paths, pixels.spec_of(session))
     return rows.reshape(len(paths), -1), labels, classes
 
 
 def train_head(features, labels, classes, arguments, generator):
-    """(weights, bias) before and after training: SGD with momentum on the cross-entropy."""
+    """Trains with SGD and momentum on the cross-entropy. Returns weights and bias before and after training."""
     bound = 1.0 / numpy.sqrt(features.shape[1])
     state = [generator.uniform(-bound, bound, shape) for shape in ((classes, features.shape[1]), (classes,))]
     before = [array.copy() for array in state]

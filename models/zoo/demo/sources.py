@@ -1,7 +1,7 @@
-"""The photographs behind the demo: where they come from, whose they are, and which part of each is for what.
+"""Photographs used by the demo, with their source, license and regions.
 
-They travel inside two well-known Python packages, scikit-image and scikit-learn. `load` fetches the package's wheel once, by pip, into
-target/zoo, and checks the photograph against its SHA-256. Only CC0, public-domain and CC BY photographs are used.
+The photographs are part of the Python packages scikit-image and scikit-learn. `load` downloads the package's wheel once with pip to
+target/zoo and verifies the SHA-256 of the photograph. All photographs are CC0, public domain or CC BY.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ CACHE = pathlib.Path(__file__).resolve().parents[3] / "target" / "zoo"
 
 @dataclasses.dataclass(frozen=True)
 class Photograph:
-    """One source photograph inside a package's wheel."""
+    """Photograph in the wheel of a package."""
 
     package: str
     path: str
@@ -50,10 +50,10 @@ PHOTOGRAPHS = {
     "stars": scikit_image("hubble_deep_field.jpg", "3a19c5dd8a927a9334bb1229a6d63711b1c0c767fb27e2286e7c84a3e2c2f5f4"),
 }
 
-# The photographs the backbone learns from. None of them appears in the demo's photos.
+# Photographs for pretraining the backbone. They are not used for the demo's photos.
 PRETRAINING = ["astronaut", "camera", "cell", "pagoda", "rocket"]
 
-# class -> (left, top, right, bottom) in the source for training and for validation: disjoint, with a margin between.
+# class -> (left, top, right, bottom) in the source for training and for validation. The regions are disjoint, with a margin in between.
 TASK = {
     "brick": ((0, 0, 512, 310), (0, 326, 512, 512)),
     "cat": ((20, 0, 240, 300), (252, 0, 400, 300)),
@@ -67,7 +67,7 @@ TASK = {
 
 
 def wheel(package):
-    """The package's wheel as a file, fetched if need be."""
+    """Returns the path of the package's wheel, which is downloaded if necessary."""
     pattern = f"{package.replace('-', '_')}-*.whl"
     if not list(CACHE.glob(pattern)):
         CACHE.mkdir(parents=True, exist_ok=True)
@@ -77,12 +77,12 @@ def wheel(package):
 
 
 def load(name):
-    """The photograph as an RGB image."""
+    """Returns the photograph as an RGB image."""
     photograph = PHOTOGRAPHS[name]
     with zipfile.ZipFile(wheel(photograph.package)) as archive:
         data = archive.read(photograph.path)
     digest = hashlib.sha256(data).hexdigest()
     if digest != photograph.sha256:
         expected = f"{photograph.path} of {photograph.package} should have SHA-256 {photograph.sha256}"
-        sys.exit(f"{expected}, it has {digest}: the photograph changed; check its license and update sources.py")
+        sys.exit(f"{expected}, but it has {digest}; the photograph changed: check its license and update sources.py")
     return Image.open(io.BytesIO(data)).convert("RGB")

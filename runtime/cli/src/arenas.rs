@@ -1,33 +1,36 @@
-//! What can only be said to a host before its process starts: how much memory it keeps that it no longer needs, and that nobody is told of
-//! its work.
+//! Environment variables that must be set before the process of a host starts. They limit the memory kept by
+//! the allocator and disable telemetry.
 //!
-//! Another allocator would need no second start, but keeps more: over 4,000 hostile runs (`isolation` of the benchmarks) a host grows by
-//! 5 MiB with glibc's two arenas, by 58 MiB with jemalloc and by 516 MiB with mimalloc.
+//! Other allocators need no second start, but keep more memory. Over 4,000 hostile runs (`isolation` in the
+//! benchmarks), a host grows by 5 MiB with two arenas of glibc, by 58 MiB with jemalloc and by 516 MiB with
+//! mimalloc.
 
 use crate::program::this_program;
 use frostline_engine::NO_TELEMETRY;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// The setting of glibc's allocator that says how many arenas it may make. Other allocators do not look at it.
+/// Maximum number of arenas in glibc's allocator. Other allocators ignore this variable.
 const ARENAS: &str = "MALLOC_ARENA_MAX";
 
-/// From how many bytes on a block is the system's own and goes back to it at once, and how much may lie free at the end of an arena. Left to
-/// itself glibc raises the first to 32 MiB with the first such block that is freed: 24 requests of 16 MiB then left 388 MB behind. The
-/// tensors of a grant (16 photos as pixels are 10 MB) stay below, for memory that is touched for the first time is slow.
+/// Size in bytes from which a block is returned to the system when it is freed, and maximum free memory at
+/// the end of an arena. By default, glibc raises the first threshold up to 32 MiB when such a block is freed.
+/// After 24 requests with 16 MiB, 388 MB remained allocated in this case. Tensors of a grant (10 MB for 16
+/// photos as pixels) are below the threshold, because the first access to new memory is slow.
 const RETURNED: [(&str, &str); 2] = [
     ("MALLOC_MMAP_THRESHOLD_", "12582912"),
     ("MALLOC_TRIM_THRESHOLD_", "67108864"),
 ];
 
-/// Fewest and most arenas: threads wait for one another in one, and what lies free in one is of no use to another.
+/// Limits for the number of arenas. With few arenas, threads wait for each other. With many arenas, free
+/// memory in one arena cannot be used by the threads of others.
 const FEWEST: usize = 2;
 const MOST: usize = 8;
 
-/// Starts this program again with few arenas and without ONNX Runtime's telemetry, unless both were said before: they can only be said
-/// before a process starts. By default there are eight arenas for each core, among which a host's short-lived threads scatter what they
-/// free; and ONNX Runtime sends what it is used for to its vendor. The process stays the same to whoever started it. Where that fails the
-/// host goes on as it is.
+/// Restarts this program with few arenas and without ONNX Runtime's telemetry, unless both variables are
+/// already set. By default, glibc uses eight arenas per core, and the short-lived threads of a host fragment
+/// all of these. ONNX Runtime sends usage data to the vendor by default. `exec` keeps the process id. If the
+/// restart fails, the host continues with a warning.
 pub(crate) fn keep_few() {
     let arenas = std::env::var_os(ARENAS);
     if arenas.is_some() && std::env::var_os(NO_TELEMETRY).is_some() {
@@ -52,6 +55,6 @@ pub(crate) fn keep_few() {
         .env(NO_TELEMETRY, "1")
         .exec();
     tell!(
-        "warning: {ARENAS} and {NO_TELEMETRY} cannot be set, so this host may keep more memory than it needs, and ONNX Runtime tell its vendor what it is used for: {error}"
+        "warning: cannot set {ARENAS} and {NO_TELEMETRY}, so this host may use more memory than necessary, and ONNX Runtime may send usage data to its vendor: {error}"
     );
 }

@@ -12,7 +12,7 @@ pub(crate) fn run(command: &CacheCommand, json: bool) -> Result<()> {
         CacheCommand::List { place } | CacheCommand::Clear { place, .. } => place,
     };
     let folder = place.folder().context(
-        "neither --feature-folder nor the environment (XDG_CACHE_HOME, HOME) says where rows are kept",
+        "no cache folder found; set --feature-folder, XDG_CACHE_HOME or HOME",
     )?;
     let cache = Cache::new(folder, u64::MAX);
     match command {
@@ -34,7 +34,7 @@ fn list(cache: &Cache, json: bool) -> Result<()> {
 
 fn line(kept: &Listed) -> String {
     let what = kept.subject.as_ref().map_or_else(
-        || "nobody can tell what of any more".to_owned(),
+        || "unknown network and data".to_owned(),
         |subject| format!("{} up to {} on {}", subject.model, subject.freeze, subject.data),
     );
     let when = match kept.used {
@@ -55,7 +55,7 @@ fn clear(cache: &Cache, names: &[String], json: bool) -> Result<()> {
         .iter()
         .find(|name| !there.iter().any(|kept| kept.name == **name))
     {
-        anyhow::bail!("nothing is kept under the name {name}; `frostline cache list` shows what is");
+        anyhow::bail!("unknown cache entry {name}; see `frostline cache list`");
     }
     let (removed, freed) = cache.clear(names)?;
     if json {

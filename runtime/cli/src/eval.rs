@@ -34,7 +34,7 @@ pub(crate) async fn run(flags: Eval, json: bool, stop: &CancellationToken) -> Re
         device: flags.compute.device.parse()?,
         threads: flags.compute.threads,
     };
-    // Without a guest the host only reads.
+    // Without a guest, the host only reads objects.
     let device = if job.guest.is_some() {
         flags.compute.device.as_str()
     } else {
@@ -64,7 +64,7 @@ fn show(evaluation: &Evaluation) -> Result<()> {
         _ => String::new(),
     };
     let which = if evaluation.held_out {
-        " that its training held out"
+        " held out by training"
     } else {
         ""
     };

@@ -1,4 +1,5 @@
-//! How a command says that it failed: in a line for people, with `--json` in an object for scripts; and its exit code.
+//! Reports of failed commands, as a line for users or with `--json` as an object for programs, and exit
+//! codes.
 
 use frostline_client::ClientError;
 use frostline_job::plain_line;
@@ -10,16 +11,16 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
-/// What was asked for was not done.
+/// Exit code for failed commands.
 const FAILED: u8 = 1;
-/// What a shell shows for a command ended by Ctrl-C: 128 plus the signal's number.
+/// Exit code that shells use for commands terminated by Ctrl-C: 128 plus the number of the signal.
 pub(crate) const INTERRUPTED: u8 = 130;
 
-/// The object on standard error.
+/// JSON object with an error.
 #[derive(Debug, PartialEq, Serialize)]
 struct Failure {
     error: String,
-    /// `usage`, `interrupted`, what a host says of it (see [`ErrorClass`]), or `failed`.
+    /// `usage`, `interrupted`, the class reported by a host (see [`ErrorClass`]), or `failed`.
     kind: Kind,
     code: u8,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -33,7 +34,7 @@ enum Kind {
     Hosts(ErrorClass),
 }
 
-/// An error, and what to do about it.
+/// An error with a suggestion for the user.
 #[derive(Debug)]
 pub(crate) struct Hinted {
     pub(crate) error: TrainerError,
@@ -52,12 +53,13 @@ impl std::error::Error for Hinted {
     }
 }
 
-/// Says why a command ended; `interrupted` when somebody ended it.
+/// Reports the error of a command and returns the exit code. `interrupted` is true if the command was stopped
+/// by a signal.
 pub(crate) fn ended(error: &anyhow::Error, interrupted: bool, json: bool) -> ExitCode {
     if reader_left(error) {
         return ExitCode::SUCCESS;
     }
-    // Found after flags and files were put together.
+    // Conflicts between flags and files are found after parsing.
     if let Some(error) = error.downcast_ref::<clap::Error>() {
         return not_understood(error);
     }
@@ -77,20 +79,21 @@ pub(crate) fn ended(error: &anyhow::Error, interrupted: bool, json: bool) -> Exi
     )
 }
 
-/// Whether whoever read our output went away (`| head`) and had all it wanted: a job's events are dropped then, so this ends nothing but
-/// printing. Broken connections have more causes to tell.
+/// Returns true if the reader of the output closed the pipe (`| head`). This is not a failure. Only print
+/// errors have no context, and print errors of events are ignored, so other broken connections are still
+/// reported.
 fn reader_left(error: &anyhow::Error) -> bool {
     let broken = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
     error.chain().len() == 1 && error.downcast_ref().is_some_and(broken)
 }
 
-/// Says what is wrong with what was typed; help and versions, which were asked for, are printed.
+/// Reports invalid arguments, or prints the requested help or version.
 pub(crate) fn not_understood(error: &clap::Error) -> ExitCode {
     let code = u8::try_from(error.exit_code()).unwrap_or(FAILED);
     let json = in_json();
     let text = error.render().to_string();
     if !error.use_stderr() {
-        // It holds nothing of others. Nobody is left to tell that standard output is closed.
+        // This text contains no external input. Ignore errors of a closed standard output.
         let _ = error.print();
     } else if json {
         return say(&usage(&text, code), json);
@@ -100,12 +103,12 @@ pub(crate) fn not_understood(error: &clap::Error) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Whether failures are to be JSON, before the command line is understood.
+/// Returns true if failures are reported as JSON. Also works for an invalid command line.
 pub(crate) fn in_json() -> bool {
     std::env::args_os().any(|argument| argument == "--json")
 }
 
-/// What clap says, in which the first paragraph is the error and the others are what to do.
+/// Converts an error message of clap. The first paragraph becomes the error and the rest becomes the hint.
 fn usage(text: &str, code: u8) -> Failure {
     let lines = |paragraph: &str| paragraph.split_whitespace().collect::<Vec<_>>().join(" ");
     let (error, rest) = text.split_once("\n\n").unwrap_or((text, ""));
@@ -129,7 +132,7 @@ fn say(failure: &Failure, json: bool) -> ExitCode {
     ExitCode::from(failure.code)
 }
 
-/// What a host said can be done about it, where one refused.
+/// Returns the error class if a host refused a request.
 fn class(error: &anyhow::Error) -> Option<ErrorClass> {
     error.chain().find_map(|cause| {
         if let Some(body) = cause.downcast_ref::<ErrorBody>() {
@@ -160,7 +163,7 @@ mod tests {
     fn a_hosts_refusal_keeps_its_class() {
         let refused = ErrorBody {
             class: ErrorClass::NotFound,
-            message: "there is no tenant".to_owned(),
+            message: "unknown tenant".to_owned(),
         };
         let error = anyhow::Error::from(refused).context("cannot show it");
         assert_eq!(class(&error), Some(ErrorClass::NotFound));

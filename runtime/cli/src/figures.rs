@@ -1,31 +1,31 @@
-//! The tables of an evaluation, for people.
+//! Tables of an evaluation for users.
 
 use crate::output::{print_table, stdout};
 use frostline_trainer::{ClassFigures, ConfusedPair, LabelFigures, Tables, TargetFigures};
 use std::io::{self, Write};
 
-/// The most classes whose confusion matrix is shown: it then fits a terminal of some 100 columns.
+/// Maximum number of classes for a confusion matrix, which then fits in about 100 columns.
 const MATRIX: usize = 20;
-/// Pairs that are shown instead of a larger one.
+/// Number of confused pairs in the list that replaces a larger matrix.
 const PAIRS: usize = 10;
-/// The most rows of a table; of more outputs those are shown that do worst.
+/// Maximum number of rows. Larger tables only show the outputs with the worst scores.
 const ROWS: usize = 50;
 
-/// What a table on the terminal is.
+/// A table for the terminal.
 #[derive(Debug, Default, PartialEq)]
 struct Shown {
-    /// What stands before it.
+    /// Line before the table.
     title: String,
     header: Vec<String>,
     rows: Vec<Vec<String>>,
 }
 
-/// Prints them, an empty line before each.
+/// Prints the tables with an empty line before each table.
 pub(crate) fn print(tables: &Tables) -> io::Result<()> {
     for table in shown(tables) {
         writeln!(stdout(), "\n{}", table.title)?;
         let header: Vec<&str> = table.header.iter().map(String::as_str).collect();
-        // Names stand left, figures right.
+        // Align names left and figures right.
         let names = ["CLASS", "LABEL", "TARGET", "IS", "TAKEN FOR"];
         let right: Vec<bool> = header.iter().map(|title| !names.contains(title)).collect();
         print_table(&header, &right, &table.rows)?;
@@ -67,7 +67,8 @@ fn shown(tables: &Tables) -> Vec<Shown> {
     }
 }
 
-/// A row an output, numbered from 1 in the order of the outputs; of too many the worst by `score`.
+/// Creates a table with a row per output. Outputs are numbered from 1. If there are too many outputs, only
+/// those with the lowest `score` are shown.
 fn table<T>(
     what: &str,
     header: &[&str],
@@ -80,7 +81,7 @@ fn table<T>(
     if outputs.len() > ROWS {
         numbered.sort_by(|left, right| score(left.1).total_cmp(&score(right.1)));
         numbered.truncate(ROWS);
-        title += &format!(", of which the {ROWS} that do worst (--json has all)");
+        title += &format!(", the worst {ROWS} are shown (use --json for all)");
     }
     let row = |(number, output): (usize, &T)| {
         let mut row = vec![number.to_string()];
@@ -119,7 +120,7 @@ fn of_target(target: &TargetFigures) -> Vec<String> {
     cells
 }
 
-/// A row for what samples are, a column for what they were taken for.
+/// Creates the confusion matrix. Rows are labels and columns are predictions.
 fn matrix(classes: &[ClassFigures], confusion: &[ConfusedPair]) -> Shown {
     let numbers = (1..=classes.len()).map(|number| number.to_string());
     let titles = ["#", "CLASS"].map(str::to_owned);
@@ -141,7 +142,7 @@ fn matrix(classes: &[ClassFigures], confusion: &[ConfusedPair]) -> Shown {
             .collect()
     };
     Shown {
-        title: "confusion: a row for what images are, a column for what they were taken for".to_owned(),
+        title: "confusion matrix (rows: labels, columns: predictions)".to_owned(),
         header: titles.into_iter().chain(numbers).collect(),
         rows: classes.iter().enumerate().map(row).collect(),
     }

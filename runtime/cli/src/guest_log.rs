@@ -1,4 +1,4 @@
-//! `frostline guest logs`: what a tenant's guest logged on its hosts.
+//! `frostline guest logs`, which shows the log of a guest on all hosts.
 
 use crate::arguments::RemoteHosts;
 use crate::output::{print_json, stdout};
@@ -13,10 +13,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// How often hosts are asked for more.
+/// Polling interval with `--follow`.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// A line, and where it was logged.
+/// A log line and the host.
 #[derive(Serialize)]
 struct Logged {
     host: String,
@@ -24,11 +24,11 @@ struct Logged {
     line: GuestLine,
 }
 
-/// What hosts were asked for already.
+/// Reads new log lines from all hosts.
 struct Reader {
     hosts: Hosts,
     guest: String,
-    /// By host.
+    /// Position after the last line, by host.
     after: HashMap<String, u64>,
 }
 
@@ -63,7 +63,7 @@ pub(crate) async fn run(
 }
 
 impl Reader {
-    /// What was logged since the last time, oldest first; and why a host did not say.
+    /// Returns new lines in order of time, and the error if a host failed.
     async fn more(&mut self) -> (Vec<Logged>, Option<ClientError>) {
         let ask = |client: HostClient| {
             let (url, guest) = (client.url().to_owned(), self.guest.as_str());
@@ -75,7 +75,7 @@ impl Reader {
             match answer {
                 Ok((host, log)) => {
                     if log.dropped {
-                        tell!("{host} had no room for all lines: older ones are gone");
+                        tell!("the log of {host} was full, and older lines were dropped");
                     }
                     self.after.insert(host.clone(), log.next);
                     let logged = log.lines.into_iter().map(|line| Logged {
@@ -92,7 +92,7 @@ impl Reader {
     }
 }
 
-/// Whether a host may answer the next time.
+/// Returns true for errors that may disappear with the next request.
 fn may_pass(error: &ClientError) -> bool {
     let class = error.class();
     class.is_none_or(|class| matches!(class, ErrorClass::Busy | ErrorClass::Stopping | ErrorClass::Host))

@@ -1,4 +1,4 @@
-//! The host a command talks to: a running one, or one started inside this process.
+//! Connections to a running host, or to an embedded host inside this process.
 
 use anyhow::{Context, Result, bail};
 use frostline_client::{Deadlines, HostClient, Hosts, Token, Trust};
@@ -11,25 +11,25 @@ use std::path::Path;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// How long an embedded host may take to end: whatever still runs belongs to a job that is over.
+/// Drain timeout of an embedded host. The job has already ended, so the remaining work is not needed.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// Which hosts a command talks to, and how they and it know each other.
+/// Addresses of hosts and credentials.
 #[derive(Clone, Copy)]
 pub(crate) struct Access<'a> {
     pub(crate) urls: &'a [String],
     pub(crate) token_file: Option<&'a Path>,
-    /// Certificates to trust in place of the system's.
+    /// Certificates to trust instead of the system's.
     pub(crate) ca: Option<&'a Path>,
-    /// The folder above the data that a host inside this process may follow links into.
+    /// Folder above the data that the embedded host may read through links.
     pub(crate) follow_links: Option<&'a Path>,
 }
 
 impl<'a> Access<'a> {
-    /// The hosts of a job.
+    /// Returns the access of a job.
     ///
     /// # Errors
-    /// What flag is missing.
+    /// Returns an error that names the missing flag if only one of hosts and token file is set.
     pub(crate) fn from_flags(hosts: &'a HostList) -> Result<Self> {
         match (hosts.host.is_empty(), &hosts.token_file) {
             (false, None) => return Err(missing("--token-file <FILE>").into()),
@@ -44,32 +44,32 @@ impl<'a> Access<'a> {
         })
     }
 
-    /// Who asks, and whom they trust.
+    /// Reads the token and the trusted certificates.
     fn identity(&self) -> Result<(Option<Token>, Trust)> {
         let token = self.token_file.map(Token::read).transpose()?;
         Ok((token, self.ca.map_or(Ok(Trust::System), Trust::read)?))
     }
 
-    /// All of them, for a job.
+    /// Connects to all hosts for a job.
     pub(crate) async fn hosts(&self) -> Result<Hosts> {
         let (token, trust) = self.identity()?;
         Ok(Hosts::connect(self.urls, token, &trust, Deadlines::default()).await?)
     }
 
-    /// A client of the only host there is.
+    /// Creates a client for a single host.
     pub(crate) fn client(&self) -> Result<HostClient> {
         let [url] = self.urls else {
-            bail!("one host is needed, and {} are given", self.urls.len());
+            bail!("this command needs a single host, but {} are set", self.urls.len());
         };
         let (token, trust) = self.identity()?;
         Ok(HostClient::with(url, token, &trust, Deadlines::default())?)
     }
 }
 
-/// A connection to one or more hosts, and the host itself where it was started for this command.
+/// Connection to one or more hosts, including the embedded host if it was started by this command.
 pub(crate) struct Connection {
     hosts: Hosts,
-    /// The only one of them, or any where they have one name.
+    /// Client of the only host. `None` if several hosts are set.
     one: Option<HostClient>,
     embedded: Option<Embedded>,
 }
@@ -80,13 +80,13 @@ struct Embedded {
 }
 
 impl Connection {
-    /// Connects to the hosts of `access`; where there are none, starts one on a loopback port that may read `data` and computes on
-    /// `device`.
+    /// Connects to the hosts of `access`. Without hosts, starts an embedded host on a loopback port with read
+    /// access to `data` and with engines on `device`.
     pub(crate) async fn open(access: Access<'_>, data: &str, device: &str) -> Result<Self> {
         if access.urls.is_empty() {
             return Self::embed(granted(data, access.follow_links)?, device).await;
         }
-        // Read once: a token file may be a pipe.
+        // Read the token once, because the file may be a pipe.
         let (token, trust) = access.identity()?;
         let one = match access.urls {
             [url] => HostClient::with(url, token.clone(), &trust, Deadlines::default()).ok(),
@@ -102,7 +102,7 @@ impl Connection {
     async fn embed(data: String, device: &str) -> Result<Self> {
         let state = tempfile::Builder::new()
             .prefix("frostline-")
-            // Its token lies in it.
+            // The folder contains the host's token.
             .permissions(Permissions::from_mode(0o700))
             .tempdir()
             .context("cannot create a temporary folder for the embedded host")?;
@@ -115,7 +115,7 @@ impl Connection {
         device.clone_into(&mut settings.engine.device);
         let token_file = state.path().join("token");
         let mut config = settings.check()?;
-        // Who runs the command runs the host.
+        // Error messages may contain details, because the user also operates this host.
         config.stores.lent = false;
         let host = Host::start(config)
             .await
@@ -128,24 +128,24 @@ impl Connection {
         })
     }
 
-    /// Whether the host was started inside this process.
+    /// Returns true if the host was started inside this process.
     pub(crate) fn is_embedded(&self) -> bool {
         self.embedded.is_some()
     }
 
-    /// All hosts, as one job uses them.
+    /// Returns all hosts for a job.
     pub(crate) fn hosts(&self) -> Hosts {
         self.hosts.clone()
     }
 
-    /// The host of a command that talks to one.
+    /// Returns the client for a command that uses a single host.
     pub(crate) fn client(&self) -> Result<&HostClient> {
         self.one
             .as_ref()
-            .context("one host is needed, and several are given")
+            .context("this command needs a single host, but several are set")
     }
 
-    /// Ends the embedded host, if there is one, and removes its state.
+    /// Stops the embedded host, if any, and removes its state.
     pub(crate) async fn close(self) {
         if let Some(embedded) = self.embedded {
             embedded.host.shutdown(FAREWELL).await;
@@ -153,8 +153,8 @@ impl Connection {
     }
 }
 
-/// What a host inside this process may read: `data`, or the folder above it that its links may lead into. A host follows no link out of
-/// what it was granted.
+/// Returns the data root for an embedded host: `data`, or `follow_links` if links lead to a folder above.
+/// Hosts do not follow links that lead outside of the data root.
 pub(crate) fn granted(data: &str, follow_links: Option<&Path>) -> Result<String> {
     let Some(above) = follow_links else {
         return Ok(data.to_owned());
@@ -166,13 +166,14 @@ pub(crate) fn granted(data: &str, follow_links: Option<&Path>) -> Result<String>
     let granted = Path::new(data).ancestors().find(is_meant);
     granted.and_then(Path::to_str).map(str::to_owned).with_context(|| {
         format!(
-            "--follow-links {} is not a folder above --data {data}; name one that holds the data and what its links lead to",
+            "--follow-links {} is not a folder above --data {data}; use a folder that contains the data and the link targets",
             above.display()
         )
     })
 }
 
-/// `--data` as a host is to open it: paths become absolute, since a host may run in another folder.
+/// Returns the value of `--data` for a host. Paths become absolute, because the host may use another working
+/// directory.
 pub(crate) fn data_url(data: &str) -> Result<String> {
     if data.contains("://") {
         return Ok(data.to_owned());

@@ -1,4 +1,4 @@
-//! What goes to standard error, and what goes to a collector of traces.
+//! Logs to standard error and export of traces.
 
 use crate::arguments::{Arguments, Authoring, Command, Guest};
 use crate::output;
@@ -8,11 +8,12 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt};
 
-/// Starts both. Logs go to standard error: warnings by default, JSON lines with `--json`.
+/// Starts logging and tracing. Logs are written to standard error, as JSON lines with `--json`. The default
+/// level is warning.
 pub(crate) fn start(arguments: &Arguments) -> Option<Traces> {
     let level = match (arguments.verbose, &arguments.command) {
         (0, Command::Serve(_)) => "warn,frostline_server=info",
-        // What the guest says is what its author wants to see.
+        // Authors want to see the log of the guest.
         (0, Command::Guest(Guest::Authoring(Authoring::Run(_)))) => "warn,frostline::guest=debug",
         (0, _) => "warn",
         (1, _) => "warn,frostline=info,frostline_server=info,frostline_trainer=info,frostline_sandbox=info",
@@ -27,7 +28,7 @@ pub(crate) fn start(arguments: &Arguments) -> Option<Traces> {
     let log = fmt::layer()
         .with_ansi(false)
         .with_writer(output::stderr)
-        // What cannot be written is lost; to say so on the same standard error would panic.
+        // Ignore write errors, because reporting these on standard error would panic.
         .log_internal_errors(false);
     let log = match arguments.json {
         true => log.json().boxed(),
@@ -43,7 +44,7 @@ pub(crate) fn start(arguments: &Arguments) -> Option<Traces> {
         .with(export)
         .init();
     traces.unwrap_or_else(|why| {
-        tracing::warn!("no traces are exported: {why}");
+        tracing::warn!("cannot export traces: {why}");
         None
     })
 }

@@ -8,7 +8,7 @@ use clap_mangen::Man;
 use std::io::Write;
 use std::path::Path;
 
-/// Prints the page of the whole command.
+/// Prints the manual page of the main command.
 pub(crate) fn print() -> Result<()> {
     let mut page = Vec::new();
     Man::new(Arguments::command()).render(&mut page)?;
@@ -16,7 +16,7 @@ pub(crate) fn print() -> Result<()> {
     Ok(())
 }
 
-/// Writes a page for every command, as `man` finds them: `frostline-admin-tenant-add.1`.
+/// Writes a manual page for each command, such as `frostline-admin-tenant-add.1`.
 pub(crate) fn write_all(directory: &Path) -> Result<()> {
     let written = || format!("cannot write manual pages to {}", directory.display());
     std::fs::create_dir_all(directory).with_context(written)?;

@@ -15,29 +15,30 @@ use std::io::Write;
 use std::path::Path;
 use tokio_util::sync::CancellationToken;
 
-/// What is shown of a model, wherever it lies.
+/// Printed information about a model in a file or on a host.
 #[derive(Serialize)]
 struct Shown {
     name: String,
-    /// Of the file, or of what the host holds.
+    /// SHA-256 of the file or the uploaded model.
     sha256: String,
-    /// Of a file: what a host shows it by. A model is held as one file written our way, which another exporter's file is not.
+    /// For a file, the SHA-256 shown by hosts. Uploads are serialized again, so the bytes may differ from
+    /// files of other exporters.
     #[serde(skip_serializing_if = "Option::is_none")]
     host_sha256: Option<String>,
     input: String,
     input_shape: Vec<usize>,
-    /// Whether all of it can be trained, with nothing frozen.
+    /// True if the whole network can be trained with nothing frozen.
     #[serde(skip_serializing_if = "Option::is_none")]
     trainable_whole: Option<bool>,
     cuts: Vec<ShownCut>,
 }
 
-/// A cut, and what is known of it where the file lies here.
+/// A cut and additional information for local files.
 #[derive(Serialize)]
 struct ShownCut {
     #[serde(flatten)]
     info: CutInfo,
-    /// The module of the source whose output it is: a name of the cut as well.
+    /// Module in the source code that returns the tensor. This is also a name of the cut.
     #[serde(skip_serializing_if = "Option::is_none")]
     module: Option<String>,
     #[serde(flatten)]
@@ -45,7 +46,8 @@ struct ShownCut {
 }
 
 impl ShownCut {
-    /// A cut of a model that a host holds, which has no notes of modules any more, and was taken.
+    /// Converts a cut of an uploaded model. The host has already admitted the model and has removed module
+    /// names.
     fn of_host(info: CutInfo) -> Self {
         Self {
             info,
@@ -55,14 +57,14 @@ impl ShownCut {
     }
 }
 
-/// What would become of a job that is frozen at a cut.
+/// Whether a job can use a cut as freeze cut.
 #[derive(Serialize)]
 struct Verdict {
-    /// Whether the layers behind it can be trained.
+    /// True if the layers after the cut can be trained.
     trainable: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     not_trainable_because: Option<String>,
-    /// Whether a host takes the layers before it.
+    /// True if a host admits the layers before the cut.
     admitted: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     not_admitted_because: Option<String>,
@@ -83,10 +85,10 @@ pub(crate) async fn run(command: Command, json: bool, stop: &CancellationToken) 
     }
     writeln!(stdout(), "{}  sha256:{}", shown.name, shown.sha256)?;
     if let Some(held) = shown.host_sha256.filter(|held| *held != shown.sha256) {
-        writeln!(stdout(), "where a host holds it  sha256:{held}")?;
+        writeln!(stdout(), "on a host  sha256:{held}")?;
     }
     let whole = match shown.trainable_whole {
-        Some(true) => ", trainable from here with --freeze none",
+        Some(true) => ", trainable with --freeze none",
         _ => "",
     };
     writeln!(stdout(), "input {} {:?}{whole}\n", shown.input, shown.input_shape)?;
@@ -100,7 +102,7 @@ pub(crate) async fn run(command: Command, json: bool, stop: &CancellationToken) 
 fn table(cuts: &[ShownCut]) -> Result<()> {
     let with_modules = cuts.iter().any(|cut| cut.module.is_some());
     let with_verdicts = cuts.iter().any(|cut| cut.verdict.is_some());
-    // Title, whether it is aligned right, and whether it is there.
+    // Title, right alignment and visibility.
     let columns = [
         ("CUT", false, true),
         ("MODULE", false, with_modules),
@@ -108,7 +110,7 @@ fn table(cuts: &[ShownCut]) -> Result<()> {
         ("PER IMAGE", true, true),
         ("COMPUTE", true, true),
         ("TRAINABLE FROM HERE", false, with_verdicts),
-        ("HOSTS TAKE IT", false, with_verdicts),
+        ("ADMITTED BY HOSTS", false, with_verdicts),
     ];
     let row = |cut: &ShownCut| {
         let shape: Vec<String> = cut.info.shape.iter().map(usize::to_string).collect();
@@ -136,7 +138,7 @@ fn yes(so: bool) -> &'static str {
     if so { "yes" } else { "no" }
 }
 
-/// Each reason once, with the last cut that it stands against.
+/// Returns each reason once. A reason against training is shown with the last affected cut.
 fn reasons(cuts: &[ShownCut]) -> Vec<String> {
     let verdicts = || cuts.iter().filter_map(|cut| Some((cut, cut.verdict.as_ref()?)));
     let mut lines = Vec::new();
@@ -155,7 +157,7 @@ fn reasons(cuts: &[ShownCut]) -> Vec<String> {
         verdicts().find_map(|(cut, verdict)| Some((cut, verdict.not_admitted_because.as_ref()?)))
     {
         lines.push(format!(
-            "hosts take no layers up to '{}' or a later cut: {why}",
+            "hosts do not admit the layers up to '{}' or a later cut: {why}",
             cut.info.name
         ));
     }
@@ -203,7 +205,8 @@ fn read(file: &Path) -> Result<Shown> {
     })
 }
 
-/// The network's cuts, and what would become of a job that is frozen there; `obstacle` stands against training from a cut.
+/// Returns all cuts of a network with a verdict. `obstacle` returns the reason why a network cannot be
+/// trained from a cut.
 fn judged(model: &Model, network: &Network, obstacle: impl Fn(&str) -> Option<String>) -> Vec<ShownCut> {
     let refused = model.refused(&network.cuts, &ModelLimits::default());
     let judged = network.cuts.iter().enumerate().map(|(place, cut)| {
@@ -239,7 +242,7 @@ async fn ask(url: &str, flags: &HostFlags, name: &str) -> Result<Shown> {
             .map(|model| model.name)
             .collect();
         bail!(
-            "there is no model '{name}' on {url}{}; `frostline model list` shows those there are",
+            "unknown model '{name}' on {url}{}; see `frostline model list`",
             meant(name, &known)
         );
     };

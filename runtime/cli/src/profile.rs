@@ -11,7 +11,7 @@ use frostline_wire::{CutProfile, Platform};
 use std::io;
 use tokio_util::sync::CancellationToken;
 
-/// Rows of the batch the table speaks of: a host's usual grant.
+/// Batch size for the columns of the table, which is the usual grant of a host.
 const BATCH: f64 = 16.0;
 
 pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> Result<()> {
@@ -34,7 +34,7 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
     let connection = Connection::open(flags.host.access(), &job.root, &flags.device).await?;
     let studied = tokio::select! {
         studied = study(job, connection.client()?) => studied.map_err(Into::into),
-        () = stop.cancelled() => Err(anyhow::anyhow!("stopped before the profile was done")),
+        () = stop.cancelled() => Err(anyhow::anyhow!("interrupted before the profile was complete")),
     };
     connection.close().await;
     let studied = studied?;
@@ -63,9 +63,9 @@ fn show(name: &str, study: &HostStudy) -> Result<()> {
         ..
     } = &profile.platform;
     say!("{name} up to {}", study.freeze);
-    say!("on {machine}, {device}, {library}; lanes: {lanes}, threads of each: {threads_per_lane}");
+    say!("on {machine}, {device}, {library}; {lanes} lanes with {threads_per_lane} threads each");
     say!(
-        "an object: {} (mean of {}), read in {:.1} ms, decoded in {:.1} ms on one thread; its pixels: {}",
+        "objects: {} (mean of {}), read in {:.1} ms, decoded in {:.1} ms by one thread; pixels: {}",
         bytes(study.object_bytes),
         study.objects,
         profile.read_seconds_per_sample * 1e3,
@@ -74,15 +74,15 @@ fn show(name: &str, study: &HostStudy) -> Result<()> {
     );
     let encodings = encodings(&profile.cuts);
     if profile.cuts.is_empty() {
-        bail!("the host measured no cut of the network");
+        bail!("the host did not measure any cut of the network");
     }
     table(study, &encodings)?;
     say!(
-        "\nms an image: one batch of {BATCH:.0} on one lane, the others idle; 'all busy': with every lane at work. Measured in {:.1} s",
+        "\nmilliseconds per image for a batch of {BATCH:.0} on a single busy lane, or (all busy) on all lanes; measured in {:.1} s",
         profile.measured_in_seconds
     );
     if profile.disturbed {
-        say!("other work ran on the host meanwhile, which makes times longer; measure again when it is idle");
+        say!("the host was also busy with other work, so the times may be too long; repeat the measurement on an idle host");
     }
     Ok(())
 }
@@ -102,12 +102,12 @@ fn table(study: &HostStudy, encodings: &[String]) -> io::Result<()> {
     let encoded: Vec<String> = encodings.iter().map(|name| format!("KB AS {name}")).collect();
     header.extend(encoded.iter().map(String::as_str));
     header.extend([
-        "MS AN IMAGE",
+        "MS PER IMAGE",
         "OWN MS",
         "SHARE",
         "ALL BUSY",
         "MEMORY MB",
-        "AND AN IMAGE",
+        "PER IMAGE MB",
     ]);
     let right: Vec<bool> = (0..header.len()).map(|column| column > 1).collect();
     let mut before = 0.0;

@@ -1,4 +1,4 @@
-//! `frostline reference`: what `cargo xtask reference` turns into pages.
+//! `frostline reference`, which prints input for `cargo xtask reference`.
 
 use crate::arguments::{Arguments, ReferencePart};
 use crate::output::{print_json, stdout};
@@ -8,7 +8,7 @@ use frostline_server::{HostSettings, sample_metrics};
 use std::fmt::{self, Write as _};
 use std::io::Write as _;
 
-/// Prints commands as Markdown, the default settings of a host as JSON, or every metric as OpenMetrics.
+/// Prints all commands as Markdown, the default host settings as JSON, or all metrics as OpenMetrics.
 pub(crate) fn print(part: ReferencePart) -> Result<()> {
     let text = match part {
         ReferencePart::Commands => commands()?,
@@ -26,7 +26,8 @@ fn commands() -> Result<String, fmt::Error> {
     Ok(page)
 }
 
-/// Describes a command and its subcommands; `inherited` are the global flags of the commands above, described there.
+/// Describes a command and all subcommands. `inherited` contains global flags, which are described with the
+/// parent command.
 fn describe(command: &mut Command, inherited: &[Id], page: &mut String) -> fmt::Result {
     let usage = command.render_usage().to_string();
     let name = command.get_bin_name().unwrap_or_default();
@@ -69,7 +70,7 @@ fn describe(command: &mut Command, inherited: &[Id], page: &mut String) -> fmt::
     Ok(())
 }
 
-/// A flag or positional argument with its help, default, possible values and environment variable.
+/// Describes an argument, including the default, possible values and environment variable.
 fn item(arg: &Arg) -> String {
     let short = arg.get_short().filter(|_| arg.get_long().is_some());
     let short = short.map(|short| format!("`-{short}`, ")).unwrap_or_default();
@@ -77,7 +78,7 @@ fn item(arg: &Arg) -> String {
     let aliases: String = aliases.iter().map(|alias| format!(", `--{alias}`")).collect();
     let help = arg.get_long_help().or(arg.get_help());
     let help = help.map(ToString::to_string).unwrap_or_default();
-    // Defaults that only the program knows are written into the help.
+    // Defaults determined at run time are part of the help text.
     let written = help
         .strip_suffix(']')
         .and_then(|help| help.rsplit_once(" [default: "));
@@ -118,7 +119,7 @@ fn item(arg: &Arg) -> String {
     format!("{short}`{arg}`{aliases}: {}{facts}", prose(help))
 }
 
-/// Help as Markdown: what would be a tag or emphasis there stays as it is written.
+/// Escapes help text for Markdown.
 fn prose(text: &str) -> String {
     let mut escaped = String::new();
     let mut code = false;

@@ -1,4 +1,4 @@
-//! A job's events as they come: JSON lines, or text and a progress bar.
+//! Shows job events as JSON lines, or as text with a progress bar.
 
 use crate::event_text::text;
 use crate::headway::{Headway, Trained};
@@ -13,7 +13,7 @@ use std::io::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Says on standard error what may matter, for commands that show no other events.
+/// Prints important events to standard error, for commands that show no other events.
 pub(crate) fn warn(event: &Event, json: bool) {
     let matters = matches!(
         event,
@@ -35,28 +35,28 @@ pub(crate) fn warn(event: &Event, json: bool) {
     }
 }
 
-/// Shows a job's events: as JSON lines, or as text with a progress bar where standard error is a terminal.
+/// Shows the events of a job as JSON lines, or as text with a progress bar if standard error is a terminal.
 pub(crate) struct Reporter {
     json: bool,
-    /// Whether standard output is for something else than events.
+    /// True if standard output is reserved for the result of the command.
     beside: bool,
     bar: Mutex<Bar>,
     outages: Mutex<Outages>,
 }
 
-/// How often a spinner turns.
+/// Refresh interval of spinners.
 const TICK: Duration = Duration::from_millis(120);
 
-/// One bar for everything: steps, and uploads before them.
+/// Progress bar for uploads, measurements and training steps.
 struct Bar {
     shown: ProgressBar,
     headway: Headway,
-    /// Whether steps are shown, and not something before them.
+    /// True if the bar shows training steps.
     stepping: bool,
     ends: Arc<Mutex<Ends>>,
 }
 
-/// The two ends of the line, which stay when a narrow terminal cuts what is between them.
+/// Texts at the start and the end of the line, which stay visible if a narrow terminal truncates the middle.
 #[derive(Default)]
 struct Ends {
     epoch: String,
@@ -111,7 +111,7 @@ impl Bar {
         }
     }
 
-    /// Moves on by a step.
+    /// Advances by one step.
     fn step(&mut self, event: &Event) {
         if let Event::Step {
             epoch,
@@ -137,7 +137,7 @@ impl Bar {
                 self.show_steps();
             }
             self.show_position();
-            // The bar draws past our own standard error.
+            // Escape the text here, because the bar does not write through [`stdout`].
             let words = self.headway.words(*loss, split);
             self.shown.set_message(plain_line(&words).into_owned());
         }
@@ -155,7 +155,7 @@ impl Bar {
         self.show_position();
     }
 
-    /// Writes one end of the line.
+    /// Returns a writer for the start or the end of the line.
     fn writer(
         &self,
         end: fn(&Ends) -> &str,
@@ -166,7 +166,7 @@ impl Bar {
         }
     }
 
-    /// All at once, so that nothing is drawn of which half is old.
+    /// Updates everything before the bar is drawn, to avoid outdated parts.
     fn show_position(&self) {
         *self.ends.lock() = Ends {
             epoch: self.headway.epoch(),
@@ -182,7 +182,7 @@ impl Bar {
 
 impl Reporter {
     pub(crate) fn new(json: bool) -> Self {
-        // Nothing is shown before there is something to show.
+        // The bar is drawn at the first update.
         let bar = ProgressBar::new(0).with_style(style("{msg}"));
         if json || !is_watched() {
             bar.set_draw_target(ProgressDrawTarget::hidden());
@@ -200,7 +200,8 @@ impl Reporter {
         }
     }
 
-    /// A reporter for a command that prints something else than events: only what matters and how it goes is said, on standard error.
+    /// Creates a reporter for a command with other output. Only progress and important events are shown, on
+    /// standard error.
     pub(crate) fn beside(json: bool) -> Self {
         Self {
             beside: true,
@@ -208,7 +209,7 @@ impl Reporter {
         }
     }
 
-    /// Shows one event. Output that cannot be written is dropped: the job's result does not depend on it.
+    /// Shows an event. Write errors are ignored, because they must not affect the job.
     pub(crate) fn show(&self, event: &Event) {
         if self.json && self.beside {
             return warn(event, true);
@@ -244,7 +245,7 @@ impl Reporter {
         }
     }
 
-    /// What an event says of hosts that fail, or answer again.
+    /// Returns lines about failing or recovered hosts.
     fn outage_lines(&self, event: &Event) -> Vec<String> {
         let (mut outages, now) = (self.outages.lock(), Instant::now());
         match event {
@@ -254,13 +255,14 @@ impl Reporter {
         }
     }
 
-    /// Takes the progress bar off the screen.
+    /// Removes the progress bar.
     pub(crate) fn finish(&self) {
         self.bar.lock().shown.finish_and_clear();
     }
 }
 
-/// Counts images whose number is not known before, on standard error, unless standard output scrolls by beside it.
+/// Creates a counter of images on standard error for an unknown total. It is hidden if standard output is
+/// also a terminal.
 pub(crate) fn image_counter() -> ProgressBar {
     if !is_watched() || is_terminal() {
         return ProgressBar::hidden();

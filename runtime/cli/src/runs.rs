@@ -1,4 +1,4 @@
-//! `frostline runs`, and the folder that a job gets.
+//! `frostline runs`, and selection of run folders.
 
 use crate::arguments::{Runs, Train};
 use crate::output::{print_each, print_table};
@@ -13,7 +13,7 @@ pub(crate) fn run(flags: &Runs, json: bool) -> Result<()> {
     let folder = &flags.folder;
     if !folder.is_dir() && folder.as_os_str() != DEFAULT {
         bail!(
-            "no folder {}; train writes runs into 'runs', or where --runs says",
+            "no folder {}; use the folder set by train --runs (by default 'runs')",
             folder.display()
         );
     }
@@ -43,10 +43,10 @@ fn row(run: &RunSummary) -> Vec<String> {
     ]
 }
 
-/// Where runs are kept unless somebody says otherwise.
+/// Default folder for runs.
 pub(crate) const DEFAULT: &str = "runs";
 
-/// Roughly, in the largest unit.
+/// Formats an age in the largest suitable unit.
 pub(crate) fn age(seconds: u64) -> String {
     match seconds {
         0..120 => format!("{seconds} s"),
@@ -56,8 +56,8 @@ pub(crate) fn age(seconds: u64) -> String {
     }
 }
 
-/// The run to resume, where one is named or the newest unfinished one is meant; of a job that is told whole, the newest is looked for that is
-/// this job, by [`folder`].
+/// Returns the run to resume if the flags select a specific run or the newest unfinished run. If the flags
+/// define a whole job, returns `None`, and [`folder`] finds the newest run of the same job.
 pub(crate) fn resumed(flags: &Train) -> Result<Option<PathBuf>> {
     let given = &flags.job.given;
     match &flags.resume {
@@ -68,10 +68,10 @@ pub(crate) fn resumed(flags: &Train) -> Result<Option<PathBuf>> {
     }
 }
 
-/// The sweep that the run or sweep in `folder` belongs to, if it is one.
+/// Returns the sweep in `folder`, or the sweep that contains the run in `folder`.
 ///
 /// # Errors
-/// For a sweep that cannot be read.
+/// Returns an error if the sweep cannot be read.
 pub(crate) fn sweep_of(folder: &Path) -> Result<Option<(PathBuf, Recorded)>> {
     for folder in folder.ancestors().take(2) {
         if let Some(recorded) = Recorded::read(folder)? {
@@ -81,16 +81,16 @@ pub(crate) fn sweep_of(folder: &Path) -> Result<Option<(PathBuf, Recorded)>> {
     Ok(None)
 }
 
-/// The newest run in `folder` that can be resumed.
+/// Returns the newest unfinished run in `folder`.
 fn newest(folder: &Path) -> Result<PathBuf> {
     let all = runs(folder).with_context(|| format!("cannot list the runs in {}", folder.display()))?;
     let unfinished = |state| matches!(state, RunState::Interrupted | RunState::Failed);
     let run = all.into_iter().find(|run| unfinished(run.state));
-    let run = run.with_context(|| format!("there is no unfinished run in {}", folder.display()))?;
+    let run = run.with_context(|| format!("no unfinished run in {}", folder.display()))?;
     Ok(run.path)
 }
 
-/// The folder of a checked job: a new one, or that of the newest run that is this job.
+/// Returns the folder of a checked job, which is new or contains the newest run of the same job.
 pub(crate) fn folder(flags: &Train, job: &Job) -> Result<RunFolder> {
     match flags.resume {
         None => Ok(RunFolder::new(new_folder(&flags.runs, &job.model_name())?)),
@@ -98,7 +98,7 @@ pub(crate) fn folder(flags: &Train, job: &Job) -> Result<RunFolder> {
     }
 }
 
-/// A run by its path, or by its name among `runs`.
+/// Resolves a run given as path, or as name in `runs`.
 pub(crate) fn resolve_run(runs: &Path, run: &Path) -> PathBuf {
     let among = runs.join(run);
     if !run.exists() && among.exists() {
@@ -108,10 +108,10 @@ pub(crate) fn resolve_run(runs: &Path, run: &Path) -> PathBuf {
     }
 }
 
-/// How many runs of a model may begin in one second.
+/// Maximum number of runs of a model with the same time in seconds.
 const MOST: usize = 1000;
 
-/// `<UTC time>-<model's name>` in `runs`, which nobody else has.
+/// Creates the unique folder `<UTC time>-<model name>` in `runs`.
 pub(crate) fn new_folder(runs: &Path, model: &str) -> Result<PathBuf> {
     let cannot = || format!("cannot make a folder for the run in {}", runs.display());
     fs::create_dir_all(runs).with_context(cannot)?;

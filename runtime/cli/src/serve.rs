@@ -12,11 +12,12 @@ use std::path::Path;
 use std::{io, iter};
 use tokio_util::sync::CancellationToken;
 
-/// Takes from this process what others of its user could read of it, and its files from other users. Before it starts a thread, and after it
-/// has become the program that it stays.
+/// Protects the memory of this process from other processes of the same user, and files from other users.
+/// Must be called before the first thread starts, and after `exec` in [`arenas`](crate::arenas), which would
+/// reset the protection.
 pub(crate) fn harden() -> io::Result<()> {
     frostline_walls::hide_process()?;
-    // For its own user alone, whatever folder it writes to.
+    // Files are only accessible by their owner, in any folder.
     rustix::process::umask(Mode::from_raw_mode(0o077));
     Ok(())
 }
@@ -28,7 +29,7 @@ pub(crate) async fn run(flags: Serve, json: bool, stop: &CancellationToken) -> R
     let lanes_in_child = settings.engine.lanes_in_child;
     if require_walls && !lanes_in_child {
         bail!(
-            "require_walls needs lanes in child processes: remove engine.lanes_in_child = false, or do not require walls"
+            "require_walls needs lanes in child processes; remove engine.lanes_in_child = false or require_walls"
         );
     }
     let mut config = settings.check()?;
@@ -51,7 +52,7 @@ pub(crate) async fn run(flags: Serve, json: bool, stop: &CancellationToken) -> R
     };
     let admin_token_file = config.admin_token_file.clone();
     let (drain, local) = (config.drain, config.local.clone());
-    // It may wait for its state's store.
+    // The start may have to wait for the store of the state.
     let host = tokio::select! {
         host = Host::start(config) => host?,
         () = stop.cancelled() => return Ok(()),
@@ -65,7 +66,7 @@ pub(crate) async fn run(flags: Serve, json: bool, stop: &CancellationToken) -> R
     Ok(())
 }
 
-/// Says where the host listens.
+/// Prints the addresses of the host.
 fn announce(host: &RunningHost, admin_token_file: &Path, json: bool) -> io::Result<()> {
     let (url, admin_url, token_file) = (host.url(), host.admin_url(), host.token_file());
     if json {
@@ -76,15 +77,15 @@ fn announce(host: &RunningHost, admin_token_file: &Path, json: bool) -> io::Resu
             "admin_url": admin_url,
         }));
     }
-    say!("listening on {url}; the token is in {}", token_file.display());
+    say!("listening on {url}; the token is stored in {}", token_file.display());
     if let Some(url) = admin_url {
         let file = admin_token_file.display();
-        say!("listening to admins on {url}; their token is in {file}");
+        say!("listening for admins on {url}; the admin token is stored in {file}");
     }
     Ok(())
 }
 
-/// The configuration file, with what flags say in its place.
+/// Reads the configuration file, and overrides settings by flags.
 fn settings(flags: Serve) -> Result<HostSettings> {
     let mut settings = match &flags.config {
         None => HostSettings::default(),

@@ -1,4 +1,5 @@
-//! `frostline train --sweep`: the same job with several values of a setting, one after the other on the rows that the first of them kept.
+//! `frostline train --sweep`, which trains the same job with different values of settings. All variants use
+//! the features cached by the first variant.
 
 use crate::arguments::{Sweep, Train};
 use crate::host::Connection;
@@ -22,53 +23,53 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Jobs of one sweep: each keeps a folder and takes its time.
+/// Maximum number of variants. Each variant uses disk space for a run and training time.
 const MOST: usize = 64;
 
-/// One job of a sweep.
+/// A variant of the job.
 struct Variant {
-    /// Its settings, such as `lr=0.1,seed=1`.
+    /// Swept settings with values: `lr=0.1,seed=1`.
     name: String,
     job: Job,
 }
 
-/// What became of one.
+/// Outcome of a variant.
 #[derive(Debug, Serialize)]
 struct Row {
     variant: String,
     run: PathBuf,
     state: State,
     seconds: f64,
-    /// The model it came to, if there is one.
+    /// The written model, if any.
     #[serde(flatten)]
     tuned: Option<TunedModel>,
-    /// Why it ended before its last epoch.
+    /// The error if the variant did not finish.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }
 
-/// The model of a variant.
+/// Model of a variant.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct TunedModel {
-    /// The epoch whose weights were written.
+    /// Epoch of the written weights.
     epoch: u32,
     #[serde(flatten)]
     validation: Quality,
 }
 
-/// How a variant ended.
+/// Final state of a variant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, strum::Display)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 enum State {
     Finished,
-    /// What a sweep finds out of a rate that is too high.
+    /// Typically caused by a high learning rate. Not an error in a sweep.
     Diverged,
     Interrupted,
     Failed,
 }
 
-/// What a sweep came to.
+/// Result of a sweep.
 #[derive(Serialize)]
 #[serde(tag = "event", rename = "sweep")]
 struct Swept<'a> {
@@ -78,7 +79,7 @@ struct Swept<'a> {
     report: &'a Path,
 }
 
-/// What a sweep's folder says of it, so that it can be resumed.
+/// Definition of a sweep, written to the sweep's folder for later resumption.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Recorded {
     pub(crate) sweep: Vec<Sweep>,
@@ -86,10 +87,10 @@ pub(crate) struct Recorded {
 }
 
 impl Recorded {
-    /// Reads that of `folder`; `None` where it is not a sweep's.
+    /// Reads the definition from `folder`. Returns `None` if the folder does not belong to a sweep.
     ///
     /// # Errors
-    /// For a file that cannot be read, or is not one.
+    /// Returns an error if the file cannot be read or is invalid.
     pub(crate) fn read(folder: &Path) -> Result<Option<Self>> {
         let file = folder.join(layout::SWEEP);
         if !file.is_file() {
@@ -108,14 +109,14 @@ impl Recorded {
     }
 }
 
-/// A new sweep of `job`.
+/// Starts a new sweep of `job`.
 pub(crate) async fn run(flags: &Train, job: Job, json: bool, stop: &CancellationToken) -> Result<()> {
     let variants = variants(&job, &flags.sweep).await?;
     let folder = new_folder(&flags.runs, &format!("{}-sweep", job.model_name()))?;
     let recorded = Recorded {
         sweep: flags.sweep.clone(),
         job: JobSpec {
-            // A variant's optimizer has a rate of its own, where none is given.
+            // Use the given recipe without default rates, because these depend on the optimizer of a variant.
             recipe: job.spec.recipe.clone(),
             ..job.spec.recorded()
         },
@@ -124,7 +125,8 @@ pub(crate) async fn run(flags: &Train, job: Job, json: bool, stop: &Cancellation
     train_all(job, variants, &folder, json, stop).await
 }
 
-/// The sweep that `folder` has: finished variants stay as they are, others are resumed or started.
+/// Resumes the sweep in `folder`. Finished variants are not trained again. Other variants are resumed or
+/// started.
 pub(crate) async fn resume(
     folder: &Path,
     sweeps: &[Sweep],
@@ -136,8 +138,8 @@ pub(crate) async fn resume(
     train_all(job, variants, folder, json, stop).await
 }
 
-/// Trains all variants of `job` and copies the best one's model to where the job's goes. A variant that fails leaves the others to be trained; a
-/// sweep that is interrupted comes to the best model so far.
+/// Trains all variants of `job` and copies the best model to the output file. After a failed variant, the
+/// sweep continues with the next one. After an interruption, the best model so far is copied.
 async fn train_all(
     mut job: Job,
     variants: Vec<Variant>,
@@ -147,7 +149,7 @@ async fn train_all(
 ) -> Result<()> {
     let count = variants.len();
     if job.features.is_none() && !json {
-        tell!("no rows are kept (--feature-cache): the frozen layers run for each of the {count} jobs");
+        tell!("the feature cache is off (--feature-cache), so the frozen layers run for each of the {count} jobs");
     }
     let connection = connect(&mut job).await?;
     let mut rows = Vec::new();
@@ -170,7 +172,7 @@ async fn train_all(
     outcome(&rows, folder, count)
 }
 
-/// What a variant that has finished before came to.
+/// Returns the outcome of a variant that has already finished.
 fn finished(variant: &str, run: &Path) -> Option<Row> {
     if layout::ending(run) != Some(Ending::Finished) {
         return None;
@@ -197,7 +199,11 @@ fn finished(variant: &str, run: &Path) -> Option<Row> {
     })
 }
 
-/// The folder for a variant's run: that of one that was interrupted is resumed, one without a checkpoint begins anew, unless it runs.
+/// Returns the folder for the run of a variant. The run is resumed if it has a checkpoint. Otherwise, it is
+/// deleted and started again.
+///
+/// # Errors
+/// Returns an error if the variant is running in another process.
 fn run_folder(run: &Path) -> Result<RunFolder> {
     if frostline_trainer::can_resume(run) {
         return Ok(RunFolder::resumed(run));
@@ -210,14 +216,14 @@ fn run_folder(run: &Path) -> Result<RunFolder> {
     {
         bail!("{} is still running", run.display());
     }
-    // A run that never came to a checkpoint has nothing to lose.
+    // Without a checkpoint, the run contains no progress.
     let _ = fs::remove_dir_all(run);
     Ok(RunFolder::new(run))
 }
 
 fn tell_variant(name: &str, run: &Path, json: bool) {
     if json {
-        // As for all events: whoever reads them no more does not end what was asked for.
+        // Ignore errors like for other events, because training must not end with the reader of the events.
         let _ = print_json(&serde_json::json!({"event": "variant", "variant": name, "run": run}));
     } else {
         say!("variant    {name}");
@@ -232,7 +238,7 @@ async fn train_variant(
     stop: &CancellationToken,
 ) -> Row {
     let Variant { name, mut job } = variant;
-    // The best is written there, which this may not be.
+    // Only the best model is written to the output file.
     job.spec.out = None;
     let began = Instant::now();
     let reporter = Arc::new(Reporter::new(json));
@@ -241,7 +247,7 @@ async fn train_variant(
     let trained = train(job, connection.hosts(), told, stop.clone()).await;
     reporter.finish();
     if let Err(error) = results::write(&run) {
-        tracing::warn!("the run {name} has no report: {error}");
+        tracing::warn!("cannot write the report of the run {name}: {error}");
     }
     let row = row(name, run, began.elapsed().as_secs_f64(), trained);
     if let Some(error) = &row.error {
@@ -277,7 +283,7 @@ fn row(variant: String, run: PathBuf, seconds: f64, trained: Result<Outcome, Tra
     }
 }
 
-/// Whether all that was asked for was done: that a rate is too high was asked.
+/// Returns an error if a variant failed or the sweep was interrupted. Divergence is a valid result.
 fn outcome(rows: &[Row], folder: &Path, count: usize) -> Result<()> {
     let of = |state| rows.iter().find(|row| row.state == state);
     if of(State::Interrupted).is_some() || rows.len() < count {
@@ -290,19 +296,19 @@ fn outcome(rows: &[Row], folder: &Path, count: usize) -> Result<()> {
     if let Some(row) = of(State::Failed) {
         let why = row.error.as_deref().unwrap_or_default();
         bail!(
-            "the variant {} failed: {why}; the best of the others was written",
+            "the variant {} failed: {why}; wrote the best model of the other variants",
             row.variant
         );
     }
     Ok(())
 }
 
-/// Every combination of the values, each a checked job.
+/// Returns checked jobs for all combinations of the values.
 async fn variants(job: &Job, sweeps: &[Sweep]) -> Result<Vec<Variant>> {
     let mut specs = vec![(String::new(), job.spec.clone())];
     for sweep in sweeps {
         if specs.len() * sweep.values.len() > MOST {
-            bail!("--sweep comes to more than {MOST} jobs; leave some values out");
+            bail!("--sweep results in more than {MOST} jobs; remove some values");
         }
         let with = |(name, spec): &(String, JobSpec), value: &String| {
             let mut spec = spec.clone();
@@ -323,7 +329,7 @@ async fn variants(job: &Job, sweeps: &[Sweep]) -> Result<Vec<Variant>> {
     }
     let mut variants = Vec::new();
     for (name, spec) in specs {
-        let wrong = || format!("the variant {name}");
+        let wrong = || format!("in the variant {name}");
         let mut job = job.clone();
         if sweeps.iter().any(|sweep| sweep.what == "freeze") {
             job.freeze = match spec.freeze.as_deref() {
@@ -338,7 +344,7 @@ async fn variants(job: &Job, sweeps: &[Sweep]) -> Result<Vec<Variant>> {
     Ok(variants)
 }
 
-/// The row with the best model, the first of equals.
+/// Returns the row with the best model, or the first one if several are equal.
 fn best(rows: &[Row]) -> Option<&Row> {
     let quality = |row: &Row| {
         row.tuned
@@ -370,7 +376,7 @@ fn conclude(rows: &[Row], folder: &Path, out: Option<&Path>, json: bool) -> Resu
             out.to_owned()
         }
     };
-    // A variant that failed before its first event has nothing to show.
+    // Skip variants that failed before the first event.
     let runs: Vec<_> = rows
         .iter()
         .filter_map(|row| frostline_report::Run::read(&row.run).ok())
@@ -419,7 +425,7 @@ fn shown(row: &Row, best: &str) -> Vec<String> {
     ]
 }
 
-/// Copies a model, with the weights that lie beside a large one.
+/// Copies a model including external weights.
 fn copy(tuned: &Path, out: &Path) -> Result<()> {
     let model = frostline_graph::Model::read(tuned)?;
     model

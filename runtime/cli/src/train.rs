@@ -26,7 +26,7 @@ pub(crate) async fn run(flags: Train, json: bool, stop: &CancellationToken) -> R
     }
     let recorded = resumed.as_deref().map(frostline_trainer::recorded).transpose()?;
     let mut job = open(spec(&flags.job, recorded)?)?;
-    // Its folder is made once it is known to be a job.
+    // The run folder is created after the job has been checked.
     job.run = Some(RunFolder::new(&flags.runs));
     let mut job = job.checked().await?;
     if flags.dry_run {
@@ -45,13 +45,13 @@ pub(crate) async fn run(flags: Train, json: bool, stop: &CancellationToken) -> R
     let result = train_job(job, &run, json, stop).await;
     if result.is_err() && is_new && !frostline_trainer::can_resume(&run) && !run.join(folder::MODEL).exists()
     {
-        // It did not come to its first step: there is nothing in it that the error does not say.
+        // The job failed before the first step, so the folder contains nothing useful.
         let _ = std::fs::remove_dir_all(&run);
     }
     result
 }
 
-/// Trains the job whose folder is `run`, and writes its report.
+/// Trains the job in the folder `run` and writes the report.
 async fn train_job(mut job: Job, run: &Path, json: bool, stop: &CancellationToken) -> Result<()> {
     let connection = connect(&mut job).await?;
     let reporter = Arc::new(Reporter::new(json));
@@ -73,13 +73,13 @@ async fn train_job(mut job: Job, run: &Path, json: bool, stop: &CancellationToke
         match results::write(run) {
             Ok(report) if !json => say!("report     {}", report.display()),
             Ok(_) => {}
-            Err(error) => tracing::warn!("the run has no report: {error}"),
+            Err(error) => tracing::warn!("cannot write the report of the run: {error}"),
         }
     }
     result.map(drop).map_err(|error| failed(error, run))
 }
 
-/// Connects to the hosts of `job`, or starts one for it.
+/// Connects to the hosts of `job`, or starts an embedded host.
 pub(crate) async fn connect(job: &mut Job) -> Result<Connection> {
     let access = Access::from_flags(&job.spec.hosts)?;
     let connection = Connection::open(access, &job.spec.data, &job.spec.device).await?;
@@ -87,7 +87,8 @@ pub(crate) async fn connect(job: &mut Job) -> Result<Connection> {
     Ok(connection)
 }
 
-/// The job that is meant: what was typed, over the files that the flags name, over what a run `recorded`, over the defaults.
+/// Combines settings from flags, from files, from the `recorded` run and from defaults, in this order of
+/// precedence.
 pub(crate) fn spec(flags: &JobFlags, recorded: Option<JobSpec>) -> Result<JobSpec> {
     let mut spec = match &flags.file {
         Some(file) => JobSpec::read(file)?,
@@ -100,7 +101,7 @@ pub(crate) fn spec(flags: &JobFlags, recorded: Option<JobSpec>) -> Result<JobSpe
         (spec.model, spec.head) = (Some(model_of(run)?), NewHead::Keep);
     }
     flags.given.overlay(&mut spec)?;
-    // What a run recorded holds for it alone.
+    // These hashes are only valid for the recorded run.
     (spec.model_sha256, spec.guest_sha256) = (None, None);
     if spec.model.is_none() {
         return Err(missing("--model <FILE>").into());
@@ -112,7 +113,7 @@ pub(crate) fn spec(flags: &JobFlags, recorded: Option<JobSpec>) -> Result<JobSpe
     Ok(spec)
 }
 
-/// The model that a run came to.
+/// Returns the path of a run's model.
 fn model_of(run: &Path) -> Result<PathBuf> {
     let run = runs::resolve_run(Path::new(runs::DEFAULT), run);
     let model = run.join(folder::MODEL);
@@ -126,14 +127,14 @@ fn model_of(run: &Path) -> Result<PathBuf> {
     Ok(model)
 }
 
-/// Opens what the settings name.
+/// Opens the files of the job.
 pub(crate) fn open(spec: JobSpec) -> Result<Job> {
     let mut job = Job::open(spec)?;
     job.team = team(job.spec.feature_store.as_deref(), job.features.is_some())?;
     Ok(job)
 }
 
-/// Why a job ended, with how to go on where there is something to go on from.
+/// Converts the error of a job, and adds a hint if the job can be resumed.
 fn failed(error: TrainerError, run: &Path) -> anyhow::Error {
     let settled = matches!(
         error,
@@ -142,7 +143,7 @@ fn failed(error: TrainerError, run: &Path) -> anyhow::Error {
     if settled || !frostline_trainer::can_resume(run) {
         return error.into();
     }
-    // The same image would end it again.
+    // Without this flag, the job would fail at the same image again.
     let skip = match error {
         TrainerError::BadSample { .. } => " --on-bad-sample skip",
         _ => "",
@@ -151,7 +152,7 @@ fn failed(error: TrainerError, run: &Path) -> anyhow::Error {
     anyhow::Error::new(Hinted { error, hint })
 }
 
-/// Prints a job with all its defaults, as it is recorded: to be taken by `--job`, its recipe by `--recipe` too.
+/// Prints a job with all defaults in the recorded format, which `--job` and `--recipe` accept.
 fn show(job: &Job, json: bool) -> Result<()> {
     let spec = JobSpec {
         freeze: Some(job.freeze.clone()),
@@ -164,20 +165,20 @@ fn show(job: &Job, json: bool) -> Result<()> {
     Ok(())
 }
 
-/// What a host is to call the network in `file`.
+/// Returns the default name for an uploaded network.
 pub(crate) fn model_name(file: &Path) -> String {
     let stem = file.file_stem().unwrap_or_default();
     stem.to_string_lossy().into_owned()
 }
 
-/// The network in `file`, and what is said beside it of its preprocessing.
+/// Reads a network and the preprocessing file next to it.
 pub(crate) fn read_model_and_pixels(file: &Path, flags: &PixelFlags) -> Result<Model> {
     let mut model = read_model(file)?;
     read_pixels_beside(&mut model, file, flags)?;
     Ok(model)
 }
 
-/// The network in `file`; an error names the file.
+/// Reads a network. Errors contain the file name.
 pub(crate) fn read_model(file: &Path) -> Result<Model> {
     Model::read(file).with_context(|| format!("cannot use the model {}", file.display()))
 }

@@ -1,6 +1,7 @@
-//! Addresses that stand for several hosts.
+//! DNS addresses that resolve to multiple hosts.
 
-/// The address by which any of the hosts of a name is reached; `None` for one that is no name of several.
+/// Converts a `dns` address into the `http` or `https` URL of any one of the hosts, or returns `None` for
+/// other schemes.
 pub(crate) fn any_of(url: &str) -> Option<String> {
     let (scheme, rest) = url.split_once("://")?;
     let scheme = match scheme {

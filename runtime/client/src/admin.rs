@@ -8,40 +8,40 @@ use serde::de::DeserializeOwned;
 use std::path::Path;
 use std::time::Duration;
 
-/// An admin's request is short work; one that takes longer waits for the state's store.
+/// Deadline of an admin request. Requests are short, except when the state store is slow.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// Time for the largest model a host takes by default, 1 GiB, where the state's store takes 2 MB/s.
+/// Upload deadline. The default model size limit is 1 GiB, and a slow state store writes 2 MB/s.
 const UPLOAD_DEADLINE: Duration = Duration::from_secs(600);
 
-/// A host, as its admins use it. Every call is made once.
+/// A host from an admin's point of view. Calls are not retried.
 ///
-/// Each fails with [`ClientError`]: [`Unreachable`](ClientError::Unreachable) where nobody answers, [`Refused`](ClientError::Refused)
-/// with the host's own words.
+/// All calls fail with [`ClientError`]: [`Unreachable`](ClientError::Unreachable) if the host does not
+/// respond, [`Refused`](ClientError::Refused) with the message of the host.
 pub struct AdminClient {
     transport: Transport,
 }
 
 impl AdminClient {
-    /// A client of the host with this Unix socket.
+    /// Creates a client of the host with this Unix socket.
     ///
     /// # Errors
-    /// [`ClientError::Address`].
+    /// Returns [`ClientError::Address`] if the client cannot be created.
     pub fn local(socket: &Path) -> Result<Self, ClientError> {
         let transport = Transport::local(socket, Deadlines::default())?;
         Ok(Self { transport })
     }
 
-    /// A client of the host that serves admins at `url`.
+    /// Creates a client of the host with the admin API at `url`.
     ///
     /// # Errors
-    /// As [`HostClient::with`](crate::HostClient::with).
+    /// Returns the errors of [`HostClient::with`](crate::HostClient::with).
     pub fn remote(url: &str, token: Token, trust: &Trust) -> Result<Self, ClientError> {
         let transport = Transport::new(Address::from_url(url), Some(token), trust, Deadlines::default())?;
         Ok(Self { transport })
     }
 
-    /// Asks for something.
+    /// Sends a `GET` request and returns the answer.
     pub async fn get<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -51,7 +51,7 @@ impl AdminClient {
         self.ask(Call { query, ..call }, DEADLINE).await
     }
 
-    /// Has something done or made.
+    /// Sends a `POST` request with a JSON body and returns the answer.
     pub async fn post<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -61,7 +61,7 @@ impl AdminClient {
         self.ask(call, DEADLINE).await
     }
 
-    /// Changes something.
+    /// Sends a `PATCH` request with a JSON body and returns the answer.
     pub async fn patch<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -71,13 +71,13 @@ impl AdminClient {
         self.ask(call, DEADLINE).await
     }
 
-    /// Removes something.
+    /// Sends a `DELETE` request.
     pub async fn delete(&self, path: &str) -> Result<(), ClientError> {
         let removed = self.transport.upload(Call::new(Method::DELETE, path));
         self.within(DEADLINE, removed).await.map(drop)
     }
 
-    /// Sends an upload that hashes to `digest`.
+    /// Uploads bytes. `digest` is the value of the `Repr-Digest` header.
     pub async fn put<T: DeserializeOwned>(
         &self,
         path: &str,

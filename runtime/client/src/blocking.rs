@@ -1,6 +1,6 @@
 use crate::ClientError;
 
-/// Runs work that takes longer than a network task may stand still, on a thread that may.
+/// Runs work on a blocking thread if it would delay network tasks. `part` names the work in errors.
 pub(crate) async fn blocking<T: Send + 'static>(
     part: &'static str,
     work: impl FnOnce() -> T + Send + 'static,
@@ -22,7 +22,7 @@ mod tests {
         assert_eq!(error, ClientError::Ended { part: "hashing" });
         let text = error.to_string();
         assert!(text.contains("hashing") && !text.contains("host"), "{text}");
-        // Another host would not do better.
+        // Other hosts would not help.
         let seen = Seen {
             answers: 0,
             now: tokio::time::Instant::now(),

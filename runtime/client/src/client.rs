@@ -1,4 +1,4 @@
-//! A host, as a tenant uses it.
+//! A host from a tenant's point of view.
 
 use crate::extraction::ExtractionStream;
 use crate::link::{self, Link};
@@ -18,19 +18,20 @@ use frostline_wire::{
 use http::Method;
 use std::sync::Arc;
 
-/// The most bytes that are read of objects as they are, together: the samples that a measurement takes, or a labels table.
+/// Maximum total size in bytes of the objects in a [`HostClient::read`] call. Callers read samples for
+/// measurements and labels tables.
 const MOST_READ: u64 = 1 << 30;
 
-/// The largest row that a host may say its guest makes: 268 million numbers.
+/// Size limit in bytes for the rows that a host announces: 268 million `f32` values.
 const LARGEST_ROW: usize = 1 << 30;
 
-/// Tells nobody.
+/// Discards all notices.
 pub(crate) fn unheard() -> Notices {
     Arc::new(|_| ())
 }
 
-/// A host, as a tenant uses it. Clones share its connections; nothing is sent before the first call. Every call fails with
-/// [`ClientError`].
+/// A host from a tenant's point of view. Clones share connections. Requests are sent only by calls, not by
+/// constructors. Every call fails with [`ClientError`].
 #[derive(Clone)]
 pub struct HostClient {
     transport: Transport,
@@ -45,19 +46,20 @@ impl std::fmt::Debug for HostClient {
 }
 
 impl HostClient {
-    /// A client of the host at `url`, such as `https://storage-1:8443`.
+    /// Creates a client of the host at `url` (`https://storage-1:8443`) with the system's trust store and
+    /// default deadlines.
     ///
     /// # Errors
-    /// [`ClientError::Address`] when that is no address of a host; [`ClientError::Authorities`] when it is an encrypted one and the
-    /// system trusts nobody.
+    /// Returns [`ClientError::Address`] if `url` is not a host's address, and [`ClientError::Authorities`] if
+    /// TLS cannot be set up, for example because the system trusts no authority.
     pub fn new(url: &str, token: Option<Token>) -> Result<Self, ClientError> {
         Self::with(url, token, &Trust::System, Deadlines::default())
     }
 
-    /// [`HostClient::new`] with other trust and deadlines than usual.
+    /// [`HostClient::new`] with explicit trust and deadlines.
     ///
     /// # Errors
-    /// As for [`HostClient::new`].
+    /// Returns the errors of [`HostClient::new`].
     pub fn with(
         url: &str,
         token: Option<Token>,
@@ -68,7 +70,7 @@ impl HostClient {
         Ok(Self { transport })
     }
 
-    /// The same, of a host whose certificate is to be that of `name`.
+    /// [`HostClient::with`] for a host whose certificate must be valid for `name`.
     pub(crate) fn verified_as(
         name: &str,
         url: &str,
@@ -84,10 +86,11 @@ impl HostClient {
         Ok(Self { transport })
     }
 
-    /// A client of a host inside this process, which messages call that.
+    /// Creates a client of a host inside this process. Error messages say "the embedded host" instead of the
+    /// address.
     ///
     /// # Errors
-    /// As for [`HostClient::new`].
+    /// Returns the errors of [`HostClient::new`].
     pub fn embedded(url: &str, token: Token) -> Result<Self, ClientError> {
         let address = Address {
             name: Some(error::EMBEDDED),
@@ -97,27 +100,28 @@ impl HostClient {
         Ok(Self { transport })
     }
 
-    /// The host's address, or what it is called.
+    /// The host's address, or "the embedded host" for a host inside this process.
     pub fn url(&self) -> &str {
         &self.transport.peer().name
     }
 
-    /// What the host has shown of itself until now.
+    /// The number of answers so far and the current time.
     pub(crate) fn seen(&self) -> Seen {
         self.transport.seen()
     }
 
-    /// Whether the host is reached over loopback, and so most likely is this machine.
+    /// True if the host is reached over loopback, and so most likely is this machine.
     pub(crate) fn is_loopback(&self) -> bool {
         self.transport.is_loopback()
     }
 
-    /// Body bytes received by this client and its clones, whatever became of them.
+    /// Body bytes received by this client and all clones, including the bytes of failed calls.
     pub fn bytes_received(&self) -> u64 {
         self.meter().bytes()
     }
 
-    /// This client with a count of its own, which starts at zero; its bytes count here too.
+    /// Returns this client with a separate byte count that starts at zero. The bytes also count toward this
+    /// client.
     pub fn metered(&self) -> Self {
         self.counting_into(&self.meter().child())
     }
@@ -126,48 +130,50 @@ impl HostClient {
         self.transport.meter()
     }
 
-    /// This client for calls of a trace, if there is one.
+    /// Returns this client with calls that belong to `trace`, if set.
     pub(crate) fn traced(self, trace: Option<&Trace>) -> Self {
         Self {
             transport: self.transport.traced(trace),
         }
     }
 
-    /// This client with another count.
+    /// Returns this client with its bytes counted in `meter`.
     pub(crate) fn counting_into(&self, meter: &ByteMeter) -> Self {
         Self {
             transport: self.transport.counting_into(meter),
         }
     }
 
-    /// How busy the host is.
+    /// Returns the current load of the host.
     pub async fn load(&self) -> Result<Load, ClientError> {
         self.transport.get("/v1/load", &[]).await
     }
 
-    /// What the host calls itself, which stays the same when its address does not; `None` from one of an earlier version.
+    /// Returns the name that the host reports, or `None` if an older host does not report a name. The name
+    /// remains the same if the address changes.
     pub(crate) async fn name(&self) -> Result<Option<String>, ClientError> {
         Ok(self.load().await?.name)
     }
 
-    /// Whether the host takes work: one that is being stopped refuses, but answers everything else as ever until its work is done.
+    /// Checks that the host accepts work. A draining host refuses this call, but answers all others until its
+    /// work is done.
     pub(crate) async fn ready(&self) -> Result<(), ClientError> {
         let answer = self.transport.send(Call::new(Method::GET, "/readyz")).await;
-        // Where a proxy hides it, who asks for more will see.
+        // A proxy may hide the endpoint (404). In that case a draining host is detected by a later call.
         found_or_none(answer).map(drop)
     }
 
-    /// Measures the link: how long a small answer takes, then the rate of answers of growing size until one takes long enough to
-    /// tell, then whether several connections move more. Extractions use as many connections from then on. Takes some two
-    /// thirds of a second.
+    /// Measures the round trip of a small answer, then the rate of answers of growing size until the time is
+    /// long enough to measure, then whether more connections are faster. Extractions use the resulting number
+    /// of connections from then on. This takes about 0.7 seconds.
     pub async fn probe(&self) -> Result<Link, ClientError> {
         link::probe(&self.transport).await
     }
 
-    /// All samples under `root`, which is laid out as `layout`, by [`listing_order`].
+    /// Lists all samples under `root`, laid out as `layout`, ordered by [`listing_order`].
     ///
     /// # Errors
-    /// [`ClientError`]; `Protocol` for a listing that does not move on.
+    /// Returns [`ClientError`]. The error is [`ClientError::Protocol`] if the listing does not advance.
     pub async fn objects(&self, root: &str, layout: Layout) -> Result<Vec<ObjectInfo>, ClientError> {
         let mut objects = Vec::new();
         self.pages(root, layout, |page| objects.extend(page.objects))
@@ -175,10 +181,12 @@ impl HostClient {
         Ok(objects)
     }
 
-    /// The bytes of `objects` under `root`, whole and in the versions that were listed; those that cannot be read are left out.
+    /// Reads the bytes of `objects` under `root` in the listed versions. Results are in order of arrival.
+    /// Unreadable objects are skipped.
     ///
     /// # Errors
-    /// [`ClientError`]; [`ClientError::Interrupted`] for one that may be read the next time, or by another host.
+    /// Returns [`ClientError`]. The error is [`ClientError::Interrupted`] if reading an object may succeed
+    /// later or at another host.
     pub async fn read(&self, root: &str, objects: &[ObjectInfo]) -> Result<Vec<Bytes>, ClientError> {
         let bytes = objects
             .iter()
@@ -213,19 +221,20 @@ impl HostClient {
         Ok(read)
     }
 
-    /// The first `most` of [`HostClient::objects`].
+    /// Returns the first page of [`HostClient::objects`], with up to `most` objects.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// Returns [`ClientError`].
     pub async fn first_objects(&self, root: &str, most: usize) -> Result<ObjectPage, ClientError> {
         let query = [("root", root), ("limit", &most.to_string())];
         self.transport.get("/v1/objects", &query).await
     }
 
-    /// [`HostClient::objects`], packed as they come, and what is under the root besides that cannot be a sample.
+    /// Returns [`HostClient::objects`] in packed form. The listing also contains invalid names under the
+    /// root.
     ///
     /// # Errors
-    /// As [`HostClient::objects`].
+    /// Returns the errors of [`HostClient::objects`].
     pub async fn listing(&self, root: &str, layout: Layout) -> Result<Listing, ClientError> {
         let mut listing = Listing::default();
         self.pages(root, layout, |page| listing.add_page(page)).await?;
@@ -261,16 +270,18 @@ impl HostClient {
         self.transport.get("/v1/guests", &[]).await
     }
 
-    /// The guest `name`, `None` when there is none.
+    /// Returns the guest `name`, or `None` if it does not exist.
     pub async fn guest(&self, name: &str) -> Result<Option<GuestInfo>, ClientError> {
         found_or_none(self.transport.get(&path("guests", name), &[]).await)
     }
 
-    /// What the guest `name` logged lately, after what an earlier answer calls `next`; 0 for all there is.
+    /// Returns recent log lines of the guest `name`. `after` is `next` from a previous answer, or 0 for all
+    /// lines that are still available.
     ///
     /// # Errors
-    /// [`ClientError`]; `Refused` with class `NotFound` where there is no such guest, and none was there lately; `Protocol` for a host
-    /// that has more than any keeps, or says that there is more, but not where.
+    /// Returns [`ClientError`]. The error is `Refused` with class `NotFound` if the guest does not exist and
+    /// did not exist recently, and `Protocol` if the host sends more lines than a host keeps, or announces
+    /// more lines without advancing.
     pub async fn guest_log(&self, name: &str, after: u64) -> Result<GuestLog, ClientError> {
         let path = format!("{}/log", path("guests", name));
         let mut pages = Pages::new(&self.transport, format!("the log of the guest '{name}'"));
@@ -293,17 +304,17 @@ impl HostClient {
         }
     }
 
-    /// The models the tenant may use: its own, and those that all tenants share.
+    /// Lists the models that the tenant may use: private models and models shared with all tenants.
     pub async fn models(&self) -> Result<Vec<ModelInfo>, ClientError> {
         self.transport.get("/v1/models", &[]).await
     }
 
-    /// Those of [`HostClient::models`] that have a version with this hash.
+    /// Lists the models among [`HostClient::models`] that have a version with this hash.
     pub(crate) async fn models_like(&self, sha256: &str) -> Result<Vec<ModelInfo>, ClientError> {
         self.transport.get("/v1/models", &[("sha256", sha256)]).await
     }
 
-    /// The model `name`, `None` when there is none.
+    /// Returns the model `name`, or `None` if it does not exist.
     pub async fn model(&self, name: &str) -> Result<Option<ModelInfo>, ClientError> {
         let info: Option<ModelInfo> = found_or_none(self.transport.get(&path("models", name), &[]).await)?;
         let mut cuts = info.iter().flat_map(|info| &info.cuts);
@@ -311,39 +322,41 @@ impl HostClient {
             Some(cut) => Err(self
                 .transport
                 .peer()
-                .protocol(format!("rows of the shape {:?}", cut.shape))),
+                .protocol(format!("rows of shape {:?} are too large", cut.shape))),
             None => Ok(info),
         }
     }
 
-    /// Removes the guest `name` with all its versions; `false` when there is none.
+    /// Removes all versions of the guest `name`. Returns `false` if it does not exist.
     pub async fn remove_guest(&self, name: &str) -> Result<bool, ClientError> {
         let path = path("guests", name);
         let removed = self.transport.send(Call::new(Method::DELETE, &path)).await;
         Ok(found_or_none(removed)?.is_some())
     }
 
-    /// Uploads a guest unless the host has these very bytes under this name.
+    /// Uploads a guest, unless the host has the same bytes under this name.
     ///
     /// # Errors
-    /// As [`HostClient::push`]; `Refused` with the host's reason when it is no component, or of another world.
+    /// Returns the errors of [`HostClient::push`]; `Refused` with the host's reason if the bytes are not a
+    /// component or belong to a different world.
     pub async fn push_guest(&self, name: &str, bytes: Bytes) -> Result<Uploaded, ClientError> {
         self.push(UploadKind::Guest, name, bytes, &unheard()).await
     }
 
-    /// Uploads a model unless the host has these very bytes under this name.
+    /// Uploads a model, unless the host has the same bytes under this name.
     ///
     /// # Errors
-    /// As [`HostClient::push`].
+    /// Returns the errors of [`HostClient::push`].
     pub async fn push_model(&self, name: &str, bytes: Bytes) -> Result<Uploaded, ClientError> {
         self.push(UploadKind::Model, name, bytes, &unheard()).await
     }
 
-    /// Uploads a guest or a model unless the host has these very bytes under this name. The bytes are sent as the host takes them; an
-    /// upload that breaks off, now or in an earlier job, goes on where it did. `notices` is told of progress and of repetitions.
+    /// Uploads a guest or a model, unless the host has the same bytes under this name. Interrupted uploads
+    /// are resumed, even by another job. `notices` receives progress and retries.
     ///
     /// # Errors
-    /// [`ClientError`]; [`ClientError::Upload`] when it gets no further, however often it is tried.
+    /// Returns [`ClientError`]. The error is [`ClientError::Upload`] if the upload makes no progress despite
+    /// retries.
     pub async fn push(
         &self,
         what: UploadKind,
@@ -364,10 +377,10 @@ impl HostClient {
         upload::push(&self.transport, upload, present, notices).await
     }
 
-    /// What a guest does for a model.
+    /// Describes the guest's support for a model.
     ///
     /// # Errors
-    /// [`ClientError`]; `Refused` with class `Guest` when the guest fails.
+    /// Returns [`ClientError`]. The error is `Refused` with class `Guest` if the guest fails.
     pub async fn describe(&self, request: &DescriptionRequest) -> Result<Description, ClientError> {
         let description: Description = self.transport.post("/v1/descriptions", request).await?;
         let unusable = |reason: String| self.transport.peer().protocol(reason);
@@ -378,24 +391,27 @@ impl HostClient {
             if let Activation::Own(shape) = &cut.activation
                 && !holds_row(shape)
             {
-                return Err(unusable(format!("rows of the shape {shape:?}")));
+                return Err(unusable(format!("rows of shape {shape:?} are too large")));
             }
         }
         Ok(description)
     }
 
-    /// What a model takes on the host: measured there now, or before if nothing has changed.
+    /// Returns the cost of a model on the host. The host measures it now, or returns an earlier profile if
+    /// nothing has changed.
     ///
     /// # Errors
-    /// [`ClientError`]; `Refused` when the guest makes its own input, or the host was too busy to be done in time.
+    /// Returns [`ClientError`]; `Refused` if the guest makes its own input, or the host was too busy to
+    /// finish in time.
     pub async fn profile(&self, request: &ProfileRequest) -> Result<Profile, ClientError> {
         self.transport.post("/v1/profiles", request).await
     }
 
-    /// [`HostClient::profile`] for who can do without: no longer than [`Deadlines::profile`].
+    /// Like [`HostClient::profile`], with the timeout [`Deadlines::profile`]. Use this if the caller can
+    /// continue without a profile.
     ///
     /// # Errors
-    /// As [`HostClient::profile`].
+    /// Returns the errors of [`HostClient::profile`], and [`ClientError::Silent`] on a timeout.
     pub async fn profile_soon(&self, request: &ProfileRequest) -> Result<Profile, ClientError> {
         let within = self.transport.peer().deadlines.profile;
         tokio::time::timeout(within, self.profile(request))
@@ -403,11 +419,11 @@ impl HostClient {
             .map_err(|_| self.transport.peer().silent("measuring the network", within))?
     }
 
-    /// Opens an extraction; its rows are of `format`, and no batch of them is larger than `message_limit` bytes, compressed or
-    /// decompressed.
+    /// Opens an extraction with rows of `format`. Rejects batches larger than `message_limit` bytes,
+    /// compressed or decompressed.
     ///
     /// # Errors
-    /// [`ClientError`]; a busy host is not asked again here.
+    /// Returns [`ClientError`]. A busy host is not asked again here.
     pub async fn extract(
         &self,
         request: &ExtractionRequest,
@@ -415,7 +431,7 @@ impl HostClient {
         message_limit: usize,
     ) -> Result<ExtractionStream, ClientError> {
         let checksums = [(ROW_CHECKSUM, XXH3.to_owned())];
-        // A message has a row at least.
+        // Each message contains at least one row. The additional message covers the rest of the stream.
         let messages = request.samples.len() as u64 + 1;
         let call = Call {
             headers: &checksums,
@@ -445,7 +461,7 @@ fn found_or_none<T>(answer: Result<T, ClientError>) -> Result<Option<T>, ClientE
     }
 }
 
-/// Whether a row of numbers of this shape is one that a job may have to hold.
+/// True if a row of `f32` values with this shape fits [`LARGEST_ROW`].
 fn holds_row(shape: &[usize]) -> bool {
     let numbers = shape
         .iter()
@@ -453,7 +469,7 @@ fn holds_row(shape: &[usize]) -> bool {
     numbers.is_some_and(|numbers| numbers <= LARGEST_ROW / size_of::<f32>())
 }
 
-/// Whether a listing that goes on at `next` after `after` would never end.
+/// True if a listing that continues at `next` after `after` would never end.
 fn goes_back(after: &str, next: &str) -> bool {
     listing_order(next) <= listing_order(after)
 }

@@ -1,10 +1,11 @@
-/// The longest name a host takes.
+/// Maximum length of a name on a host.
 const LONGEST_NAME: usize = 63;
-/// Digits of the SHA-256 in a name: 48 bits tell a tenant's uploads apart; what is used is pinned by the whole.
+/// Hex digits of the SHA-256 in a name. 48 bits distinguish a tenant's uploads; references carry the complete
+/// hash.
 const DIGITS: usize = 12;
 
-/// A name for these contents that a host takes: `name`, with what a host's names may not have replaced, and the first digits of
-/// the contents' SHA-256. Jobs with other contents under the same name do not disturb each other.
+/// Returns a valid host-side name for these contents: `name` with invalid characters replaced, followed by
+/// the first digits of the SHA-256. Jobs that use the same name for different contents do not interfere.
 pub fn content_name(name: &str, sha256: &str) -> String {
     let plain = |c: char| match c.to_ascii_lowercase() {
         c @ ('a'..='z' | '0'..='9' | '.' | '_' | '-') => c,

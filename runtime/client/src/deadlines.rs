@@ -1,25 +1,28 @@
 use std::time::Duration;
 
-/// How long a client waits for what.
+/// Timeouts of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deadlines {
-    /// For a connection.
+    /// Connection setup. Default: 10 s.
     pub connect: Duration,
-    /// For the head of an answer, once the request's body is sent. Covers the compilation of a guest, the first load of a
-    /// model and an extraction's time in the host's queue.
+    /// Maximum time to the head of an answer, and to the end of an answer that is read as a whole. Must cover
+    /// the compilation of a guest, the first load of a model and the wait in the host's queue. Default: 180
+    /// s.
     pub answer: Duration,
-    /// For the next piece of a body, in either direction. Covers one grant: up to some hundred samples through a deep
-    /// prefix on a busy host.
+    /// Maximum time between body pieces while sending or receiving. Must cover the processing of a grant,
+    /// which may run hundreds of samples through a deep prefix on a busy host. Default: 120 s.
     pub idle: Duration,
-    /// For what a model takes on the host, before a job that can start without.
+    /// Wait for the profile of a model, if the job can start without one. Default: 75 s.
     pub profile: Duration,
-    /// Between signs of life of the connection itself; a host that lost power is noticed after twice this.
+    /// Interval between pings of the connection. A host that lost power is detected after twice this time.
+    /// Default: 15 s.
     pub ping: Duration,
 }
 
 impl Default for Deadlines {
-    /// A host gives up measuring after 60 s, and the slowest of the usual networks takes half of that; a quarter more is for loading the
-    /// model and for a profile that is being measured already. What takes longer is a wait behind others, whose end nobody knows.
+    /// A host stops a measurement after 60 s, and the slowest common network needs about 30 s. The additional
+    /// 15 s cover loading the model and a measurement already in progress. Longer waits indicate a queue with
+    /// an unknown end.
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(10),

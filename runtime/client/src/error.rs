@@ -4,33 +4,33 @@ use frostline_wire::ErrorClass;
 use http::StatusCode;
 use std::time::Duration;
 
-/// Why a call to a host brought no answer, or not the one asked for.
+/// Error of a call to a host.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
-    /// The host's address cannot be used.
+    /// The host's address is invalid.
     #[error("the host address '{url}' cannot be used: {reason}")]
     Address {
-        /// As given.
+        /// Address as given.
         url: String,
-        /// What is wrong with it.
+        /// Reason.
         #[source]
         reason: Cause,
     },
-    /// The token cannot be read or sent.
+    /// The token is unreadable or invalid.
     #[error("cannot use the token: {reason}")]
     Token {
-        /// What is wrong; never the token itself.
+        /// Reason, without the token itself.
         #[source]
         reason: Cause,
     },
     /// The certificates to trust cannot be used.
-    #[error("cannot use the authorities' certificates: {reason}")]
+    #[error("cannot use the CA certificates: {reason}")]
     Authorities {
-        /// What is wrong.
+        /// Reason.
         #[source]
         reason: Cause,
     },
-    /// Nobody answers there.
+    /// Connecting to the host failed.
     #[error(
         "cannot reach {}: {reason}; is it running, and is the address right?",
         at(host)
@@ -38,104 +38,104 @@ pub enum ClientError {
     Unreachable {
         /// The host.
         host: String,
-        /// What the system says.
+        /// Message of the operating system.
         reason: String,
     },
-    /// The host stayed silent for too long.
+    /// The host sent nothing within the deadline.
     #[error("{} sent nothing for {seconds} s while {doing}", at(host))]
     Silent {
         /// The host.
         host: String,
-        /// What was going on.
+        /// Operation in progress.
         doing: &'static str,
-        /// The deadline.
+        /// Deadline in seconds.
         seconds: u64,
     },
-    /// The connection broke or the answer ended before its end.
-    #[error("the answer of {} was cut off: {reason}", at(host))]
+    /// The connection broke or the answer ended early.
+    #[error("the answer from {} was cut off: {reason}", at(host))]
     Interrupted {
         /// The host.
         host: String,
-        /// How it broke.
+        /// Reason.
         #[source]
         reason: Cause,
     },
-    /// The host says good-bye before it answers: it closes its connections.
+    /// The host closed the connection in an orderly way before it answered.
     #[error(
         "the host at {host} closed the connection before it answered: {reason}; it is most likely being restarted"
     )]
     Leaving {
         /// The host.
         host: String,
-        /// How it said so.
+        /// Message of the connection.
         reason: String,
     },
-    /// The host serves, but could not make some rows for reasons of its own.
-    #[error("{} could not make all rows now: {reason}", at(host))]
+    /// The host works, but could not compute some rows, for example because of insufficient memory.
+    #[error("{} could not compute all rows: {reason}", at(host))]
     Lacking {
         /// The host.
         host: String,
-        /// What it lacked.
+        /// Reason.
         #[source]
         reason: Cause,
     },
-    /// Rows were changed on their way.
+    /// Rows were corrupted in transit.
     #[error(
-        "{rows} of the rows that {} sent are corrupt: their checksums do not match, so something between host and trainer changes bytes",
+        "{rows} of the rows from {} are corrupt: checksums do not match; check the network between host and trainer",
         at(host)
     )]
     Altered {
         /// The host.
         host: String,
-        /// How many.
+        /// Number of corrupt rows.
         rows: usize,
     },
-    /// The host is not let at the data, and was not for as long as was asked.
+    /// The store denied the host access to the data until all retries were used up.
     #[error(
-        "{} cannot read the data any more: {reason}; ask its operator, whose log says more, then go on with --resume",
+        "{} can no longer read the data: {reason}; ask the operator to check the host's log, then continue with --resume",
         at(host)
     )]
     DataAccessDenied {
         /// The host.
         host: String,
-        /// What the store says.
+        /// Message of the store.
         #[source]
         reason: Cause,
     },
-    /// The host said no.
+    /// The host refused the request.
     #[error("{} answered {status}: {message}", at(host))]
     Refused {
         /// The host.
         host: String,
         /// The HTTP status.
         status: StatusCode,
-        /// What can be done about it.
+        /// Class of the refusal.
         class: ErrorClass,
-        /// The host's own text.
+        /// Message of the host.
         message: String,
-        /// When to ask again, if the host says.
+        /// Time after which to retry, if the host provides one.
         retry_after: Option<Duration>,
     },
-    /// An upload gets no further.
+    /// An upload failed after repeated attempts without progress.
     #[error(
-        "the {what} did not get beyond {sent} of its {bytes} bytes in {attempts} attempts to send it to {host}: {source}; check the link, \
-         the host keeps what it has"
+        "cannot upload the {what} to {host}: stopped at {sent} of {bytes} bytes after {attempts} attempts: {source}; check the link and retry, \
+         the host keeps the bytes it received"
     )]
     Upload {
         /// The host.
         host: String,
-        /// What was sent.
+        /// Kind of the upload.
         what: UploadKind,
-        /// Bytes the host had at the last attempt.
+        /// Offset of the last attempt in bytes.
         sent: u64,
-        /// All of them.
+        /// Size of the upload in bytes.
         bytes: u64,
-        /// Attempts in a row that brought nothing.
+        /// Number of consecutive attempts without progress.
         attempts: u32,
-        /// What the last attempt ended with.
+        /// Error of the last attempt.
         source: Box<ClientError>,
     },
-    /// The answer is not what the protocol says; versions may differ.
+    /// The answer violates the protocol, for example because the versions differ.
     #[error(
         "{} sent an answer that this trainer does not understand: {reason}; are both of the same version?",
         at(host)
@@ -143,52 +143,52 @@ pub enum ClientError {
     Protocol {
         /// The host.
         host: String,
-        /// What does not fit.
+        /// Reason.
         #[source]
         reason: Cause,
     },
-    /// Samples did not arrive, however often they were asked for.
+    /// Samples are missing after all retries.
     #[error(
         "{host} did not deliver {lost} samples (the first is '{first}') in {attempts} attempts: {source}; check the host and the link to it"
     )]
     Lost {
-        /// The host, or all of them where there are several.
+        /// Address of the host. For multiple hosts, all addresses.
         host: String,
-        /// Samples missing.
+        /// Number of missing samples.
         lost: usize,
-        /// One of them.
+        /// Key of the first missing sample.
         first: String,
-        /// Attempts in a row that brought nothing.
+        /// Number of consecutive attempts without samples.
         attempts: u32,
-        /// What the last attempt ended with.
+        /// Error of the last attempt.
         source: Box<ClientError>,
     },
-    /// None of several hosts could be used.
+    /// All hosts failed.
     #[error("none of the hosts {hosts} can be used; the last one failed with: {source}")]
     NoHost {
-        /// Their addresses.
+        /// Addresses of the hosts.
         hosts: String,
-        /// What the last one ended with.
+        /// Error of the last host.
         source: Box<ClientError>,
     },
-    /// An image could not be preprocessed for a reason that is not the image.
-    #[error("preprocessing on the trainer: {source}")]
+    /// Preprocessing failed for a reason other than the image.
+    #[error("preprocessing on the trainer failed: {source}")]
     Preprocess {
-        /// The operation's own text.
+        /// Error of the operation.
         source: OpError,
     },
-    /// A part of this client ended before its time; the host has no part in it.
+    /// A task of this client ended unexpectedly. The host is not involved.
     #[error("the trainer's {part} ended unexpectedly; this is a fault of Frostline, please report it")]
     Ended {
-        /// Which part.
+        /// Name of the task.
         part: &'static str,
     },
 }
 
-/// What a host inside this process is called: its address tells people nothing.
+/// Name of a host inside this process in messages, because the address is of no use to people.
 pub(crate) const EMBEDDED: &str = "the embedded host";
 
-/// A host in a sentence.
+/// Formats a host for a message.
 fn at(host: &str) -> String {
     match host {
         EMBEDDED => host.to_owned(),
@@ -197,7 +197,7 @@ fn at(host: &str) -> String {
 }
 
 impl ClientError {
-    /// What can be done about it, where a host said no.
+    /// Returns the class if this is a refusal.
     pub fn class(&self) -> Option<ErrorClass> {
         match self {
             Self::Refused { class, .. } => Some(*class),
@@ -205,17 +205,17 @@ impl ClientError {
         }
     }
 
-    /// Whether the host is well but has no room now.
+    /// Returns true if the host works but has no capacity now.
     pub fn is_busy(&self) -> bool {
         self.class() == Some(ErrorClass::Busy)
     }
 
-    /// Whether the host does not know the token, or no longer.
+    /// Returns true if the host does not accept the token.
     pub(crate) fn is_unauthorized(&self) -> bool {
         matches!(self, Self::Refused { status, .. } if *status == StatusCode::UNAUTHORIZED)
     }
 
-    /// Whether the host is on its way out, as for a restart.
+    /// Returns true if the host is draining, for example before a restart.
     pub(crate) fn is_stopping(&self) -> bool {
         matches!(self, Self::Leaving { .. }) || self.class() == Some(ErrorClass::Stopping)
     }

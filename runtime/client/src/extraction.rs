@@ -8,27 +8,26 @@ use http::header::CONTENT_TYPE;
 use hyper::body::Frame;
 use std::time::Duration;
 
-/// What has come of an answer.
+/// Progress of an answer.
 pub(crate) enum Step {
-    /// Whole rows.
     Rows(Vec<ActivationBatch>),
-    /// A sign of life: some bytes, but no whole rows yet.
+    /// Some bytes arrived, but no complete rows.
     Bytes,
-    /// Every position was answered, and the stream ended as it should.
+    /// All positions were answered and the stream ended properly.
     End,
 }
 
-/// What decodes the answer.
+/// State of the decoder of an answer.
 enum Decoder {
-    /// It waits for the next bytes.
+    /// Waiting for the next bytes.
     Idle(Box<ActivationReader>),
-    /// It is on a thread of its own, and stays there when nobody waits for it any more.
+    /// Running on a blocking thread. If the caller drops the pending read, the decoder is not returned.
     Busy,
-    /// It is gone: the answer has ended.
+    /// The answer has ended.
     Done,
 }
 
-/// The answer of one extraction while it arrives. Dropping it closes the stream, and the host ends the work.
+/// Streaming answer to an extraction. Dropping this value closes the stream, and the host cancels the work.
 pub struct ExtractionStream {
     answer: Answer,
     decoder: Decoder,
@@ -40,7 +39,7 @@ impl ExtractionStream {
         let media_type = answer.header(CONTENT_TYPE.as_str());
         if media_type != Some(ARROW_STREAM) {
             let actual = media_type.unwrap_or("none");
-            let reason = format!("an extraction's answer of type '{actual}'");
+            let reason = format!("an extraction answer with content type '{actual}'");
             return Err(answer.peer().protocol(reason));
         }
         Ok(Self {
@@ -50,11 +49,12 @@ impl ExtractionStream {
         })
     }
 
-    /// The next rows, `None` once every position was answered and the stream ended as it should.
+    /// Returns the next rows, or `None` once every position was answered and the stream ended properly.
     ///
     /// # Errors
-    /// [`ClientError::Silent`], [`ClientError::Interrupted`] for a stream that broke or ended early,
-    /// [`ClientError::Protocol`] for bytes that are no such stream. Rows that came before are good.
+    /// Returns [`ClientError::Silent`] on a timeout, [`ClientError::Interrupted`] if the stream broke or
+    /// ended early, and [`ClientError::Protocol`] if the bytes are not a valid stream. Rows returned before
+    /// the error are valid.
     pub async fn next(&mut self) -> Result<Option<Vec<ActivationBatch>>, ClientError> {
         loop {
             match self.step().await? {
@@ -65,7 +65,7 @@ impl ExtractionStream {
         }
     }
 
-    /// [`ExtractionStream::next`], but comes back for every piece of the answer.
+    /// Like [`ExtractionStream::next`], but returns after every piece of the answer.
     pub(crate) async fn step(&mut self) -> Result<Step, ClientError> {
         if matches!(self.decoder, Decoder::Done) {
             return Ok(Step::End);
@@ -89,13 +89,14 @@ impl ExtractionStream {
         }
     }
 
-    /// What the host says at the end of the time this answer took.
+    /// Returns the time that the host reports for this answer. All values are zero before the end of the
+    /// stream.
     pub(crate) fn timing(&self) -> HostTiming {
         self.timing
     }
 
-    /// Takes the next bytes. Batches are decompressed and checked on a thread that may take its time; an answer has one at most, so
-    /// there are as many as requests are open.
+    /// Passes the next bytes to the decoder. Decompression and checksum verification run on a blocking
+    /// thread. The number of threads is bounded by the number of open requests.
     async fn read(&mut self, chunk: Bytes) -> Result<Vec<ActivationBatch>, ClientError> {
         let mut reader = self.take_reader()?;
         let (reader, read) = if reader.may_decode(chunk.len()) {
@@ -132,17 +133,18 @@ impl ExtractionStream {
     }
 }
 
-/// What a host says at the end of an answer of the time it took.
+/// Time spent on an answer, as reported by the host.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct HostTiming {
-    /// How long it worked on the answer; the rest of the time went by on the way.
+    /// Duration of the host's work. The remaining time was spent in transit.
     pub(crate) work: Duration,
-    /// Where the time of the answer's images went.
+    /// Time per stage of image processing.
     pub(crate) stages: StageSeconds,
 }
 
 impl HostTiming {
-    /// Of a `server-timing` trailer: `work;dur=<milliseconds>, read;dur=<milliseconds>`; what is missing or malformed is nothing.
+    /// Parses a `server-timing` trailer (`work;dur=<milliseconds>, read;dur=<milliseconds>`). Missing or
+    /// malformed metrics count as zero. Returns `None` if the trailer is missing.
     fn read(trailers: &HeaderMap) -> Option<Self> {
         let value = trailers.get("server-timing")?.to_str().ok()?;
         let seconds = |name: &str| {

@@ -1,16 +1,19 @@
-//! What talks to hosts, for whoever wants something of them: a trainer, an admin, a test, a program in another language. It knows
-//! nothing of training.
+//! Client library for Frostline hosts, used by the trainer, admin tools, tests and the Python package. This
+//! crate does not depend on training code.
 //!
-//! * [`HostClient`]: one host, as a tenant uses it; [`Token`], [`Trust`] and [`Deadlines`] say how it is reached.
-//! * [`AdminClient`]: one host, as its admins use it.
-//! * [`Hosts`]: several that serve the same data. One that fails is left out until it is back. [`place`] says which is asked for what.
-//! * [`Fetcher`]: samples at a split become the rows of a tensor, from any of the hosts and whatever it takes: the central operation.
-//!   [`Source`] says what is asked for, and [`Inquiry`] finds that out for who does not know the network;
-//!   [`Pass`] goes through many samples, some batches ahead.
-//! * [`Listing`], [`LabelTable`], [`Dataset`], [`Samples`]: which objects there are, and how they become a task.
-//! * [`Notice`]: what happens on the way; [`ClientError`]: why nothing came.
+//! * [`HostClient`] talks to one host as a tenant. [`Token`], [`Trust`] and [`Deadlines`] configure the
+//!   connection.
+//! * [`AdminClient`] talks to one host as an admin.
+//! * [`Hosts`] combines hosts that serve the same data. Failing hosts are excluded until they recover.
+//!   [`place`] maps objects to hosts.
+//! * [`Fetcher`], the central type, turns samples at a split into the rows of a tensor, with retries and
+//!   failover. [`Source`] describes the request, [`Inquiry`] builds a `Source` for callers that do not know
+//!   the network, and [`Pass`] iterates over many samples with prefetch.
+//! * [`Listing`] holds the objects under a data root. [`LabelTable`], [`Dataset`] and [`Samples`] turn a
+//!   listing into a task.
+//! * [`Notice`] reports events such as retries. [`ClientError`] is the error type of all calls.
 //!
-//! `docs/fetching.md` says how samples travel.
+//! See `docs/fetching.md` for the path of a sample.
 
 mod address;
 mod admin;

@@ -4,21 +4,21 @@ use futures::future::try_join_all;
 use http::Method;
 use std::time::{Duration, Instant};
 
-/// The link to a host, or the links to several.
+/// The link to a host, or the combined links to multiple hosts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Link {
-    /// What all connections together move.
+    /// Total throughput of all connections.
     pub bytes_per_second: f64,
-    /// From a small request to its answer; of several hosts, the longest.
+    /// Round-trip time of a small request. For multiple hosts, the maximum.
     pub round_trip: Duration,
-    /// Connections it takes to move that much.
+    /// Number of connections required for this throughput.
     pub connections: usize,
-    /// What one connection moves alone; of several hosts, the least.
+    /// Throughput of a single connection. For multiple hosts, the minimum.
     pub connection_bytes_per_second: f64,
 }
 
 impl Link {
-    /// Both links used at the same time, as they were measured at the same time.
+    /// Combines two links measured and used concurrently.
     pub fn joined(self, other: Self) -> Self {
         Self {
             bytes_per_second: self.bytes_per_second + other.bytes_per_second,
@@ -31,21 +31,23 @@ impl Link {
     }
 }
 
-/// The first answer: a quarter of a second at 4 Mbit/s.
+/// First answer size in bytes (0.25 s at 4 Mbit/s).
 const FIRST: usize = 128 << 10;
-/// The largest answer: a twentieth of a second at 1.3 Gbit/s, beyond which links are hardly ever what a job waits for.
+/// Maximum answer size in bytes (0.05 s at 1.3 Gbit/s). Faster links are rarely a bottleneck.
 const LARGEST: usize = 8 << 20;
-/// An answer that took this long tells the rate; shorter ones lie within a shaper's burst or a window's growth.
+/// Minimum duration of a useful measurement. Shorter answers may fit in a traffic shaper's burst or in a
+/// growing window.
 const ENOUGH: Duration = Duration::from_millis(50);
-/// How long one connection would take for its share of an answer over several: twice what tells, since it has yet to warm up.
+/// Target duration when measuring multiple connections. This is twice [`ENOUGH`], because new connections
+/// have to warm up.
 const SHARE: Duration = Duration::from_millis(100);
-/// The least share: two pieces of a shaper that sends 16 KB at a time.
+/// Minimum bytes per connection, enough for two 16 KB bursts from a traffic shaper.
 const LEAST_SHARE: usize = 32 << 10;
-/// More connections must move this many times as much to be worth their buffers.
+/// Minimum gain in throughput that justifies the buffers of more connections.
 const WORTH: f64 = 1.25;
 
-/// Measures with one connection, then with twice as many as long as that moves more than a quarter more. It ends after some two
-/// thirds of a second.
+/// Measures one connection, then doubles the number of connections as long as the throughput grows by at
+/// least a quarter. The measurement needs about 0.7 seconds.
 pub(crate) async fn probe(transport: &Transport) -> Result<Link, ClientError> {
     let mut round_trip = Duration::MAX;
     for _ in 0..3 {
@@ -62,13 +64,14 @@ pub(crate) async fn probe(transport: &Transport) -> Result<Link, ClientError> {
         let connections = link.connections * 2;
         let mut rate = several(transport, connections, &link).await?;
         if rate < link.bytes_per_second * WORTH {
-            // A hiccup may have hidden the gain.
+            // Measure twice to exclude a temporary disturbance.
             rate = rate.max(several(transport, connections, &link).await?);
         }
         if rate < link.bytes_per_second * WORTH {
             break;
         }
-        // A hiccup while fewer were measured looks like a gain by more, so those are measured once again.
+        // A disturbance during the measurement with fewer connections looks like a larger gain, so repeat
+        // that measurement.
         let again = several(transport, link.connections, &link).await?;
         link.bytes_per_second = link.bytes_per_second.max(again);
         if link.connections == 1 {
@@ -83,7 +86,7 @@ pub(crate) async fn probe(transport: &Transport) -> Result<Link, ClientError> {
     Ok(link)
 }
 
-/// Bytes a second over one connection.
+/// Measures single-connection throughput in bytes per second.
 async fn one(transport: &Transport) -> Result<f64, ClientError> {
     let mut bytes = FIRST;
     loop {
@@ -95,9 +98,9 @@ async fn one(transport: &Transport) -> Result<f64, ClientError> {
     }
 }
 
-/// Bytes a second over several connections at once.
+/// Measures the throughput of concurrent connections in bytes per second.
 async fn several(transport: &Transport, connections: usize, link: &Link) -> Result<f64, ClientError> {
-    // Opens those that are not open yet.
+    // Open the connections in advance.
     try_join_all((0..connections).map(|connection| answer(transport, connection, 0))).await?;
     let seconds = SHARE.max(link.round_trip * 4).as_secs_f64();
     let share = (link.connection_bytes_per_second * seconds) as usize;
@@ -106,13 +109,14 @@ async fn several(transport: &Transport, connections: usize, link: &Link) -> Resu
     Ok(rate(&try_join_all(answers).await?))
 }
 
-/// When parts of an answer came.
+/// Timing of an answer.
 struct Timing {
     asked: Instant,
-    /// When the first quarter was there: it fills buffers and opens windows, and does not count. When it was asked for, where all of it came at once.
+    /// Arrival of the first quarter, which is excluded from the measurement because buffers fill and windows
+    /// open meanwhile. If the complete answer arrived at the same moment, the time of the request.
     settled: Instant,
     ended: Instant,
-    /// Bytes that came after that.
+    /// Bytes that arrived after `settled`.
     later: usize,
 }
 
@@ -122,7 +126,8 @@ impl Timing {
     }
 }
 
-/// What answers that came side by side moved, from when the first was settled until the last ended.
+/// Returns the throughput of concurrent answers in bytes per second, from the earliest `settled` to the
+/// latest `ended`.
 fn rate(answers: &[Timing]) -> f64 {
     let bytes: usize = answers.iter().map(|answer| answer.later).sum();
     let settled = answers.iter().map(|answer| answer.settled).min();
@@ -151,7 +156,7 @@ async fn answer(transport: &Transport, connection: usize, bytes: usize) -> Resul
             settled = Some((read, Instant::now()));
         }
     }
-    // Where the last piece was the first to settle it, all that is known is when all of it was there.
+    // If the last piece completed the first quarter, only the total duration is known.
     let (before, settled) = settled.filter(|(before, _)| *before < read).unwrap_or((0, asked));
     Ok(Timing {
         asked,

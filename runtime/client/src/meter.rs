@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts body bytes as they arrive. Clones count into one number; a child counts into its parent as well.
+/// Counter of received body bytes. Clones share a count. A child also counts toward the parent.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ByteMeter(Arc<Counter>);
 
@@ -12,7 +12,7 @@ struct Counter {
 }
 
 impl ByteMeter {
-    /// A meter at zero whose bytes count here too.
+    /// Creates a meter that starts at zero. The bytes also count here.
     pub(crate) fn child(&self) -> Self {
         Self(Arc::new(Counter {
             bytes: AtomicU64::new(0),
@@ -20,7 +20,6 @@ impl ByteMeter {
         }))
     }
 
-    /// Bytes counted so far.
     pub(crate) fn bytes(&self) -> u64 {
         self.0.bytes.load(Ordering::Relaxed)
     }

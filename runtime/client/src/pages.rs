@@ -1,38 +1,39 @@
-//! Lists that a host sends in pages, and what they may come to: no host can make its client read or keep more than this.
+//! Paginated lists, with limits on the data that a client reads from a host and keeps.
 
 use crate::ClientError;
 use crate::transport::Transport;
 use frostline_wire::{GuestLog, LeftOut, ObjectPage};
 use serde::de::DeserializeOwned;
 
-/// The longest text of a page. Hosts send keys of 1,024 bytes at most, the line of a guest as long, and names that are left out of 1,200, a link and its
-/// target of twice as many.
+/// Maximum length of a text in bytes. Hosts send keys and log lines of up to 1,024 bytes, invalid names of up
+/// to 1,200, and links with targets of up to twice that.
 const LONGEST_TEXT: usize = 4096;
 
-/// Pages without an item. Hosts send one only where what they were about to list was removed meanwhile.
+/// Maximum number of pages without items. Hosts send such a page only if the objects to list were removed in
+/// the meantime.
 const BARREN: usize = 64;
 
-/// A page of a list.
+/// Page of a paginated list.
 pub(crate) trait Page: DeserializeOwned {
-    /// The most pages of a whole list, the most items, and the most bytes as they are sent.
+    /// Limits of the complete list.
     const LIMITS: Limits;
 
-    /// How many items it has.
+    /// Number of items.
     fn items(&self) -> usize;
 
-    /// All texts in it.
+    /// Iterates over all texts in the page.
     fn texts(&self) -> impl Iterator<Item = &str>;
 }
 
-/// What a whole list may come to.
+/// Maximum size of a complete list. `bytes` is the size in transit.
 pub(crate) struct Limits {
     pub(crate) pages: usize,
     pub(crate) items: usize,
     pub(crate) bytes: u64,
 }
 
-/// ImageNet-1k has 1.3 million objects of 120 bytes each; a job with ten times as many keeps all of them in memory. A page has a thousand,
-/// or what the host found in the shards it read within seconds.
+/// ImageNet-1k has 1.3 million objects of 120 bytes each. Jobs with ten times as many objects still fit in
+/// memory. Pages contain a thousand objects, or the samples found in shards within seconds.
 impl Page for ObjectPage {
     const LIMITS: Limits = Limits {
         pages: 100_000,
@@ -59,7 +60,7 @@ impl Page for ObjectPage {
     }
 }
 
-/// A host keeps 1 MiB of a tenant's lines, in pages of a thousand.
+/// Hosts keep 1 MiB of log lines per tenant and send a thousand lines per page.
 impl Page for GuestLog {
     const LIMITS: Limits = Limits {
         pages: 64,
@@ -78,10 +79,10 @@ impl Page for GuestLog {
     }
 }
 
-/// Asks for the pages of one list.
+/// Requests the pages of a list.
 pub(crate) struct Pages {
     transport: Transport,
-    /// What is listed, for people.
+    /// Description of the list for error messages.
     what: String,
     pages: usize,
     items: usize,
@@ -89,7 +90,7 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    /// None yet; their bytes count where those of `transport` do.
+    /// Starts a list. Received bytes also count toward `transport`.
     pub(crate) fn new(transport: &Transport, what: String) -> Self {
         Self {
             transport: transport.counting_into(&transport.meter().child()),
@@ -100,10 +101,10 @@ impl Pages {
         }
     }
 
-    /// The page at `path`.
+    /// Requests the page at `path`.
     ///
     /// # Errors
-    /// [`ClientError`]; `Protocol` for a list that is larger than any host's.
+    /// Returns [`ClientError`]. The error is [`ClientError::Protocol`] if the list exceeds the limits.
     pub(crate) async fn next<P: Page>(
         &mut self,
         path: &str,
@@ -118,18 +119,18 @@ impl Pages {
             (self.pages > pages, pages as u64, "pages"),
             (self.items > items, items as u64, "items"),
             (self.transport.meter().bytes() > bytes, bytes, "bytes"),
-            (self.barren > BARREN, BARREN as u64, "pages with nothing on them"),
+            (self.barren > BARREN, BARREN as u64, "empty pages"),
         ];
         if let Some((_, most, what)) = over.into_iter().find(|(over, ..)| *over) {
             return Err(self.refused(&format!("more than {most} {what}")));
         }
         if page.texts().any(|text| text.len() > LONGEST_TEXT) {
-            return Err(self.refused(&format!("a text of more than {LONGEST_TEXT} bytes")));
+            return Err(self.refused(&format!("a text longer than {LONGEST_TEXT} bytes")));
         }
         Ok(page)
     }
 
-    /// A list that no host would send.
+    /// Returns the error for an invalid list.
     pub(crate) fn refused(&self, reason: &str) -> ClientError {
         let reason = format!("{reason} in {}", self.what);
         self.transport.peer().protocol(reason)

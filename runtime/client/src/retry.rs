@@ -6,28 +6,29 @@ use frostline_wire::ErrorClass;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long lost samples are worth asking for.
+/// Limits for retries of lost samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RetryPolicy {
-    /// Attempts in a row that may bring nothing, although a host answers, before the job ends.
+    /// Maximum number of consecutive attempts without samples, if a host answers.
     pub(crate) attempts: u32,
-    /// The shortest wait after one of them; they grow.
+    /// Minimum wait between attempts. Waits grow with each failure.
     pub(crate) first_wait: Duration,
-    /// The longest wait.
+    /// Maximum wait between attempts.
     pub(crate) longest_wait: Duration,
-    /// How long no host at all may answer before the job ends.
+    /// Maximum duration of an outage.
     pub(crate) absence: Duration,
-    /// How long in all a host may say that it is busy, or stopping, without a single sample coming.
+    /// Maximum total wait for a busy or draining host while no sample arrives.
     pub(crate) busy_patience: Duration,
-    /// When a request that is still open is given up.
+    /// When to give up an open request.
     pub(crate) patience: PatiencePolicy,
 }
 
 impl Default for RetryPolicy {
-    /// Waits between 0.25 and 15 s span some 80 s over 16 attempts: what a host that answers does not do within that it will not do. A
-    /// machine that starts anew, or a network that is mended, takes two minutes; half a minute more is for the wait and the
-    /// connection after that. A busy host is alive and says when to come back, and one that stops for a restart was told to, so they
-    /// are given 10 minutes.
+    /// Waits between 0.25 and 15 s add up to about 80 s over 16 attempts. A host that answers but does not
+    /// deliver within this time is not expected to recover. A reboot or a network repair needs about two
+    /// minutes, and another half minute covers the wait and the connection setup after that. A busy host is
+    /// alive and announces a retry time, and a draining host is probably being restarted, so the limit for
+    /// both is 10 minutes.
     fn default() -> Self {
         Self {
             attempts: 16,
@@ -40,40 +41,41 @@ impl Default for RetryPolicy {
     }
 }
 
-/// What to do after an attempt that left samples missing.
+/// Next step if samples are missing after an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// Ask again after this long.
+    /// Retry after this duration.
     Again(Duration),
-    /// End the job.
+    /// Fail the job.
     GiveUp,
 }
 
-/// What hosts have shown of themselves until now.
+/// Snapshot of host activity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Seen {
-    /// Answers of any of them, refusals too.
+    /// Total number of answers, including refusals.
     pub(crate) answers: u64,
     pub(crate) now: Instant,
 }
 
-/// The attempts of one request so far. Holds no clock: it is told what happened and says what to do.
+/// Retry state of one request. This type does not read a clock: the caller reports events and receives
+/// decisions.
 #[derive(Debug, Clone)]
 pub(crate) struct Attempts {
     policy: RetryPolicy,
     backoff: Backoff,
     fruitless: u32,
-    /// Those of the fruitless ones at which a host answered.
+    /// Number of fruitless attempts to which a host answered.
     answered: u32,
     busy: Duration,
-    /// Answers of all hosts when it was decided last.
+    /// Total number of answers at the last decision.
     answers: u64,
-    /// Since when no host answers.
+    /// Start of the current outage.
     gone: Option<Instant>,
 }
 
 impl Attempts {
-    /// No attempt yet, of hosts that were `seen` like this.
+    /// Creates the state before the first attempt.
     pub(crate) fn new(policy: RetryPolicy, seen: Seen) -> Self {
         Self::with(policy, Backoff::new(policy.first_wait, policy.longest_wait), seen)
     }
@@ -90,32 +92,34 @@ impl Attempts {
         }
     }
 
-    /// Attempts in a row that brought nothing.
+    /// Number of consecutive attempts without samples.
     pub(crate) fn fruitless(&self) -> u32 {
         self.fruitless
     }
 
-    /// How much longer hosts are waited for of which none answers; `None` while one does.
+    /// Returns the remaining time until an outage fails the job, or `None` if a host answers.
     pub(crate) fn left(&self, now: Instant) -> Option<Duration> {
         let until = self.gone? + self.policy.absence;
         Some(until.saturating_duration_since(now))
     }
 
-    /// An attempt brought something after all.
+    /// Resets the state after an attempt with progress.
     pub(crate) fn moved(&mut self) {
         (self.fruitless, self.answered, self.busy) = (0, 0, Duration::ZERO);
         self.gone = None;
         self.backoff.reset();
     }
 
-    /// What is missing is asked of another host at once, after an attempt that brought `arrived` rows: no attempt in vain yet.
+    /// Records that missing samples move to another host immediately after an attempt that delivered
+    /// `arrived` rows. This does not count as a failed attempt.
     pub(crate) fn moves(&mut self, arrived: usize) {
         if arrived > 0 {
             self.moved();
         }
     }
 
-    /// Decides after an attempt that brought `arrived` rows and ended with `error`, hosts being `seen` like this.
+    /// Decides after an attempt that delivered `arrived` rows and ended with `error`. `seen` is the host
+    /// activity after the attempt.
     pub(crate) fn after(&mut self, error: &ClientError, arrived: usize, seen: Seen) -> Decision {
         self.moves(arrived);
         match kind(error) {
@@ -129,7 +133,7 @@ impl Attempts {
         }
     }
 
-    /// Decides after an attempt that brought nothing but an answer, and may go better the next time.
+    /// Decides after an attempt that was answered, but delivered no samples due to a transient problem.
     pub(crate) fn passing(&mut self, seen: Seen) -> Decision {
         (self.answers, self.gone) = (seen.answers, None);
         self.fruitless = self.fruitless.saturating_add(1);
@@ -140,7 +144,7 @@ impl Attempts {
         Decision::Again(self.backoff.wait())
     }
 
-    /// Decides after an attempt at which no host was there.
+    /// Decides after an attempt without an answer from any host.
     fn absent(&mut self, seen: Seen) -> Decision {
         self.fruitless = self.fruitless.saturating_add(1);
         self.gone.get_or_insert(seen.now);
@@ -166,12 +170,13 @@ impl Attempts {
 }
 
 impl ClientError {
-    /// Whether the same call may bring an answer from the same host some time.
+    /// Returns true if the same call to the same host may succeed later.
     pub fn may_pass_later(&self) -> bool {
         !matches!(kind(self), Kind::Final)
     }
 
-    /// Whether it is what a host looks like that is not there, unless it answered. One that is silent on a connection that lives is.
+    /// Returns true if the error indicates an unavailable host, unless the host answered in the meantime.
+    /// Silence on a live connection does not count.
     pub(crate) fn is_absence(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::Interrupted { .. } => true,
@@ -180,10 +185,11 @@ impl ClientError {
         }
     }
 
-    /// Whether the same call may bring an answer later, or from another host.
+    /// Returns true if the same call may succeed at another host. Busy hosts are excluded, because a busy
+    /// host is retried after a wait.
     pub(crate) fn may_pass(&self) -> bool {
         match self {
-            // It says something of the host that it went to, not of the others.
+            // The error concerns this host only. Others may accept the upload.
             Self::Upload { source, .. } => source.may_pass(),
             error => matches!(kind(error), Kind::Passing | Kind::Stopping(_)),
         }
@@ -191,13 +197,13 @@ impl ClientError {
 }
 
 enum Kind {
-    /// Asking again gives the same answer.
+    /// Retrying cannot help.
     Final,
-    /// Alive, but has no room now.
+    /// The host is alive but has no capacity now.
     Busy(Option<Duration>),
-    /// On its way out, and back later if it is being restarted. No failure.
+    /// The host is draining and returns later if it is being restarted. This is not a failure.
     Stopping(Option<Duration>),
-    /// May be over the next time.
+    /// The failure may be transient.
     Passing,
 }
 
@@ -212,7 +218,7 @@ fn kind(error: &ClientError) -> Kind {
         | ClientError::Ended { .. } => Kind::Final,
         ClientError::NoHost { source, .. } => kind(source),
         ClientError::Leaving { .. } => Kind::Stopping(None),
-        // The operator may mend it, and some stores refuse for seconds what they allow.
+        // The operator may fix the access, and some stores temporarily refuse valid credentials.
         ClientError::Lacking { .. } | ClientError::DataAccessDenied { .. } => Kind::Busy(None),
         ClientError::Unreachable { .. }
         | ClientError::Silent { .. }
@@ -234,8 +240,8 @@ fn kind(error: &ClientError) -> Kind {
     }
 }
 
-/// Whether a sample that failed like this may work the next time: the store or the host hiccupped, the sample itself was not
-/// at fault.
+/// Returns true if a sample that failed with this code may succeed on the next attempt, because the store or
+/// the host had a temporary problem and the sample itself is not the cause.
 pub(crate) fn sample_may_recover(code: OpErrorCode) -> bool {
     match code {
         OpErrorCode::Timeout | OpErrorCode::RuntimeError | OpErrorCode::Unknown => true,
@@ -271,7 +277,7 @@ mod tests {
         }
     }
 
-    /// Hosts that have answered so often.
+    /// Host activity with `answers` answers.
     fn seen(answers: u64) -> Seen {
         let now = Instant::now();
         Seen { answers, now }
@@ -281,7 +287,7 @@ mod tests {
         Attempts::new(policy, seen(0))
     }
 
-    /// The waits of attempts that bring nothing but an answer, until the job ends.
+    /// Simulates answers without samples and returns the waits until the job fails.
     fn waits(policy: RetryPolicy, seed: u64) -> Vec<Duration> {
         let backoff = Backoff::seeded(policy.first_wait, policy.longest_wait, seed);
         let mut attempts = Attempts::with(policy, backoff, seen(0));
@@ -307,7 +313,7 @@ mod tests {
             .map(|waits| waits.iter().sum::<Duration>().as_secs())
             .collect();
         spans.sort_unstable();
-        // What the policy's numbers rest on.
+        // The default policy is based on these numbers.
         assert!(
             (75..95).contains(&spans[500]) && spans[20] > 50,
             "{} {}",
@@ -317,7 +323,7 @@ mod tests {
         assert_ne!(waits(policy, 1), waits(policy, 2));
     }
 
-    /// How long hosts are waited for of which none answers.
+    /// Duration of an outage until the job fails.
     fn absence(attempts: &mut Attempts, mut seen: Seen) -> Duration {
         let started = seen.now;
         while let Decision::Again(wait) = attempts.after(&cut_off(), 0, seen) {
@@ -351,7 +357,7 @@ mod tests {
             let decision = attempts.after(&refused, 0, seen(answers));
             assert!(matches!(decision, Decision::Again(_)));
             assert_eq!(attempts.left(Instant::now()), None);
-            // None answers for all the time but its end.
+            // No host answers until the outage is about to end.
             absence(&mut attempts, seen(answers));
         }
         assert_eq!(attempts.after(&refused, 0, seen(3)), Decision::GiveUp);

@@ -10,13 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The largest file that is read as a token; no header holds more than a part of it.
+/// Maximum number of bytes to read from a token file. HTTP headers are much smaller.
 const MAX_FILE: u64 = 64 << 10;
-/// The least time between two readings of a token's file.
+/// Minimum time between two reads of a token file.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// A bearer token. It is sent to the host and shown nowhere: neither `Debug` nor any error reveals it. One that was read from a file is
-/// read again when a host refuses it, so that it may be replaced while a job runs. Clones share what was read last.
+/// A bearer token. The token is sent to the host and not revealed by `Debug` or any error. If a host refuses
+/// a token from a file, the file is read again. This allows replacing the file during a job. Clones share the
+/// current token.
 #[derive(Clone)]
 pub struct Token(Arc<Shared>);
 
@@ -25,26 +26,28 @@ struct Shared {
     file: Option<Watched>,
 }
 
-/// The file that a token came from.
+/// File of a token.
 struct Watched {
     path: PathBuf,
-    /// When it was read last because a host refused what it held; held by who reads it.
+    /// Last read after a refusal. The lock is held during a read.
     read: tokio::sync::Mutex<Option<Instant>>,
 }
 
 impl Token {
-    /// A token as the host's owner handed it out; white space around it is dropped.
+    /// Creates a token from the text that the host's operator provided, without surrounding white space.
     ///
     /// # Errors
-    /// [`ClientError::Token`] when it is empty or holds characters that no HTTP header may.
+    /// Returns [`ClientError::Token`] if the text is empty or contains characters that are invalid in an HTTP
+    /// header.
     pub fn new(secret: &str) -> Result<Self, ClientError> {
         Ok(Self::from_header(header(secret)?, None))
     }
 
-    /// Reads the token from a file, which is read again when a host refuses it.
+    /// Reads the token from a file. The file is read again when a host refuses the token.
     ///
     /// # Errors
-    /// [`ClientError::Token`] naming the file.
+    /// Returns [`ClientError::Token`] with the name of the file if the file cannot be read or the content is
+    /// invalid.
     pub fn read(path: &Path) -> Result<Self, ClientError> {
         let file = Watched {
             path: path.to_owned(),
@@ -60,14 +63,14 @@ impl Token {
         }))
     }
 
-    /// The value of an `Authorization` header, marked as sensitive.
+    /// Returns the value of the `Authorization` header, marked as sensitive.
     pub(crate) fn header(&self) -> HeaderValue {
         self.0.header.lock().clone()
     }
 
-    /// Whether there is another token now than the one a host refused. The file is read at most once for all that are refused at the same
-    /// time, and not again within two seconds: who is refused then waits that long. A file that cannot be used (it may just be being
-    /// replaced) changes nothing.
+    /// Returns true if the token now differs from the one that a host refused. Concurrent refusals share a
+    /// single read, and reads are at least two seconds apart. Callers wait for the next read. If the file is
+    /// unusable, for example during a replacement, the token does not change.
     pub(crate) async fn is_renewed(&self, refused: &HeaderValue) -> bool {
         let Some(file) = &self.0.file else {
             return false;
@@ -89,7 +92,7 @@ impl Token {
     }
 }
 
-/// What the file holds now, if it is a token. A pipe, which gives what it has but once, is not opened again.
+/// Reads the token again. Pipes are skipped, because they provide the token only once.
 fn again(path: &Path) -> Option<HeaderValue> {
     if !std::fs::metadata(path).ok()?.is_file() {
         return None;
@@ -115,7 +118,7 @@ fn header(secret: &str) -> Result<HeaderValue, ClientError> {
         return Err(refused("it is empty"));
     }
     let mut value = HeaderValue::from_str(&format!("Bearer {secret}"))
-        .map_err(|_| refused("it holds characters that a header may not"))?;
+        .map_err(|_| refused("it contains characters that are invalid in an HTTP header"))?;
     value.set_sensitive(true);
     Ok(value)
 }

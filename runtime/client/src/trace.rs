@@ -1,22 +1,22 @@
-//! The trace that a job's requests belong to, as W3C's Trace Context has it: hosts put its id into their log lines.
+//! Trace context of a job's requests (W3C Trace Context). Hosts include the trace ID in log lines.
 
 use frostline_wire::TraceParent;
 use http::Request;
 use std::sync::OnceLock;
 use tracing::{Span, field};
 
-/// The variable of the environment in which whoever starts this process may name what it belongs to.
+/// Environment variable with the trace context of the parent process.
 const VARIABLE: &str = "TRACEPARENT";
 
 static OF_PROCESS: OnceLock<TraceParent> = OnceLock::new();
 
-/// Says what all that this process asks of hosts belongs to from now on, in place of the variable `TRACEPARENT`. The first to say so is
-/// believed.
+/// Sets the trace context of all requests that this process sends, in preference to the variable
+/// `TRACEPARENT`. Only the first call has an effect.
 pub fn belong_to(parent: TraceParent) {
     let _ = OF_PROCESS.set(parent);
 }
 
-/// A trace, and what requests are parts of in it.
+/// Trace ID, parent span and sampling flag of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Trace {
     id: u128,
@@ -25,13 +25,14 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
-    /// The one that this process belongs to, if it was told, or the environment names one.
+    /// Returns the trace of this process: the one set by [`belong_to`], else the one in the environment, if
+    /// any.
     pub(crate) fn of_process() -> Option<Self> {
         let named = || TraceParent::read(&std::env::var(VARIABLE).ok()?);
         OF_PROCESS.get().copied().or_else(named).map(Self::below)
     }
 
-    /// That of the process, or else a new one; `None` where the system gives no random bytes.
+    /// Returns the trace of the process or a new trace, or `None` if the system has no random bytes.
     pub(crate) fn of_job() -> Option<Self> {
         Self::of_process().or_else(Self::new)
     }
@@ -56,7 +57,7 @@ impl Trace {
         format!("{:032x}", self.id)
     }
 
-    /// What a request of its own says; `None` where the system gives no random bytes.
+    /// Returns the trace context of a new request; `None` if the system has no random bytes.
     pub(crate) fn request(&self) -> Option<TraceParent> {
         Some(TraceParent {
             trace: self.id,
@@ -65,7 +66,8 @@ impl Trace {
         })
     }
 
-    /// The span of a request that says `own`, for whoever exports it; what comes of it is recorded later.
+    /// Opens the span of a request with the trace context `own`. The caller records `status` or `error`
+    /// later.
     pub(crate) fn call<B>(&self, own: TraceParent, request: &Request<B>) -> Span {
         let parent = self.parent.map(|span| TraceParent { span, ..own });
         let uri = request.uri();
@@ -84,7 +86,7 @@ impl Trace {
     }
 }
 
-/// Random bytes, the last of them not 0.
+/// Returns random bytes with the lowest bit set, because an all-zero trace or span ID is invalid.
 fn random<const BYTES: usize>() -> Option<[u8; BYTES]> {
     let mut bytes = [0; BYTES];
     getrandom::fill(&mut bytes).ok()?;

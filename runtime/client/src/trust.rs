@@ -14,21 +14,23 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Whose word is taken for it that an `https` host is who it says it is.
+/// Trusted certificate authorities for `https` hosts.
 #[derive(Debug, Clone, Default)]
 pub enum Trust {
-    /// The authorities that the system trusts; `SSL_CERT_FILE` and `SSL_CERT_DIR` may name others.
+    /// The system's trust store. `SSL_CERT_FILE` and `SSL_CERT_DIR` override it.
     #[default]
     System,
-    /// These authorities and no others.
+    /// Only these authorities.
     Authorities(Arc<RootCertStore>),
 }
 
 impl Trust {
-    /// Trusts the certificates in a file, in PEM, and no others: a private authority's, or a host's own.
+    /// Trusts only the PEM certificates in a file. These are private authorities or the host's own
+    /// certificate.
     ///
     /// # Errors
-    /// [`ClientError::Authorities`] naming the file.
+    /// Returns [`ClientError::Authorities`] with the name of the file if the file cannot be read or contains
+    /// no valid certificate.
     pub fn read(path: &Path) -> Result<Self, ClientError> {
         let refused = |reason: Cause| ClientError::Authorities {
             reason: Cause::explained(path.display().to_string(), reason),
@@ -37,19 +39,19 @@ impl Trust {
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(&pem) {
             let certificate =
-                certificate.map_err(|error| refused(Cause::explained("it is not PEM", error)))?;
+                certificate.map_err(|error| refused(Cause::explained("invalid PEM", error)))?;
             roots
                 .add(certificate)
-                .map_err(|error| refused(Cause::explained("a certificate cannot be used", error)))?;
+                .map_err(|error| refused(Cause::explained("unusable certificate", error)))?;
         }
         if roots.is_empty() {
-            return Err(refused("it has no certificate in PEM".into()));
+            return Err(refused("no PEM certificate found".into()));
         }
         Ok(Self::Authorities(Arc::new(roots)))
     }
 
-    /// Opens connections to a host, encrypted where its address begins with `https`; HTTP/2 alone is spoken over these. Its certificate is to
-    /// be that of its address, or of `verified_as`.
+    /// Creates a connector for HTTP/2 to a host, with TLS if `encrypted`. The certificate must be valid for
+    /// the address, or for `verified_as` if set.
     pub(crate) fn connector(
         &self,
         encrypted: bool,
@@ -80,10 +82,11 @@ impl Trust {
         Ok(scheme.enable_http2().wrap_connector(tcp))
     }
 
-    /// Opens connections to a server that is no host, over HTTP/1.1, encrypted where its address begins with `https`.
+    /// Creates a connector for HTTP/1.1 to a server other than a Frostline host. `encrypted` must be set for
+    /// `https` addresses.
     ///
     /// # Errors
-    /// [`ClientError::Authorities`] where the certificates cannot be used.
+    /// Returns [`ClientError::Authorities`] if the certificates cannot be used.
     pub fn web_connector(&self, encrypted: bool) -> Result<Connector, ClientError> {
         let config = self
             .config(encrypted)

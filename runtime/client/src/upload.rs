@@ -14,28 +14,31 @@ use std::convert::Infallible;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// Bytes handed to the connection at once: small enough that a slow link shows progress well within a deadline.
+/// Bytes handed to the connection at a time: small enough that a slow link shows progress well within a
+/// deadline.
 const PIECE: usize = 256 << 10;
-/// The host confirms an upload with a JSON object: names and shapes of a model's cuts, of which there are hundreds.
+/// Maximum size of a host's confirmation in bytes. A host confirms an upload with a JSON object that lists
+/// the names and shapes of a model's cuts, possibly hundreds.
 const MAX_CONFIRMATION: u64 = 1 << 20;
 
-/// What an upload came to.
+/// Outcome of an upload.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Uploaded {
     /// SHA-256 of the bytes, lower-case hex.
     pub sha256: String,
-    /// Their number.
+    /// Size in bytes.
     pub bytes: u64,
-    /// Whether the host had them, so that nothing was sent.
+    /// True if the host already had the bytes, so that nothing was sent.
     pub skipped: bool,
-    /// From the first byte to the host's confirmation, waits between attempts included; 0 when nothing was sent.
+    /// Seconds from the first request to the host's confirmation, including waits between attempts; 0 if
+    /// nothing was sent.
     pub seconds: f64,
-    /// Where it went on last, in bytes; `None` when it was sent in one go.
+    /// Offset in bytes at which the last attempt resumed, or `None` if the attempt began at the first byte.
     pub resumed_at: Option<u64>,
 }
 
 impl Uploaded {
-    /// Of bytes that the host has.
+    /// Result for bytes that the host already has.
     pub(crate) fn skipped(sha256: String, bytes: usize) -> Self {
         Self {
             sha256,
@@ -47,7 +50,6 @@ impl Uploaded {
     }
 }
 
-/// What is uploaded, and to where.
 pub(crate) struct Upload<'a> {
     pub(crate) what: UploadKind,
     pub(crate) name: &'a str,
@@ -55,14 +57,14 @@ pub(crate) struct Upload<'a> {
     pub(crate) bytes: Bytes,
 }
 
-/// What of an upload the host has.
+/// Upload progress on the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stored {
     All,
     Bytes(u64),
 }
 
-/// Sends an upload unless `present` is the SHA-256 of its bytes.
+/// Sends an upload, unless `present`, the SHA-256 stored under this name on the host, matches.
 pub(crate) async fn push(
     transport: &Transport,
     upload: Upload<'_>,
@@ -100,14 +102,15 @@ pub(crate) async fn push(
 struct Sending<'a> {
     transport: &'a Transport,
     upload: Upload<'a>,
-    /// The header that says what the whole hashes to.
+    /// Digest header of the complete upload.
     digest: String,
     notices: &'a Notices,
 }
 
 impl Sending<'_> {
-    /// Sends what the host lacks; an attempt that breaks off is followed by another that goes on where the host has got to. Returns
-    /// where the last attempt began, `None` when nothing had to be sent.
+    /// Sends the bytes that the host does not have. If an attempt breaks off, the next one continues at the
+    /// offset that the host reports. Returns the offset of the last attempt, or `None` if nothing had to be
+    /// sent.
     async fn send(&self) -> Result<Option<u64>, ClientError> {
         let mut attempts = Attempts::new(RetryPolicy::default(), self.transport.seen());
         let mut reached = None;
@@ -121,7 +124,8 @@ impl Sending<'_> {
                     reached = Some(offset);
                     let token = self.transport.token();
                     match self.put(offset).await {
-                        // Pieces are sent once, so they go again from here.
+                        // The transport cannot repeat a streamed body, so the retry with the new token starts
+                        // here.
                         Err(error)
                             if error.is_unauthorized() && self.transport.has_other_token(token.as_ref()) =>
                         {
@@ -139,7 +143,7 @@ impl Sending<'_> {
         }
     }
 
-    /// What the host has of it; nothing where a host knows no such question.
+    /// Queries the upload offset on the host. If the host does not support the request, returns offset 0.
     async fn stored(&self) -> Result<Stored, ClientError> {
         let call = Call {
             headers: &[(REPR_DIGEST, self.digest.clone())],
@@ -162,7 +166,7 @@ impl Sending<'_> {
         ))
     }
 
-    /// Sends the bytes from `offset` on and reads the host's confirmation.
+    /// Sends the bytes from `offset` on and waits for the host's confirmation.
     async fn put(&self, offset: u64) -> Result<(), ClientError> {
         let transport = self.transport;
         let (progress, watched) = watch::channel(0_usize);
@@ -188,12 +192,13 @@ impl Sending<'_> {
         tokio::select! {
             answered = answer => answered.map(drop),
             () = stalled(watched, deadlines.idle, deadlines.answer) => {
-                Err(transport.peer().silent("taking an upload", deadlines.idle))
+                Err(transport.peer().silent("receiving an upload", deadlines.idle))
             }
         }
     }
 
-    /// A body of `rest` in pieces; each is told as it is handed to the connection.
+    /// Builds a body that sends `rest` in pieces. `progress` and the notices are updated as each piece is
+    /// handed to the connection.
     fn pieces(&self, rest: Bytes, progress: watch::Sender<usize>) -> Body {
         let (what, name, bytes) = (
             self.upload.what,
@@ -203,7 +208,7 @@ impl Sending<'_> {
         let notices = self.notices.clone();
         let mut source = Some((rest, progress));
         let pieces = std::iter::from_fn(move || {
-            // At the end the sender goes, which tells the watcher that everything was taken.
+            // Dropping the sender at the end tells `stalled` that all pieces were taken.
             let (mut rest, progress) = source.take().filter(|(rest, _)| !rest.is_empty())?;
             let piece = rest.split_to(PIECE.min(rest.len()));
             progress.send_modify(|pieces| *pieces += 1);
@@ -219,7 +224,7 @@ impl Sending<'_> {
         BodyExt::boxed(StreamBody::new(stream::iter(pieces)))
     }
 
-    /// A host's refusal, which says what is wrong, with the name of what it refused.
+    /// Adds the kind and name of the upload to the message of a refusal.
     fn named(&self, mut error: ClientError) -> ClientError {
         if let ClientError::Refused { message, .. } = &mut error {
             *message = format!("the {} {}: {message}", self.upload.what, self.upload.name);
@@ -227,8 +232,9 @@ impl Sending<'_> {
         error
     }
 
-    /// Waits before the next attempt, or gives up; a host that stops is not waited for, since others may take it now. The last one went on
-    /// at `sent`.
+    /// Waits before the next attempt, or returns the error that ends the upload. Does not wait for a draining
+    /// host, because another host may accept the upload immediately. `sent` is the offset of the failed
+    /// attempt.
     async fn wait(&self, attempts: &mut Attempts, error: ClientError, sent: u64) -> Result<(), ClientError> {
         if error.is_stopping() {
             return Err(self.named(error));
@@ -269,8 +275,8 @@ impl Sending<'_> {
     }
 }
 
-/// Whether a refusal is about where an attempt went on, and the next may be taken: the host has another number of bytes, or what it had
-/// was not what it should be, and is gone.
+/// True if a refusal concerns the offset of the attempt, so that the next one may succeed: the host has a
+/// different number of bytes, or the bytes it had were wrong and have been discarded.
 fn may_differ(error: &ClientError, offset: u64) -> bool {
     match error {
         ClientError::Refused {
@@ -285,7 +291,7 @@ fn may_differ(error: &ClientError, offset: u64) -> bool {
     }
 }
 
-/// Ends when no piece was taken for `idle`, or when all were and nothing followed for `answer`.
+/// Completes if no piece is taken for `idle`, or `answer` after all pieces were taken.
 async fn stalled(mut pieces: watch::Receiver<usize>, idle: Duration, answer: Duration) {
     loop {
         match tokio::time::timeout(idle, pieces.changed()).await {

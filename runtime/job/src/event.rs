@@ -9,294 +9,297 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use strum::VariantNames;
 
-/// Receives what happens during a job, from any thread, in order; it must not block for long.
+/// Callback for events, in order. Called from any thread, and must return quickly.
 pub type Events = Arc<dyn Fn(Event) + Send + Sync>;
 
-/// What happens during a job. Serializes to the objects that `train --json` prints, one a line.
+/// Job events. `train --json` prints each event as an object on a separate line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, strum::VariantNames)]
 #[serde(remote = "Self", tag = "event", rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Event {
-    /// The data were listed and divided.
+    /// The data was listed and divided into parts.
     Dataset {
-        /// What is said of each sample.
+        /// Kind of the training targets.
         task: Task,
-        /// Class names, sorted; else the names of labels or numbers, in the order of the model's outputs.
+        /// Sorted class names. For labels and numbers, names in the order of the model outputs.
         classes: Vec<String>,
-        /// Training samples.
+        /// Number of training samples.
         train: usize,
-        /// Validation samples.
+        /// Number of validation samples.
         validation: usize,
-        /// Training batches an epoch has while no sample is skipped.
+        /// Number of training batches per epoch, unless samples are skipped.
         steps_per_epoch: usize,
-        /// Epochs the job is to have.
+        /// Configured number of epochs.
         epochs: u32,
     },
-    /// Objects that are no samples are left out: no images by their names, or in no class folder.
+    /// Some objects were skipped because they have no image extension or class folder.
     LeftOut(LeftOut),
-    /// A guest or a model is on the host now.
+    /// A guest or a model is available on the host.
     Upload {
-        /// Which of the two.
+        /// Kind of the upload.
         what: UploadKind,
-        /// Its name on the host.
+        /// Name of the upload on the host.
         name: String,
-        /// Its size.
+        /// Total size in bytes.
         bytes: u64,
-        /// Whether the host had it already, so that nothing was sent.
+        /// True if the host already had the file, so that nothing was sent.
         skipped: bool,
-        /// What sending it took, waits between attempts included; 0 when nothing was sent.
+        /// Duration of the upload including waits between attempts. 0 if the upload was skipped.
         seconds: f64,
-        /// Where it went on last after an attempt broke off, in bytes; `None` when it was sent in one go.
+        /// Offset of the last resumption in bytes, or `None` if the upload was not interrupted.
         resumed_at: Option<u64>,
     },
-    /// Something is being measured, for a split that is left open. Takes from a second to minutes.
+    /// A measurement for the plan started. Durations range from a second to minutes.
     Measuring {
-        /// What.
+        /// Measured component.
         what: Measuring,
     },
-    /// Images that are behind a validation, an evaluation or an extraction, for progress bars: neither recorded nor printed.
+    /// Progress of validation, evaluation or extraction. Only updates progress bars, and is neither stored
+    /// nor printed.
     Progress {
-        /// So many,
+        /// Number of finished images.
         images: u64,
-        /// of these.
+        /// Total number of images.
         total: u64,
     },
-    /// Something may not be as it was meant.
+    /// A potential problem.
     Warning {
-        /// For people.
+        /// Message text.
         message: String,
     },
-    /// Where the network is divided, and why there.
+    /// The split was chosen.
     Split {
-        /// The split.
+        /// The chosen split.
         split: Split,
-        /// The module of the network's source whose output that is, where the file carries it and it has another name.
+        /// Module name of the split. `None` if the file contains no module names, or
+        /// the tensor has the same name.
         #[serde(skip_serializing_if = "Option::is_none")]
         module: Option<String>,
-        /// How its activations travel.
+        /// Encoding of the activations.
         encoding: Encoding,
-        /// Expected payload of one sample; for `none` the mean size of the objects.
+        /// Expected payload per sample in bytes. For the split `none`, the mean object size.
         bytes_per_sample: u64,
-        /// For people: why this one.
+        /// Explanation of the choice.
         reason: String,
     },
     /// The frozen layers were quantized to int8 and compared with f32.
     Int8 {
-        /// Whether the job uses int8.
+        /// True if the job uses int8.
         used: bool,
-        /// Layers in int8.
+        /// Number of layers in int8.
         quantized_layers: usize,
-        /// Layers that could be.
+        /// Number of layers with int8 support.
         layers: usize,
-        /// Mean cosine similarity of activations at the freeze cut to those in f32, on held-out images.
+        /// Mean cosine similarity between int8 and f32 activations at the freeze cut, measured on separate
+        /// images.
         cosine: f64,
-        /// Images a second over those of f32, on this machine.
+        /// Images per second in int8, relative to f32, on the trainer.
         speedup: f64,
-        /// For people: why int8 is used or not.
+        /// Explanation of the decision.
         reason: String,
     },
-    /// Rows at the freeze cut are kept, so that the layers before it run once for each sample.
+    /// The feature cache is in use, so the frozen layers run once per sample.
     Features {
-        /// Rows the job needs that are there.
+        /// Number of required features that are already cached.
         kept: u64,
-        /// Rows it needs that can be kept.
+        /// Number of required features that can be cached.
         rows: u64,
-        /// Bytes these take on disk.
+        /// Disk usage of all required features in bytes.
         bytes: u64,
-        /// Bytes that all jobs' rows may take there.
+        /// Disk limit for the features of all jobs in bytes.
         limit: u64,
-        /// The folder of all jobs' rows.
+        /// Shared cache folder of all jobs.
         folder: PathBuf,
     },
-    /// Rows at the freeze cut came from the team's store, or went there.
+    /// Features were downloaded from the feature store or uploaded.
     Shared {
-        /// Which of the two.
+        /// Direction of the transfer.
         what: Shared,
-        /// How many.
+        /// Number of features.
         rows: u64,
-        /// Bytes of the objects they came or went in.
+        /// Total size of the transferred objects in bytes.
         bytes: u64,
-        /// The store, without credentials.
+        /// URL of the feature store, without credentials.
         store: String,
     },
-    /// The model is written, and rows are still on their way to the team's store.
+    /// The model was written while feature uploads are still in flight.
     Sharing {
-        /// The store, without credentials.
+        /// URL of the feature store, without credentials.
         store: String,
-        /// The longest that the job waits for them.
+        /// Maximum wait in seconds before the job ends without them.
         seconds: f64,
     },
-    /// What the network takes on the hosts is not known as the job starts, or has become known at last.
+    /// The hosts' profile is missing at the start of the job, or arrived during the job.
     Profile {
-        /// Which of the two.
+        /// Availability of the profile.
         state: ProfileState,
-        /// For people: why, and what follows.
+        /// Explanation, including the consequences.
         reason: String,
     },
-    /// The frozen network under the fresh head, before the first step.
+    /// Validation of the frozen network with a new head, before training begins.
     Baseline {
-        /// On the validation samples, `validation_accuracy` for classes.
+        /// Validation result. The field for classes is `validation_accuracy`.
         #[serde(flatten, with = "validation")]
         validation: Quality,
-        /// Body bytes received for it, and for a look at the training samples where features are standardized.
+        /// Response bytes received for this validation, including the features for standardization.
         bytes_received: u64,
-        /// Wall time it took.
+        /// Wall time in seconds.
         seconds: f64,
     },
     /// A batch was trained.
     Step {
-        /// From 1.
+        /// Epoch number, starting at 1.
         epoch: u32,
-        /// From 1, over the whole job.
+        /// Step number in the job, starting at 1.
         step: u64,
-        /// Mean loss of the batch, before its update.
+        /// Mean loss of the batch before the update.
         #[serde(deserialize_with = "number")]
         loss: f32,
-        /// Where this batch was divided.
+        /// Split of this batch.
         split: Split,
-        /// Seconds the trainer waited for the batch.
+        /// Seconds that the trainer waited for the batch.
         waited_seconds: f64,
-        /// Seconds of the middle and the training step.
+        /// Seconds for the middle and the training step.
         computed_seconds: f64,
-        /// Body bytes of the batch.
+        /// Response bytes received for the batch.
         bytes_received: u64,
-        /// Its samples.
+        /// Number of samples in the batch.
         rows: u64,
-        /// Of these, rows that were kept before.
+        /// Number of cached features in the batch.
         kept_rows: u64,
     },
-    /// More of the network is trained from now on; the split follows as an event of its own.
+    /// The freeze cut moves to an earlier layer. The new split follows as a separate event.
     Unfreeze {
-        /// The first epoch of which this holds.
+        /// First epoch with this freeze cut.
         epoch: u32,
-        /// The network is frozen up to this cut, or its input.
+        /// New freeze cut. If nothing is frozen, this is the model input.
         freeze: String,
     },
-    /// The split changes, because the present one takes longer than another would.
+    /// The split changes because another split is faster.
     Replan {
-        /// The step after which it was decided; batches on their way still come from the old split.
+        /// Last step before the decision. Batches in flight still use the old split.
         step: u64,
-        /// The split until now.
+        /// Old split.
         from: Split,
-        /// The split from now on.
+        /// New split.
         to: Split,
-        /// How its activations travel.
+        /// Encoding of the activations at the new split.
         encoding: Encoding,
-        /// For people: what was seen and what it saves.
+        /// Explanation with the observed rates and the expected savings.
         reason: String,
     },
-    /// An epoch ended and was validated.
+    /// An epoch was trained and validated.
     Epoch {
-        /// From 1.
+        /// Epoch number, starting at 1.
         epoch: u32,
-        /// Mean loss over the epoch's samples.
+        /// Mean loss over all samples of the epoch.
         #[serde(deserialize_with = "number")]
         loss: f64,
-        /// On the validation samples.
+        /// Validation result.
         #[serde(flatten, with = "validation")]
         validation: Quality,
-        /// Body bytes received for this epoch's batches and its validation, retries included.
+        /// Response bytes received for the epoch and the validation, including retries.
         bytes_received: u64,
-        /// Of these, those for its validation.
+        /// Response bytes received for the validation only.
         validation_bytes_received: u64,
-        /// Wall time since the previous epoch's end.
+        /// Wall time in seconds, including the validation.
         seconds: f64,
-        /// Of these, seconds its training steps waited for their batches.
+        /// Seconds that training steps waited for batches.
         waited_seconds: f64,
-        /// The split in use.
+        /// Current split.
         split: Split,
-        /// Samples skipped so far because they are bad.
+        /// Total number of bad samples skipped so far.
         skipped: u64,
-        /// Rows of this epoch and its validation that were kept before.
+        /// Number of cached features used by the epoch and the validation.
         kept_rows: u64,
-        /// Those that were fetched.
+        /// Number of features fetched for the epoch and the validation.
         fetched_rows: u64,
     },
-    /// The job keeps what it needs to go on in a folder, and goes on from there where it was interrupted.
+    /// A run was created or resumed.
     Run {
-        /// The folder.
+        /// Run folder.
         folder: PathBuf,
-        /// What it goes on from.
+        /// Checkpoint from which the run is resumed.
         #[serde(skip_serializing_if = "Option::is_none")]
         checkpoint: Option<PathBuf>,
-        /// The epoch it goes on in, from 1.
+        /// Number of the first epoch, starting at 1.
         epoch: u32,
-        /// Steps that are behind it.
+        /// Number of finished steps.
         steps: u64,
     },
-    /// A checkpoint was written, or could not be: then the one before stays, and the job goes on.
+    /// A checkpoint was written. If writing failed, the job continues with the previous checkpoint.
     Checkpoint {
-        /// The epoch under way, from 1; past the last one when all have ended.
+        /// Current epoch, starting at 1. After the last epoch, this number exceeds the number of epochs.
         epoch: u32,
-        /// Steps that are behind it.
+        /// Number of finished steps.
         steps: u64,
-        /// Where it lies.
+        /// Path of the checkpoint.
         file: PathBuf,
-        /// What was written.
+        /// Size in bytes. 0 if writing failed.
         bytes: u64,
-        /// What that took, beside the job.
+        /// Duration of the write, which runs concurrently with the job.
         seconds: f64,
-        /// Why it could not be written.
+        /// Error if writing failed.
         #[serde(skip_serializing_if = "Option::is_none")]
         error: Option<String>,
     },
-    /// No epoch was better for as many as the job has patience for: it ends before its last.
+    /// The job ends early because the last `patience` epochs did not improve the validation result.
     EarlyStop {
-        /// The last epoch.
+        /// Last epoch.
         epoch: u32,
-        /// The first that was as good as the best.
+        /// Best epoch. For equal results, the first one.
         best: u32,
     },
-    /// A sample cannot be used and is skipped from now on.
+    /// A bad sample is now excluded.
     BadSample {
-        /// The object's key.
+        /// Object key.
         key: String,
-        /// What is wrong with it.
+        /// Error message.
         message: String,
     },
-    /// How images become the network's input.
+    /// The preprocessing recipe was chosen.
     Pixels {
-        /// The recipe.
+        /// Preprocessing recipe.
         recipe: PixelSpec,
-        /// What says it.
+        /// Source of the recipe.
         source: PixelSource,
     },
-    /// The model that is written was measured with the test part of the data.
+    /// The written model was evaluated on the test part of the data.
     Test {
-        /// On its samples, `test_accuracy` for classes.
+        /// Test result. The field for classes is `test_accuracy`.
         #[serde(flatten, with = "test")]
         quality: Quality,
-        /// How many they are.
+        /// Number of evaluated samples.
         samples: usize,
-        /// Wall time it took.
+        /// Wall time in seconds.
         seconds: f64,
     },
-    /// Where the time of the job's images went at one host, in the end.
+    /// Time spent by a host on the images of the job. Emitted once per host at the end.
     HostTime {
-        /// Its address.
+        /// Address of the host.
         host: String,
-        /// Seconds of all images by stage.
+        /// Seconds per stage, summed over all images.
         seconds: StageSeconds,
     },
     /// The model was written.
     Done {
-        /// Where.
+        /// Path of the model.
         model: PathBuf,
-        /// The split that was used.
+        /// Last split.
         split: Split,
-        /// The epoch after which its weights are.
+        /// Epoch of the written weights.
         epoch: u32,
-        /// On the validation samples, after that epoch.
+        /// Validation result after this epoch.
         #[serde(flatten, with = "validation")]
         validation: Quality,
-        /// Body bytes received from the first listing on, in all.
+        /// Response bytes received by the whole job.
         bytes_received: u64,
-        /// The same by what they were for.
+        /// Response bytes by purpose.
         received: Received,
-        /// Wall time of the job.
+        /// Wall time of the job in seconds.
         seconds: f64,
     },
-    /// Something happened between the job and its hosts.
+    /// A communication event between the job and the hosts.
     #[serde(skip)]
     Notice(Notice),
 }
@@ -304,7 +307,7 @@ pub enum Event {
 impl Serialize for Event {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         match self {
-            // It says itself which event it is.
+            // Notices contain the `event` field.
             Self::Notice(notice) => notice.serialize(to),
             event => Self::serialize(event, to),
         }
@@ -317,27 +320,27 @@ impl<'de> Deserialize<'de> for Event {
     }
 }
 
-/// Which way rows took.
+/// Direction of a feature transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Shared {
-    /// To this machine, before the job began.
+    /// Downloaded before the job began.
     Taken,
-    /// To the team's store.
+    /// Uploaded to the feature store.
     Sent,
 }
 
-/// What is measured for a plan.
+/// Measurement for a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "lowercase")]
 pub enum Measuring {
-    /// What the link moves.
+    /// Throughput of the link.
     #[strum(serialize = "the link to the host")]
     Link,
-    /// What the layers take on the host.
+    /// Cost of the layers on the host.
     #[strum(serialize = "the network on the host")]
     Host,
-    /// What they take on this machine.
+    /// Cost of the layers on the trainer.
     #[strum(serialize = "the network on this machine")]
     Trainer,
     /// Speed and error of the layers in int8.
@@ -345,57 +348,58 @@ pub enum Measuring {
     Int8,
 }
 
-/// Body bytes a job received, by what they were for. All but the last add up to what it received.
+/// Response bytes of a job by purpose. The total is the sum of all fields except `interrupted`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Received {
-    /// The names of the objects.
+    /// Object listing.
     pub listing: u64,
-    /// Measurements: of the link, of the host, and objects to measure this machine with.
+    /// Measurements of link, host and trainer.
     pub measuring: u64,
-    /// Validation before the first step, and what features are standardized by.
+    /// Validation before the first step, including the features for standardization.
     pub baseline: u64,
     /// Training batches of all epochs.
     pub training: u64,
     /// Validation after each epoch.
     pub validation: u64,
-    /// Answers to uploads, descriptions, and looks at hosts that were down.
+    /// Answers to uploads, descriptions and health probes.
     pub other: u64,
-    /// Of all these, what came in answers that broke off, were refused or given up, so that samples were asked for again.
+    /// Responses that were aborted or refused, so that samples were requested again. These bytes are also
+    /// counted in other fields.
     pub interrupted: u64,
 }
 
 impl Received {
-    /// All of them.
+    /// Returns the sum of all fields except `interrupted`.
     pub fn total(&self) -> u64 {
         self.listing + self.measuring + self.baseline + self.training + self.validation + self.other
     }
 }
 
-/// Whether the hosts' profile is there.
+/// Availability of the hosts' profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProfileState {
-    /// A host gave none in time.
+    /// No profile is available yet.
     Missing,
-    /// It came while the job ran.
+    /// The profile arrived during the job.
     Measured,
 }
 
-/// What is said of each sample.
+/// Kind of the training targets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Task {
-    /// One class.
+    /// A single class per sample.
     #[default]
     Classes,
-    /// Yes or no to each of several labels.
+    /// Any number of labels per sample.
     Labels,
-    /// One number or several.
+    /// A fixed number of target values per sample.
     Numbers,
 }
 
 impl Event {
-    /// Whether it only moves progress bars.
+    /// Returns true if the event only updates progress bars.
     pub fn is_progress(&self) -> bool {
         matches!(
             self,
@@ -414,26 +418,26 @@ impl fmt::Display for Task {
     }
 }
 
-/// Objects that are no samples: no images, or in no class folder. Hidden files and marks of folders do not count.
+/// Skipped objects of a data root. Hidden files and folder markers are not counted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeftOut {
-    /// How many.
+    /// Number of objects.
     pub objects: usize,
-    /// The keys of the first of them.
+    /// Keys of the first objects.
     pub first: Vec<String>,
 }
 
-/// Reads a number. JSON has no word for NaN: it is written as null.
+/// Reads a number. NaN is written as null, because JSON cannot represent it.
 fn number<'de, D: Deserializer<'de>, T: Deserialize<'de> + From<f32>>(from: D) -> Result<T, D::Error> {
     Ok(Option::<T>::deserialize(from)?.unwrap_or_else(|| f32::NAN.into()))
 }
 
-/// A line of a run's `events.jsonl`.
+/// Line of `events.jsonl`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Logged {
-    /// Seconds from the job's beginning, where the line says them.
+    /// Seconds since the start of the job. `None` if the field is missing.
     pub at: Option<f64>,
-    /// What happened; `None` for an event that this version does not know.
+    /// The event, or `None` if this version does not know it.
     pub event: Option<Event>,
 }
 
@@ -441,7 +445,7 @@ impl Logged {
     /// Reads a line.
     ///
     /// # Errors
-    /// JSON's, for what is no event, and for a known one that lacks something.
+    /// Returns an error if the line is not an event, or if a field of a known event is missing.
     pub fn parse(line: &[u8]) -> Result<Self, serde_json::Error> {
         #[derive(Deserialize)]
         struct Tag {
@@ -504,7 +508,7 @@ mod tests {
         );
     }
 
-    /// As `events.jsonl` has it.
+    /// Formats an event as a line of `events.jsonl`.
     fn logged(event: &Event) -> Vec<u8> {
         let mut line = serde_json::to_value(event).unwrap();
         line["at"] = serde_json::json!(2.5);

@@ -1,56 +1,57 @@
-//! The layout of a run's folder, and how a run ended.
+//! Layout of run folders.
 
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::Path;
 
-/// What a sweep is, in the folder of its runs.
+/// Description of a sweep. Stored in the common folder of the runs.
 pub const SWEEP: &str = "sweep.json";
-/// The job, as a [`JobSpec`](crate::JobSpec).
+/// Job settings in the format of [`JobSpec`](crate::JobSpec).
 pub const CONFIG: &str = "config.json";
-/// What happened, a [`Logged`](crate::Logged) event a line.
+/// Job events. Each line is a [`Logged`](crate::Logged) event.
 pub const EVENTS: &str = "events.jsonl";
-/// How it ended, an [`Ending`]; without this file it was killed, or runs.
+/// Final state in the format of [`Ending`]. This file is missing while a run is active, and after it was
+/// killed.
 pub const END: &str = "end.json";
-/// The plan, as `frostline plan --json` prints it.
+/// Plan in the format of `frostline plan --json`.
 pub const PLAN: &str = "plan.json";
-/// The frozen layers in int8: ranges, and what came of them.
+/// Calibration ranges of the frozen layers for int8, and the results of the comparison with f32.
 pub const INT8: &str = "int8.json";
-/// The samples it went through.
+/// Samples of the job.
 pub const SAMPLES: &str = "samples.index";
-/// The folder of checkpoints.
+/// Folder of checkpoints.
 pub const CHECKPOINTS: &str = "checkpoints";
-/// The tuned model.
+/// Tuned model.
 pub const MODEL: &str = "tuned.onnx";
-/// What the model says of each validation sample.
+/// Predictions for all validation samples.
 pub const PREDICTIONS: &str = "predictions.csv";
-/// The folder with what it is most wrong about.
+/// Folder of the validation images with the largest errors.
 pub const MISTAKES: &str = "mistakes";
-/// What these are, in that folder.
+/// Index of the images in [`MISTAKES`].
 pub const MISTAKES_LIST: &str = "mistakes.json";
-/// The page for people.
+/// Report as a web page.
 pub const REPORT: &str = "report.html";
-/// The epochs as a table.
+/// Table of epochs.
 pub const METRICS: &str = "metrics.csv";
-/// For TensorBoard; of all runs the same, so that a run that is resumed has one.
+/// Events for TensorBoard. The name is constant, so a resumed run has a single file.
 pub const TENSORBOARD: &str = "events.out.tfevents.0.frostline";
 
-/// How a run ended.
+/// Final state of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "lowercase")]
 pub enum Ending {
     /// The model was written after the last epoch.
     Finished,
-    /// It was told to stop.
+    /// The job was interrupted.
     Interrupted,
-    /// This went wrong.
+    /// The job failed.
     Failed {
-        /// In a line.
+        /// Error message on a single line.
         error: String,
     },
 }
 
-/// How the run in `folder` ended; `None` of one that runs, or was killed.
+/// Returns the final state of the run in `folder`, or `None` if it is active or was killed.
 pub fn ending(folder: &Path) -> Option<Ending> {
     serde_json::from_slice(&fs::read(folder.join(END)).ok()?).ok()
 }

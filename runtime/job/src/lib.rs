@@ -1,11 +1,12 @@
-//! A job as data.
+//! Settings, events and files of a fine-tuning job.
 //!
-//! * [`JobSpec`]: every setting once, with its [`Class`], its default and its text for people. A run's `config.json` is one; flags
-//!   ([`flags::Given`]) and a [`Recipe`]'s file overlay one.
-//! * [`Event`], [`Notice`], [`Quality`]: what a job tells, as `train --json` prints it and as its folder keeps it. [`Logged`] reads it back.
-//! * [`scores`]: figures of one label or one number, for evaluations and reports.
-//! * [`plain`], [`Plain`]: text of others on its way to people.
-//! * [`folder`]: what lies where in a run's folder, and how a run ended.
+//! * [`JobSpec`]: all job settings, including classes, defaults and help texts. This is the format of a run's
+//!   `config.json`. Flags ([`flags::Given`]) and recipe files ([`Recipe`]) can override individual settings.
+//! * [`Event`], [`Notice`], [`Quality`]: progress and results. The same types are used by `train --json` and
+//!   in run folders. [`Logged`] parses stored events.
+//! * [`scores`]: metrics for a single label or number, shared by evaluations and reports.
+//! * [`plain`], [`Plain`]: escaping of untrusted text for terminals.
+//! * [`folder`]: run folder layout.
 
 mod augment;
 mod choice;

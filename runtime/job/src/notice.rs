@@ -2,100 +2,102 @@ use frostline_wire::OutwardLinks;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// Receives what happens on the way, from any thread, in order; it must not block for long.
+/// Callback for notices, in order. Called from any thread, and must return quickly.
 pub type Notices = Arc<dyn Fn(Notice) + Send + Sync>;
 
-/// What happens between a client and its hosts. Serializes to objects that say in `event` which one they are.
+/// Communication events. Serialized as an object whose `event` field contains the variant name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, strum::VariantNames)]
 #[serde(tag = "event", rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Notice {
-    /// The store holds names that are no keys (an empty segment, `.`, `..`, a control character, not UTF-8) or links that lead nowhere;
-    /// they are no samples.
+    /// The store contains broken links or invalid keys (an empty segment, `.`, `..`, a control character, not
+    /// UTF-8). These objects are skipped.
     NoKeys {
-        /// How many.
+        /// Number of skipped names.
         count: u64,
-        /// The first few, escaped and shortened.
+        /// Names to show, escaped and shortened.
         names: Vec<String>,
     },
-    /// The data root holds links that lead out of it; they are no samples.
+    /// The data root contains links to outside. These objects are skipped.
     OutwardLinks {
-        /// How many, and where the first leads.
+        /// Number of links, and an example.
         #[serde(flatten)]
         links: OutwardLinks,
     },
-    /// A part of an upload was handed to the connection. Comes for every 256 KB: for progress bars, not for logs.
+    /// A piece of an upload was handed to the connection. Emitted every 256 KiB, which suits progress bars
+    /// but not logs.
     Uploading {
-        /// What is sent.
+        /// Kind of the upload.
         what: UploadKind,
-        /// Its name on the host.
+        /// Name of the upload on the host.
         name: String,
-        /// Bytes until now, those of earlier attempts included.
+        /// Bytes sent until now, including earlier attempts.
         sent: u64,
-        /// All of them.
+        /// Total size in bytes.
         bytes: u64,
     },
-    /// An upload broke off and goes on where it did.
+    /// An upload was interrupted and will be resumed.
     UploadRetry {
-        /// The host.
+        /// Address of the host.
         host: String,
-        /// What is sent.
+        /// Kind of the upload.
         what: UploadKind,
-        /// Its name on the host.
+        /// Name of the upload on the host.
         name: String,
-        /// Its size.
+        /// Total size in bytes.
         bytes: u64,
-        /// How often in a row nothing came; 1 is the first repetition.
+        /// Number of consecutive attempts without progress. Counting starts at 1.
         attempt: u32,
         /// Seconds until the next attempt.
         wait_seconds: f64,
-        /// Seconds from now on that the host is waited for, where it does not answer at all.
+        /// Remaining seconds before an outage fails the upload, if no host answers.
         #[serde(skip_serializing_if = "Option::is_none")]
         left_seconds: Option<f64>,
-        /// What happened.
+        /// Cause of the interruption.
         reason: String,
     },
-    /// Samples got lost on the way and are asked for again.
+    /// Missing samples are being requested again.
     Retry {
-        /// The host.
+        /// Address of the host.
         host: String,
-        /// Samples that are missing.
+        /// Number of missing samples.
         lost: usize,
-        /// How often in a row nothing came; 1 is the first repetition, 0 where another host is asked at once or some came.
+        /// Number of consecutive attempts without samples. Counting starts at 1. An immediate move
+        /// to another host does not count.
         attempt: u32,
-        /// Seconds until they are asked for again.
+        /// Seconds until the samples are requested again.
         wait_seconds: f64,
-        /// Seconds from now on that hosts are waited for, where none answers at all.
+        /// Remaining seconds before an outage fails the job, if no host answers.
         #[serde(skip_serializing_if = "Option::is_none")]
         left_seconds: Option<f64>,
-        /// What happened.
+        /// Cause of the retry.
         reason: String,
     },
-    /// One of several hosts cannot be used for now, or can be used again.
+    /// The availability of a host changed.
     Host {
-        /// Its address.
+        /// Address of the host.
         host: String,
-        /// Which of the two.
+        /// New state of the host.
         state: HostState,
-        /// What happened.
+        /// Cause of the change.
         reason: String,
-        /// Seconds from now on that hosts are waited for, where none answers at all.
+        /// Remaining seconds before an outage fails the job, if no host answers.
         #[serde(skip_serializing_if = "Option::is_none")]
         left_seconds: Option<f64>,
     },
 }
 
-/// Whether a host is used.
+/// Availability of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HostState {
-    /// It is asked for its share of the samples.
+    /// The host receives requests.
     Up,
-    /// The others do its work; it is looked at again from time to time.
+    /// Other hosts replace this one. The client probes it regularly.
     Down,
 }
 
-/// What is uploaded.
+/// Upload kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]

@@ -1,19 +1,19 @@
-//! Why a job is another one than a run.
+//! Differences that prevent a run from being resumed.
 
 use crate::{Class, JobSpec, Scheduler, Setting};
 use serde_json::Value;
 
-/// The most settings that a refusal names.
+/// Maximum number of settings named in a message.
 const NAMED: usize = 4;
 
 impl JobSpec {
-    /// What makes it this job, of a job as it is recorded.
+    /// Returns the settings that identify the job. `self` must be in the form of [`JobSpec::recorded`].
     pub fn identity(&self) -> Vec<Setting> {
         let exact = self.reproducible;
         let mut settings = self.settings();
         settings.retain(|setting| match setting.class {
             Class::Identity => true,
-            // Bits depend on them, losses do not.
+            // These settings change bits, but not losses.
             Class::Exact => exact,
             Class::Free | Class::Place => false,
         });
@@ -21,8 +21,9 @@ impl JobSpec {
     }
 }
 
-/// Why the job `now` is another one than that of a run, `then`, of which so many epochs have begun; `None` where it is the same. Both as they are
-/// recorded, with their hashes.
+/// Explains why a run cannot be resumed with the settings `now`, or returns `None` if it can. `then` are the
+/// settings of the run, and `begun` is the number of started epochs. Both settings must be in the form of
+/// [`JobSpec::recorded`] and include hashes.
 pub fn refusal(then: &JobSpec, now: &JobSpec, begun: u32) -> Option<String> {
     if then.model_sha256 != now.model_sha256 {
         let of = |spec: &JobSpec| {
@@ -63,7 +64,7 @@ pub fn refusal(then: &JobSpec, now: &JobSpec, begun: u32) -> Option<String> {
     Some(differ.join("; ") + &more)
 }
 
-/// Why it cannot have so many epochs instead.
+/// Explains why the number of epochs cannot change, or returns `None` if it can.
 fn other_epochs(then: &JobSpec, now: &JobSpec, begun: u32) -> Option<String> {
     let recipe = &now.recipe;
     let (then, now) = (then.recipe.epochs, recipe.epochs);
@@ -76,7 +77,7 @@ fn other_epochs(then: &JobSpec, now: &JobSpec, begun: u32) -> Option<String> {
     (now < begun).then(|| format!("--epochs is {now}, the checkpoint has started epoch {begun}"))
 }
 
-/// A value for people.
+/// Formats a value for display.
 fn shown(value: &Value) -> String {
     match value {
         Value::Null => "none".to_owned(),

@@ -1,4 +1,5 @@
-//! Recipes for pixels as other libraries state them: Hugging Face's `preprocessor_config.json`, timm's `config.json`, and our own.
+//! Preprocessing recipes in the formats of other libraries: `preprocessor_config.json` of Hugging Face,
+//! `config.json` of timm, and Frostline's own JSON.
 
 use frostline_tensor::{ChannelOrder, Interpolation, PixelSpec, ResizeMode};
 use serde::{Deserialize, Serialize};
@@ -6,22 +7,22 @@ use serde_json::Value;
 use std::fmt;
 use std::str::FromStr;
 
-/// The name of the file that Hugging Face keeps beside a model.
+/// Name of the Hugging Face configuration file next to a model.
 pub const PREPROCESSOR_CONFIG: &str = "preprocessor_config.json";
 
-/// Bytes of a configuration, at most: theirs have a few thousand.
+/// Size limit for configuration files in bytes. Typical files have a few thousand bytes.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// A recipe that a file states.
+/// Preprocessing recipe that was read from a file.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct StatedPixels(pub PixelSpec);
 
 impl StatedPixels {
-    /// Of a configuration's text.
+    /// Parses the text of a configuration.
     ///
     /// # Errors
-    /// What of it is not understood, or cannot be followed.
+    /// Returns a message if the text has an unknown format, or requests preprocessing that is not supported.
     pub fn from_json(text: &str) -> Result<Self, String> {
         let value: Value = serde_json::from_str(text).map_err(|error| format!("invalid JSON: {error}"))?;
         let timm = value.get("pretrained_cfg").unwrap_or(&value);
@@ -33,7 +34,7 @@ impl StatedPixels {
             read::<Processor>(&value)?.spec()?
         } else {
             return Err(
-                "neither a recipe, nor timm's config.json, nor a preprocessor_config.json of transformers"
+                "unknown format: neither a recipe, nor config.json of timm, nor preprocessor_config.json of transformers"
                     .to_owned(),
             );
         };
@@ -41,10 +42,10 @@ impl StatedPixels {
         Ok(Self(spec))
     }
 
-    /// Of the file at `path`.
+    /// Reads the file at `path`.
     ///
     /// # Errors
-    /// As [`Self::from_json`], and the file's own.
+    /// Returns a message if the file cannot be read, and all errors of [`Self::from_json`].
     pub fn from_file(path: &std::path::Path) -> Result<Self, String> {
         use std::io::Read;
         let mut text = String::new();
@@ -58,7 +59,7 @@ impl StatedPixels {
 impl FromStr for StatedPixels {
     type Err = String;
 
-    /// A path, or the recipe itself.
+    /// Parses a path or a JSON recipe.
     fn from_str(words: &str) -> Result<Self, String> {
         if words.trim_start().starts_with('{') {
             return Self::from_json(words);
@@ -91,7 +92,7 @@ fn read<T: for<'a> Deserialize<'a>>(value: &Value) -> Result<T, String> {
     T::deserialize(value).map_err(|error| error.to_string())
 }
 
-/// What timm's `create_transform` needs for evaluation.
+/// Parameters of timm's `create_transform` for evaluation.
 #[derive(Deserialize)]
 struct Timm {
     input_size: [u32; 3],
@@ -128,7 +129,7 @@ impl Timm {
             resize_mode,
             interpolation: interpolation
                 .map_err(|_| format!("interpolation '{}' is unknown", self.interpolation))?,
-            // As timm fills.
+            // timm fills borders with the mean.
             fill: match resize_mode {
                 ResizeMode::Pad => self.mean.map(|mean| (255.0 * mean).round_ties_even() as u8),
                 ResizeMode::Short | ResizeMode::Squash => [0; 3],
@@ -140,7 +141,7 @@ impl Timm {
     }
 }
 
-/// An image processor of transformers.
+/// Image processor configuration of transformers.
 #[derive(Deserialize)]
 struct Processor {
     #[serde(alias = "feature_extractor_type", default)]
@@ -190,7 +191,7 @@ fn yes() -> bool {
     true
 }
 
-/// Sizes of a recipe.
+/// Resize and crop sizes in pixels.
 struct Sizes {
     resize: u32,
     resize_mode: ResizeMode,
@@ -213,7 +214,7 @@ impl Processor {
         ];
         if let Some((_, why)) = refused.into_iter().find(|(refused, _)| *refused) {
             return Err(format!(
-                "{why}, which cannot be followed; state the recipe by flags"
+                "{why}, which is not supported; use preprocessing flags such as --resize instead"
             ));
         }
         let interpolation = match self.resample {
@@ -221,11 +222,11 @@ impl Processor {
             1 => Interpolation::Lanczos,
             2 => Interpolation::Bilinear,
             3 => Interpolation::Bicubic,
-            4 => return Err("resample 4 (box) cannot be followed".to_owned()),
-            5 => return Err("resample 5 (hamming) cannot be followed".to_owned()),
+            4 => return Err("resample 4 (box) is not supported".to_owned()),
+            5 => return Err("resample 5 (hamming) is not supported".to_owned()),
             other => return Err(format!("resample {other} is unknown")),
         };
-        // From what a byte is multiplied by to 0..1.
+        // Transformers multiplies bytes by this factor before the normalization. Recipes scale bytes to 0..1.
         let factor = if self.do_rescale {
             self.rescale_factor.unwrap_or(1.0 / 255.0)
         } else {
@@ -253,10 +254,10 @@ impl Processor {
     }
 
     fn sizes(&self) -> Result<Sizes, String> {
-        /// From which on `ConvNextImageProcessor` does not crop.
+        /// `ConvNextImageProcessor` crops smaller images only.
         const SQUASHED: u32 = 384;
         let squash = |height: u32, width: u32, crop: (u32, u32)| Sizes {
-            // The recipe's own sides have the crop's shape.
+            // Short side of the resized image, which has the shape of the crop.
             resize: height.min(width),
             resize_mode: ResizeMode::Squash,
             height: crop.0,
@@ -275,7 +276,7 @@ impl Processor {
                 Ok(squash(height, width, crop))
             }
             (Sides::Exact { height, width }, Some((h, w))) => Err(format!(
-                "it resizes to {height}x{width} and crops {h}x{w}, which cannot be followed; state the recipe by flags"
+                "resizing to {height}x{width} with a crop of {h}x{w} is not supported; use preprocessing flags such as --resize instead"
             )),
             (Sides::Short { shortest_edge: side } | Sides::One(side), _) if self.is_convnext() => {
                 let resize = f64::from(side) / self.crop_pct.unwrap_or(224.0 / 256.0);
@@ -289,7 +290,7 @@ impl Processor {
             (Sides::One(side), Some(crop)) if self.image_processor_type.contains("CLIP") => Ok(short(side, crop)),
             (Sides::One(side), crop) => Ok(squash(side, side, crop.unwrap_or((side, side)))),
             (Sides::Short { .. }, None) => Err(
-                "it resizes the shortest edge without a crop, so images keep their own shapes; state the recipe by flags"
+                "resizing the shortest edge without a crop gives images of different shapes; use preprocessing flags such as --crop instead"
                     .to_owned(),
             ),
         }

@@ -1,4 +1,4 @@
-/// A time for people, in UTC, of seconds since 1970; what JSON has stays a number.
+/// Formats seconds since 1970 as a date and time in UTC, for display. JSON output keeps the number.
 pub fn utc(seconds: u64) -> String {
     let at = i64::try_from(seconds).ok();
     let at = at.and_then(|seconds| chrono::DateTime::from_timestamp(seconds, 0));

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What a log line takes beside its text, wherever it is kept: labels, a time.
+/// Overhead of a log line in bytes. Covers the labels and the timestamp.
 const LOG_LINE: u64 = 128;
 
-/// Tracks what one extraction, or another request of a tenant, uses of its [`Limits`]. Its concurrent calls share it.
+/// Counts the usage of a request against [`Limits`]. Concurrent calls of an extraction share the same
+/// allowance.
 #[derive(Debug)]
 pub struct Allowance {
     limits: Limits,
@@ -27,7 +28,7 @@ pub struct Allowance {
     memory_peak: AtomicU64,
 }
 
-/// Told what is spent as it is; wrapped for `Debug`.
+/// Callback for spent time, wrapped for `Debug`.
 struct OnSpent(Option<Box<dyn Fn(Spent) + Send + Sync>>);
 
 impl std::fmt::Debug for OnSpent {
@@ -46,7 +47,7 @@ impl std::fmt::Debug for Source {
     }
 }
 
-/// A sum that never exceeds its limit.
+/// Sum with an upper limit for [`Counter::acquire`].
 #[derive(Debug)]
 struct Counter {
     resource: Resource,
@@ -64,12 +65,14 @@ pub(crate) struct Charge {
 }
 
 impl Allowance {
-    /// A fresh allowance: make one for each extraction and pass it to all of its calls.
+    /// Creates an allowance without a memory source. Create one per extraction and share it between the
+    /// calls.
     pub fn new(limits: Limits) -> Arc<Self> {
         Self::build(limits, OnSpent(None), None)
     }
 
-    /// A fresh allowance with memory for tensors and guests reserved from `memory_source`; `on_spent` is told of all that is spent, as it is.
+    /// Creates an allowance that reserves the memory of tensors and guests from `memory_source`. `on_spent`
+    /// is called whenever time is counted.
     pub fn with_memory(
         limits: Limits,
         memory_source: Arc<dyn MemorySource>,
@@ -97,17 +100,17 @@ impl Allowance {
         })
     }
 
-    /// The limits it was made with.
+    /// Limits of this allowance.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// Bytes of tensors alive now.
+    /// Bytes of live tensors.
     pub fn tensor_bytes(&self) -> u64 {
         self.tensor_bytes.used.load(Ordering::Relaxed)
     }
 
-    /// Usage so far over all calls, running ones included.
+    /// Usage of all calls so far, including running ones.
     pub fn usage(&self) -> Usage {
         Usage {
             calls: self.calls.load(Ordering::Relaxed),
@@ -133,7 +136,7 @@ impl Allowance {
         self.report(Spent::Cpu(cpu));
     }
 
-    /// Counts time of the compiler.
+    /// Counts compile time.
     pub(crate) fn count_compiling(&self, time: Duration) {
         add(&self.compile_nanos, time);
         self.report(Spent::Compiling(time));
@@ -171,28 +174,28 @@ impl Allowance {
         Ok(charge)
     }
 
-    /// An empty reservation from the memory source.
+    /// Returns an empty reservation from the memory source.
     pub(crate) fn reservation(&self) -> MemoryReservation {
         MemoryReservation::empty(self.memory_source.as_ref().map(|source| Arc::clone(&source.0)))
     }
 
-    /// Counts objects that the host reads for the extraction by itself.
+    /// Counts objects that the host reads for the extraction without a call of the guest.
     ///
     /// # Errors
-    /// [`SandboxError::Limit`].
+    /// Returns [`SandboxError::Limit`] if the number of reads exceeds the limit.
     pub fn read_objects(&self, count: usize) -> Result<(), SandboxError> {
         Ok(self.count_reads(count)?)
     }
 
-    /// Counts bytes that the host has read for the extraction, also those that exceed the limit.
+    /// Counts bytes that the host has read for the extraction, including bytes beyond the limit.
     pub fn record_object_bytes(&self, bytes: u64) {
         self.object_bytes.used.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Whether the host has read no more for the extraction than it may.
+    /// Checks the bytes that the host has read for the extraction.
     ///
     /// # Errors
-    /// [`SandboxError::Limit`].
+    /// Returns [`SandboxError::Limit`] if they exceed the limit.
     pub fn check_object_bytes(&self) -> Result<(), SandboxError> {
         Ok(self.count_object_bytes(0)?)
     }
@@ -212,7 +215,8 @@ impl Allowance {
             .saturating_sub(self.object_bytes.used.load(Ordering::Relaxed))
     }
 
-    /// Counts a log line of `bytes`, and what it takes beside its text; `false` where it exceeds the limit.
+    /// Counts a log line of `bytes` bytes plus [`LOG_LINE`]. Returns false if the line exceeds the limit and
+    /// must be dropped.
     pub(crate) fn count_log(&self, bytes: usize) -> bool {
         self.log_bytes.acquire(bytes as u64 + LOG_LINE).is_ok()
     }
@@ -224,7 +228,7 @@ fn add(nanos: &AtomicU64, time: Duration) {
 }
 
 impl Charge {
-    /// Releases what exceeds `bytes`.
+    /// Reduces the charge to `bytes`. Does nothing if it is smaller already.
     pub(crate) fn shrink_to(&mut self, bytes: usize) {
         let bytes = (bytes as u64).min(self.bytes);
         self.counter.release(self.bytes - bytes);

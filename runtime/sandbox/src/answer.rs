@@ -1,4 +1,4 @@
-//! Validates what a guest returns before the host uses it.
+//! Validates the answers of guests before the host uses them.
 
 use crate::bindings;
 use crate::call::{Call, Extracted, ModelView};
@@ -10,12 +10,14 @@ use frostline_tensor::{DType, OpError, PixelSpec, SampleFailure, Shape, Tensor};
 use frostline_wire::{Activation, Description, Pixels, ServedCut};
 use std::collections::HashSet;
 
-/// The longest name or version, in bytes: they stand in tables and messages.
+/// Maximum length of guest names and versions in bytes. Both appear in tables and messages.
 const NAME: usize = 64;
-/// The most dimensions of an activation of the guest's own; ONNX models rarely pass six.
+/// Maximum number of dimensions of an activation. ONNX models rarely have more than six.
 const RANK: usize = 8;
 
-/// A description that names only cuts of `model`, each once. `recipe` is what the guest said of its pixels beside it.
+/// Validates a description: each cut belongs to `model` and appears once, and the pixel spec is valid.
+/// `recipe` is the argument of the guest's last call of `describe-recipe`; it replaces the spec in the
+/// answer.
 pub(crate) fn description(
     answer: bindings::Description,
     recipe: Option<PixelSpec>,
@@ -40,7 +42,7 @@ pub(crate) fn description(
         version: one_line(&answer.version, NAME),
         pixels,
         cuts,
-        // Set from its imports.
+        // The caller derives this from the guest's imports.
         augments: false,
     })
 }
@@ -71,7 +73,7 @@ fn own_shape(cut: &str, dims: &[u32]) -> Result<Vec<usize>, SandboxError> {
         .map(|&dim| usize::try_from(dim))
         .collect::<Result<_, _>>()
         .map_err(|_| wrong())?;
-    // What one tensor of the wire can count.
+    // A tensor on the wire has up to `i32::MAX` elements per sample.
     let elements = Shape::new(shape.clone()).elements().map_err(|_| wrong())?;
     if i32::try_from(elements).is_err() {
         return Err(wrong());
@@ -95,7 +97,7 @@ fn check_cuts(cuts: &[ServedCut], model: &ModelView) -> Result<(), SandboxError>
     Ok(())
 }
 
-/// The error that the guest returned.
+/// Converts an error that the guest returned.
 pub(crate) fn failure(failure: bindings::Failure) -> SandboxError {
     SandboxError::Failed(OpError::new(
         code_from_guest(failure.code),
@@ -103,7 +105,8 @@ pub(crate) fn failure(failure: bindings::Failure) -> SandboxError {
     ))
 }
 
-/// Activations where every one of `sample_count` samples has a row or a failure, of the shape the call promises.
+/// Validates the result of an extraction. Each of the `sample_count` samples must have either a failure or an
+/// activation of the shape expected by `call`.
 pub(crate) fn extracted(
     activations: Tensor,
     failed: Vec<bindings::FailedSample>,

@@ -1,11 +1,10 @@
-//! The arguments of a guest's exports, in the types of its interface.
+//! Converts arguments to the types of the guest interface.
 
 use crate::call::{Call, ModelView};
 use crate::error::SandboxError;
 use crate::{bindings, stage_name};
 use frostline_tensor::SampleRef;
 
-/// Samples as arguments.
 pub(crate) fn samples(samples: &[SampleRef]) -> Vec<bindings::Sample> {
     let one = |sample: &SampleRef| bindings::Sample {
         key: sample.key.clone(),

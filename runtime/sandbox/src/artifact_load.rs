@@ -1,10 +1,13 @@
-//! The only `unsafe` code: machine code becomes a component.
+//! Loads machine code as a component. This module contains the only `unsafe` code of the crate.
 //!
-//! Contract: [`Component::deserialize`] runs whatever its bytes say, so they must be what the engine of this very host
-//! serialized. [`Compiled`] stands for that. It is made in three ways: by the engine of this process; by a child process
-//! that this host started from its own program and whose answer came through a pipe that nobody else holds; and from a
-//! file, when the keyed hash in front of the bytes is right. The key (`frostline-sealed`)
-//! is used for nothing but code that was made in one of the first two ways. wasmtime itself refuses artifacts of another version or configuration.
+//! Contract: [`Component::deserialize`] executes whatever its bytes contain, so they must have been
+//! serialized by the engine of this host. [`Compiled`] represents such bytes. There are three sources:
+//! - the engine of this process
+//! - the answer of a child process that this host started from its own program, read from a private pipe
+//! - a file with a valid keyed hash; the key (`frostline-sealed`) is used only for code from the other two
+//!   sources
+//!
+//! In addition, wasmtime rejects artifacts of another version or configuration.
 
 use frostline_sealed::{PrivateFolder, TAG};
 use wasmtime::Engine;
@@ -19,12 +22,12 @@ impl Compiled {
         engine.precompile_component(component).map(Self)
     }
 
-    /// The answer of a child process of this host, which runs [`Self::compile`].
+    /// Wraps the answer of a child process of this host that runs [`Self::compile`].
     pub(crate) fn from_child(code: Vec<u8>) -> Self {
         Self(code)
     }
 
-    /// The code in `sealed`, if it was sealed for `folder` as `name`.
+    /// Returns the code in `sealed` if it was sealed for `folder` and `name`.
     pub(crate) fn unseal(mut sealed: Vec<u8>, folder: &PrivateFolder, name: &str) -> Option<Self> {
         let (tag, code) = sealed.split_at_checked(TAG)?;
         let mut hash = folder.hash(name).ok()?;
@@ -36,7 +39,7 @@ impl Compiled {
         Some(Self(sealed))
     }
 
-    /// The code as bytes that [`Self::unseal`] accepts under the same `name` in the same `folder`.
+    /// Returns the code in the form that [`Self::unseal`] accepts for the same `folder` and `name`.
     pub(crate) fn seal(&self, folder: &PrivateFolder, name: &str) -> Option<Vec<u8>> {
         let mut hash = folder.hash(name).ok()?;
         hash.update(&self.0);
@@ -50,7 +53,8 @@ impl Compiled {
     /// The component, ready to run.
     #[allow(unsafe_code)]
     pub(crate) fn load(&self, engine: &Engine) -> wasmtime::Result<Component> {
-        // SAFETY: by the contract above these are bytes that this host's engine serialized, unaltered.
+        // SAFETY: by the contract above, an engine of this host serialized these bytes and they are
+        // unaltered.
         unsafe { Component::deserialize(engine, &self.0) }
     }
 }

@@ -1,7 +1,8 @@
-//! A cache of compiled guests on disk, so that a restarted host does not recompile.
+//! Caches compiled guests on disk. A restarted host does not need to recompile them.
 //!
-//! A file is named by the SHA-256 of the guest's bytes and of the tenant's name, and by the engine that compiled them, and is loaded only
-//! when its keyed hash is right. Tenants share no entries, so the duration of an upload reveals nothing about others' guests. A guest with an invalid file is recompiled.
+//! The name of a file is the SHA-256 of the guest's SHA-256 and the tenant's name, followed by a hash of the
+//! engine. A file is loaded only if its keyed hash is valid; otherwise the guest is recompiled. Tenants share
+//! no entries, so the duration of an upload does not reveal whether another tenant has the same guest.
 
 use crate::artifact_load::Compiled;
 use crate::error::SandboxError;
@@ -19,13 +20,13 @@ use wasmtime::component::Component;
 
 pub(crate) struct Artifacts {
     folder: PrivateFolder,
-    /// Distinguishes engine versions and settings.
+    /// Hash of the engine's version and settings.
     engine: String,
     max_bytes: u64,
 }
 
 impl Artifacts {
-    /// Opens the directory, or creates it with a fresh key, readable by this user only.
+    /// Opens the directory, which only this user may read. Creates it with a new key if it does not exist.
     pub(crate) fn open(directory: &Path, engine: &Engine, max_bytes: u64) -> Result<Self, SandboxError> {
         let failed = |error: io::Error| {
             let text = format!("cannot cache compiled guests in {}", directory.display());
@@ -38,7 +39,7 @@ impl Artifacts {
         })
     }
 
-    /// The compiled guest of this tenant and SHA-256, if it is cached and its hash is valid.
+    /// Returns the compiled guest of this tenant and SHA-256 if it is cached and its hash is valid.
     pub(crate) fn load(&self, engine: &Engine, tenant: &str, sha256: &str) -> Option<Component> {
         let name = self.name(tenant, sha256);
         let path = self.folder.path().join(&name);
@@ -59,7 +60,7 @@ impl Artifacts {
         }
     }
 
-    /// Caches a compiled guest. A failure is logged.
+    /// Caches a compiled guest. Logs a failure instead of returning it.
     pub(crate) fn store(&self, tenant: &str, sha256: &str, compiled: &Compiled) {
         if let Err(error) = self.try_store(tenant, sha256, compiled) {
             tracing::warn!(directory = %self.folder.path().display(), %error, "cannot cache a compiled guest");
@@ -70,12 +71,12 @@ impl Artifacts {
         let name = self.name(tenant, sha256);
         let sealed = compiled
             .seal(&self.folder, &name)
-            .ok_or_else(|| io::Error::other("cannot seal it"))?;
+            .ok_or_else(|| io::Error::other("cannot compute the keyed hash"))?;
         whole_file::write(&self.folder.path().join(name), |file| file.write_all(&sealed))?;
         self.evict()
     }
 
-    /// Removes artifacts of guests that are not among `guests`, each a tenant and a SHA-256.
+    /// Removes all artifacts except those of `guests`, pairs of tenant and SHA-256.
     pub(crate) fn retain<'a>(&self, guests: impl IntoIterator<Item = (&'a str, &'a str)>) -> io::Result<()> {
         let guests = guests.into_iter();
         let kept: HashSet<String> = guests.map(|(tenant, sha256)| self.name(tenant, sha256)).collect();
@@ -88,7 +89,7 @@ impl Artifacts {
         Ok(())
     }
 
-    /// When each artifact was used last, its bytes, its file.
+    /// Returns the time of last use, size in bytes and path of all artifacts.
     fn cached(&self) -> io::Result<Vec<(SystemTime, u64, PathBuf)>> {
         let mut cached = Vec::new();
         for entry in fs::read_dir(self.folder.path())? {
@@ -101,7 +102,7 @@ impl Artifacts {
         Ok(cached)
     }
 
-    /// Removes the least recently used artifacts until the rest fits.
+    /// Removes the least recently used artifacts until the total size is within the limit.
     fn evict(&self) -> io::Result<()> {
         let mut cached = self.cached()?;
         cached.sort();
@@ -122,14 +123,14 @@ impl Artifacts {
     }
 }
 
-/// Marks an artifact as used now, for [`Artifacts::evict`].
+/// Updates the last use, which [`Artifacts::evict`] reads.
 fn touch(path: &Path) {
     if let Err(error) = frostline_sealed::touch(path) {
         tracing::debug!(artifact = %path.display(), %error, "cannot update the access time of a cached guest");
     }
 }
 
-/// SHA-256 of everything in wasmtime's version and settings that compiled code depends on.
+/// Returns the SHA-256 of wasmtime's version and all settings that affect compiled code.
 fn engine_hash(engine: &Engine) -> String {
     struct Sink(Sha256);
     impl Hasher for Sink {

@@ -1,4 +1,4 @@
-//! The host's side of the world `frozen-prefix`, as wasmtime makes it from the WIT.
+//! Host bindings of the world `frozen-prefix`, generated from the WIT.
 #![allow(missing_docs, unreachable_pub, clippy::all, clippy::indexing_slicing)]
 
 wasmtime::component::bindgen!({

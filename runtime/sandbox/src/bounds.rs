@@ -1,22 +1,22 @@
-/// A bounded part of a guest, counted over all its modules and components together.
+/// Parts of a guest that have bounds. All modules and components of the guest count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, strum::Display)]
 pub enum GuestPart {
-    /// Modules and components inside the component.
+    /// Modules and components inside the component, including itself.
     #[strum(serialize = "modules and components")]
     Modules,
-    /// Nesting of components, or of component types.
+    /// Nesting depth of components or component types.
     #[strum(serialize = "levels of nested components")]
     Nesting,
-    /// Types, those nested in interface types included.
+    /// Types, including those nested in interface types.
     #[strum(serialize = "types")]
     Types,
     /// Bytes of all type sections.
     #[strum(serialize = "bytes of types")]
     TypeBytes,
-    /// Imports of every module and component.
+    /// Imports of all modules and components.
     #[strum(serialize = "imports")]
     Imports,
-    /// Functions: of modules, and those that join modules to components.
+    /// Functions of modules, including adapters between modules and components.
     #[strum(serialize = "functions")]
     Functions,
     /// Local variables of functions.
@@ -37,13 +37,13 @@ pub enum GuestPart {
     /// Element segments, which initialize tables.
     #[strum(serialize = "element segments")]
     ElementSegments,
-    /// Exports of every module and component.
+    /// Exports of all modules and components.
     #[strum(serialize = "exports")]
     Exports,
-    /// Instances of modules and components, and aliases.
+    /// Instances (of modules and components) and aliases.
     #[strum(serialize = "instances and aliases")]
     Instances,
-    /// Bytes of custom sections: names, debugging information.
+    /// Bytes of custom sections, such as names and debugging information.
     #[strum(serialize = "bytes of custom sections (strip debugging information)")]
     CustomBytes,
     /// Initial bytes of memories.
@@ -54,46 +54,53 @@ pub enum GuestPart {
     TableElements,
 }
 
-/// The bound of each [`GuestPart`]. Checked before anything else reads the bytes, so that a refusal costs milliseconds and
-/// compilation takes bounded time and memory.
+/// Bounds of the parts of a guest. The check happens before anything else reads the bytes. This makes a
+/// refusal cheap (milliseconds) and bounds the time and memory needed for compilation.
 ///
-/// The stock guest has 180 functions, one memory, one table and 1,600 bytes of types. The defaults leave room for one that
-/// brings a language's interpreter along.
+/// The stock guest has 180 functions, a memory, a table and 1,600 bytes of types. The defaults allow a guest
+/// that contains the interpreter of a language.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GuestBounds {
-    /// A guest linked from a dozen modules has three small ones beside each.
+    /// Maximum number of modules and components. A guest linked from twelve modules has up to three small
+    /// ones for each.
     pub modules: u64,
-    /// Composing components puts one into another; four deep is unheard of.
+    /// Maximum nesting depth. Composition nests components; four levels are already unusual.
     pub nesting: u64,
-    /// A large program has a thousand.
+    /// Maximum number of types. Large programs have a thousand.
     pub types: u64,
-    /// Interfaces of the whole of WASI take 20 KB; everything that reads types takes memory in proportion.
+    /// Maximum bytes of types. The interfaces of WASI have 20 KB. The memory needed to read types is
+    /// proportional to this number.
     pub type_bytes: u64,
-    /// The world has forty functions, which a guest of several modules passes on a few times.
+    /// Maximum number of imports. The world has forty functions, and guests with multiple modules may import
+    /// some functions several times.
     pub imports: u64,
-    /// Compiling takes time in proportion: the stock guest's take 50 ms, so these take 14 s.
+    /// Maximum number of functions. Compile time is proportional to this number. The stock guest with 180
+    /// functions needs 50 ms, the default 14 s.
     pub functions: u64,
-    /// A function takes 50,000 of them in four bytes of Wasm and a thousand times that in the compiler.
+    /// Maximum number of local variables. Four bytes of Wasm can declare 50,000 variables in a function, for
+    /// which the compiler needs a thousand times as much memory.
     pub locals: u64,
-    /// A thousand each is what a large program has.
+    /// Maximum number of global variables. Large programs have a thousand.
     pub globals: u64,
-    /// A program that was started once and saved has one for every stretch of memory it touched.
+    /// Maximum number of data segments. Snapshots of initialized programs contain a segment for each memory
+    /// range written during initialization.
     pub data_segments: u64,
-    /// Compilers make one for each table.
+    /// Maximum number of element segments. Compilers emit one for each table.
     pub element_segments: u64,
-    /// Debug builds export their functions by the hundred.
+    /// Maximum number of exports. Debug builds export hundreds of functions.
     pub exports: u64,
-    /// One alias for every function that joins two modules.
+    /// Maximum number of instances and aliases. Passing a function between modules needs an alias.
     pub instances: u64,
-    /// Names of functions are kept for the sake of traps; debugging information belongs elsewhere.
+    /// Maximum bytes of custom sections. Function names are useful in the messages of traps, but hosts do not
+    /// need debugging information.
     pub custom_bytes: u64,
 }
 
-/// One: the pool of instances has one memory for each call.
+/// Maximum number of linear memories of a guest. The instance pool has a memory for each call.
 pub(crate) const MEMORIES: u32 = 1;
 
-/// Tables of one guest: its module's, those of wit-component's two small ones, and room for components linked from
-/// several modules.
+/// Maximum number of tables of a guest. A guest built from a single module needs three, including two in
+/// modules added by wit-component. The rest is for guests linked from multiple modules.
 pub(crate) const TABLES: u32 = 8;
 
 impl Default for GuestBounds {

@@ -1,10 +1,10 @@
-//! The seam between two kinds of error. A failed operation is returned to the guest, which may continue. An exceeded limit,
-//! or a call against the interface, traps the guest and is reported to the host.
+//! Distinguishes two kinds of errors. A failed operation is returned to the guest, which may continue. An
+//! exceeded limit, or a call that violates the interface, traps the guest and is reported to the host.
 
 use frostline_tensor::OpError;
 use wasmtime::component::ResourceTableError;
 
-/// A resource of which a guest may use a limited amount.
+/// Limited resource of a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]
 pub enum Resource {
     /// Bytes of an instance's linear memory.
@@ -13,10 +13,10 @@ pub enum Resource {
     /// Entries of a table.
     #[strum(serialize = "table entry")]
     TableElements,
-    /// Host-side handles held at once.
+    /// Live host-side handles.
     #[strum(serialize = "handle")]
     Handles,
-    /// Bytes of host-side tensors alive at once.
+    /// Bytes of live host-side tensors.
     #[strum(serialize = "tensor memory")]
     TensorBytes,
     /// Objects read.
@@ -34,13 +34,14 @@ pub enum Resource {
     /// Milliseconds of CPU time of guest code.
     #[strum(serialize = "CPU time")]
     CpuMillis,
-    /// Milliseconds of CPU time of guest code between two of its calls to the host.
+    /// Milliseconds of CPU time of guest code between two calls to the host.
     #[strum(serialize = "CPU time between host calls")]
     SliceMillis,
 }
 
 impl Resource {
-    /// An amount for messages, in units that people read; `used` is rounded up and a limit down, so that they differ.
+    /// Formats an amount for messages. Rounds a used amount up and a limit down, so that an exceeded limit
+    /// and the usage never look equal.
     pub(crate) fn amount(self, value: u64, used: bool) -> String {
         match self {
             Self::Memory | Self::TensorBytes | Self::ObjectBytes | Self::OutputBytes | Self::LogBytes => {
@@ -58,20 +59,18 @@ impl Resource {
     }
 }
 
-/// Why the host ends a guest's call.
+/// Reason for which the host ends a guest call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Breach {
     /// The guest exceeded a limit.
     #[error("{resource} limit exceeded: {} of {}", resource.amount(*wanted, true), resource.amount(*allowed, false))]
     Limit {
-        /// The resource.
         resource: Resource,
-        /// The amount it would have used.
+        /// Usage that the request would have led to.
         wanted: u64,
-        /// The limit.
         allowed: u64,
     },
-    /// A call that the interface cannot answer with an error.
+    /// The guest violated the interface in a call without an error result.
     #[error("{0}")]
     Misuse(String),
     /// The host is out of memory.
@@ -79,7 +78,7 @@ pub(crate) enum Breach {
     NoMemory(OpError),
 }
 
-/// Checks a requested amount against its limit.
+/// Returns [`Breach::Limit`] if `wanted` exceeds `allowed`.
 pub(crate) fn check_limit(resource: Resource, wanted: u64, allowed: u64) -> Result<(), Breach> {
     if wanted <= allowed {
         return Ok(());
@@ -91,8 +90,8 @@ pub(crate) fn check_limit(resource: Resource, wanted: u64, allowed: u64) -> Resu
     })
 }
 
-/// How a host function fails.
-#[allow(unreachable_pub, reason = "the generated bindings re-export it")]
+/// Error of a host function.
+#[allow(unreachable_pub, reason = "re-exported by the generated bindings")]
 #[derive(Debug)]
 pub enum ImportError {
     /// Returned to the guest, which may continue.

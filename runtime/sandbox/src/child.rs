@@ -1,4 +1,4 @@
-//! Compiling a guest in a child process, seen from outside.
+//! Parent side of compilation in a child process.
 
 use crate::artifact_load::Compiled;
 use crate::compiler::{COMPILED, ChildCompiler, REFUSED};
@@ -15,27 +15,27 @@ use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitSta
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often a child that has closed its output is polled for its exit.
+/// Poll interval for the exit of a child that has closed its output.
 const REAP: Duration = Duration::from_millis(1);
 
-/// The most bytes read of the child's standard error.
+/// Maximum number of bytes read from standard error.
 const STDERR_LIMIT: u64 = 4096;
 
-/// What a process that runs out of memory prints, by Rust's allocator and by the system.
+/// Fragments of out-of-memory messages of Rust's allocator and the system.
 const OUT_OF_MEMORY: [&str; 3] = ["memory allocation of", "Cannot allocate memory", "out of memory"];
 
-/// The child process, once started.
+/// State of the child process.
 #[derive(Default)]
 struct Slot {
     child: Option<Child>,
     cancelled: bool,
 }
 
-/// One compilation in a child process; clones share it.
+/// Compilation in a child process. Clones refer to the same process.
 #[derive(Clone, Default)]
 pub(crate) struct Compilation(Arc<Mutex<Slot>>);
 
-/// Kills the child process of a compilation, or prevents its start, when dropped.
+/// On drop, kills the child process of a compilation or prevents its start.
 pub(crate) struct KillOnDrop(pub(crate) Compilation);
 
 impl Drop for KillOnDrop {
@@ -49,7 +49,7 @@ impl Drop for KillOnDrop {
 }
 
 impl Compilation {
-    /// Compiles a guest whose bytes have been checked; blocks until the child has ended.
+    /// Compiles a guest that passed [`upload::check`](crate::upload::check). Blocks until the child exits.
     pub(crate) fn run(
         &self,
         program: &Path,
@@ -87,18 +87,18 @@ impl Compilation {
             .spawn()?;
         let pipes = Pipes::from_child(&mut child);
         slot.child = Some(child);
-        pipes.ok_or_else(|| io::Error::other("no pipes to its standard streams"))
+        pipes.ok_or_else(|| io::Error::other("cannot open pipes to the standard streams"))
     }
 
     fn wait(&self) -> io::Result<ExitStatus> {
         loop {
-            // Unlocked while waiting, so that it can be killed.
+            // Not locked while sleeping, so that another thread can kill the child.
             let exited = self.0.lock().child.as_mut().map(Child::try_wait);
             match exited {
                 Some(Ok(Some(status))) => return Ok(status),
                 Some(Ok(None)) => std::thread::sleep(REAP),
                 Some(Err(error)) => return Err(error),
-                None => return Err(io::Error::other("it was not started")),
+                None => return Err(io::Error::other("the process was not started")),
             }
         }
     }
@@ -119,9 +119,9 @@ impl Pipes {
         })
     }
 
-    /// Sends the guest; returns the child's answer and its standard error.
+    /// Sends the guest and returns the answer and the standard error output.
     fn exchange(mut self, bytes: &[u8], most: u64) -> (io::Result<(u8, Vec<u8>)>, Vec<u8>) {
-        // A child that exits early breaks the pipe; its exit status says more.
+        // Writing fails if the child exits early. The exit status has the reason.
         let _ = self.input.write_all(bytes);
         drop(self.input);
         let answer = read_answer(&mut self.output, most);
@@ -138,7 +138,7 @@ fn read_answer(output: &mut impl Read, most: u64) -> io::Result<(u8, Vec<u8>)> {
     output.read_exact(&mut length)?;
     let length = u64::from_le_bytes(length);
     let mut body = Vec::new();
-    // Its answer fits in its memory limit.
+    // The answer was built within the child's memory limit.
     let read = output.take(length.min(most)).read_to_end(&mut body)?;
     if u64::try_from(read).ok() != Some(length) {
         return Err(io::ErrorKind::UnexpectedEof.into());
@@ -162,7 +162,7 @@ fn memory_exceeded(compiler: &ChildCompiler) -> SandboxError {
     }
 }
 
-/// Why a child exited without an answer.
+/// Converts the exit of a child without a valid answer to an error.
 fn exit_error(status: ExitStatus, stderr: &[u8], compiler: &ChildCompiler) -> SandboxError {
     let stderr = one_line(&String::from_utf8_lossy(stderr), MESSAGE);
     if status.signal() == Some(Signal::XCPU.as_raw()) {

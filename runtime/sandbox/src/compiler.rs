@@ -9,26 +9,27 @@ use std::io::{self, Read, Write};
 use std::process::ExitCode;
 use wasmtime::Engine;
 
-/// The inside of a child process that compiles one guest: limits itself, reads the guest from standard input, and answers
-/// on standard output. As flags: `--memory-bytes`, `--cpu-seconds` and `--memory-reservation`.
+/// Compiles a guest as the main function of a child process. Limits the process, reads the guest from
+/// standard input and writes the answer to standard output. The parent passes the flags `--memory-bytes`,
+/// `--cpu-seconds` and `--memory-reservation`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChildCompiler {
-    /// The most memory it may take: address space, in which the program itself lies as well.
+    /// Maximum address space in bytes, including the program itself.
     pub memory_bytes: u64,
-    /// The most CPU time it may take, in seconds.
+    /// Maximum CPU time in seconds.
     pub cpu_seconds: u64,
-    /// As [`SandboxConfig::memory_reservation`]; compiled code depends on it.
+    /// Value of [`SandboxConfig::memory_reservation`], which affects compiled code.
     pub memory_reservation: u64,
-    /// Whether to refuse to compile where a wall (`frostline-walls`) is missing.
+    /// Refuses to compile if a wall (`frostline-walls`) is not available.
     pub require_walls: bool,
 }
 
-/// First byte of the child's answer: machine code follows.
+/// First byte of an answer that contains machine code.
 pub(super) const COMPILED: u8 = 0;
-/// First byte of the child's answer: the reason of the refusal follows.
+/// First byte of an answer that contains the reason for a refusal.
 pub(super) const REFUSED: u8 = 1;
 
-/// Compiling yields to lanes and running guests.
+/// Gives lanes and running guests priority over compilation.
 const NICENESS: i32 = 10;
 
 impl ChildCompiler {
@@ -37,7 +38,7 @@ impl ChildCompiler {
             memory_bytes: config.compiler_memory_bytes,
             cpu_seconds: config.compiler_cpu_seconds,
             memory_reservation: config.memory_reservation,
-            // Set by an argument of the program.
+            // The program sets this from an argument.
             require_walls: false,
         }
     }
@@ -50,7 +51,7 @@ impl ChildCompiler {
         ]
     }
 
-    /// Compiles and returns the process's exit code. Call it first thing in `main`.
+    /// Compiles the guest and returns the exit code of the process. Call this at the start of `main`.
     pub fn run(&self) -> ExitCode {
         match self.confine().and_then(|()| self.answer()) {
             Ok(()) => ExitCode::SUCCESS,
@@ -61,7 +62,7 @@ impl ChildCompiler {
         }
     }
 
-    /// Drops the privileges that compiling does not need, such as opening files.
+    /// Drops privileges that compilation does not need, such as opening files.
     fn confine(&self) -> io::Result<()> {
         frostline_walls::close_inherited()?;
         limit(Resource::Fsize, 0)?;
@@ -69,7 +70,8 @@ impl ChildCompiler {
         limit(Resource::Data, self.memory_bytes)?;
         let time = Rlimit {
             current: Some(self.cpu_seconds),
-            // The hard limit kills without naming a reason.
+            // The hard limit kills the process without a reason. The soft limit sends SIGXCPU, which the
+            // parent recognizes.
             maximum: Some(self.cpu_seconds.saturating_add(1)),
         };
         setrlimit(Resource::Cpu, time)?;
@@ -112,7 +114,7 @@ fn limit(resource: Resource, value: u64) -> io::Result<()> {
     Ok(setrlimit(resource, limit)?)
 }
 
-/// Machine code for a guest whose bytes have been checked.
+/// Compiles a guest that passed [`upload::check`].
 pub(crate) fn compile(engine: &Engine, bytes: &[u8]) -> Result<Compiled, SandboxError> {
     let component = upload::into_component(bytes)?;
     let compiled = Compiled::compile(engine, &component);

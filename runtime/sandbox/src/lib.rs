@@ -1,22 +1,25 @@
-//! The sandbox guests run in; the only user of wasmtime.
+//! Runs guests in a sandbox. This is the only crate that uses wasmtime.
 //!
-//! [`Sandbox::prepare`] turns a tenant's bytes into a [`Guest`]: they are checked to be a component of the world
-//! `frozen-prefix`, compiled, and cached on disk under a keyed hash. A guest describes itself once, a [`Call`] is made of that
-//! description, and [`Guest::extract`] turns samples into activations, one instance per call.
+//! [`Sandbox::prepare`] turns a tenant's bytes into a [`Guest`]: it checks that they are a component of the
+//! world `frozen-prefix`, compiles them, and caches the result on disk under a keyed hash.
+//! [`Guest::describe`] returns the guest's description, from which the host creates a [`Call`].
+//! [`Guest::extract`] turns samples into activations, with one instance per call.
 //!
-//! What isolates guests from the host and from each other:
-//! - **Before execution**: a guest's bytes are checked against [`GuestBounds`] and its imports against the world; it is
-//!   compiled in a child process with limits ([`Compiler::Child`]).
-//! - **Nothing ambient**: a guest imports the interfaces of `guest/wit` and no WASI. Tensors are handles to host memory.
-//! - **Time**: guest code runs on threads of its own, is preempted every few milliseconds,
-//!   and is ended at its deadline. Its CPU time is counted and limited; the ready tenant that used the least runs next.
-//! - **Memory**: linear memory and tables are capped and come from a fixed pool; host-side tensors are charged to the
-//!   extraction's [`Allowance`], because no engine limit sees them.
-//! - **Reads and logs**: objects and bytes read, handles and log lines are bounded.
-//! - **Answers**: whatever a guest returns is checked before the host uses it.
+//! Guests are isolated from the host and from each other:
+//! - **Before execution**: the bytes are checked against [`GuestBounds`] and the imports against the world. A
+//!   child process with limits compiles them ([`Compiler::Child`]).
+//! - **No ambient authority**: guests import only the interfaces in `guest/wit`. WASI is not available.
+//!   Tensors are handles to host memory.
+//! - **Time**: guest code runs on dedicated threads, is preempted at a fixed interval and ended at the
+//!   deadline of the call. CPU time is counted and limited. The tenant with the least CPU time runs next.
+//! - **Memory**: linear memory and tables have limits and come from a fixed pool. Host-side tensors are
+//!   charged to the [`Allowance`] of the extraction, because no limit of the engine includes them.
+//! - **Reads and logs**: the number of reads, handles and log lines is limited, as are the bytes read.
+//! - **Answers**: the host validates the results of all calls.
 //!
-//! A failed operation returns an error to the guest; an exceeded limit ends its call. Both reach the host as a
-//! [`SandboxError`]. [`Allowance::usage`] reports what an extraction used. `docs/limits.md` lists every limit.
+//! A failed operation returns an error to the guest; an exceeded limit ends the call. The host receives both
+//! as a [`SandboxError`]. [`Allowance::usage`] returns the usage of an extraction. `docs/limits.md` lists all
+//! limits.
 
 mod allowance;
 mod answer;

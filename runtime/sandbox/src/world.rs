@@ -21,10 +21,6 @@ const IMPORTS: [&str; 8] = [
     "wasi:nn/errors@0.2.0-rc-2024-10-28",
 ];
 
-/// The current version of our interfaces, and earlier ones, which are subsets of it: guests of them run unchanged.
-const VERSION: &str = "@0.1.2";
-const EARLIER: [&str; 2] = ["@0.1.0", "@0.1.1"];
-
 const EXPORTS: [&str; 2] = ["describe", "extract"];
 
 /// Import modules that wit-component provides: the world's own functions, the guest's exports, and a newer naming scheme
@@ -97,9 +93,7 @@ fn imports_function(component: &Component, is: impl Fn(&str, &str) -> bool) -> b
 
 /// Whether an interface is available to guests.
 fn is_available(name: &str) -> bool {
-    let current = |version| Some(format!("{}{VERSION}", name.strip_suffix(version)?));
-    let mut names = EARLIER.into_iter().filter_map(current);
-    IMPORTS.contains(&name) || names.any(|name| IMPORTS.contains(&name.as_str()))
+    IMPORTS.contains(&name)
 }
 
 /// Of any version of `wasi:nn`, also that of core modules.

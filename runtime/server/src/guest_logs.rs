@@ -1,4 +1,5 @@
-//! What guests logged in the last hour, for the tenants whose they are: so many bytes of each, and of all.
+//! Log lines of guests from the last hour, which their tenants can read. The memory is bounded per tenant and
+//! in total.
 
 use frostline_wire::{GuestLine, GuestLog};
 use parking_lot::Mutex;
@@ -6,25 +7,25 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How long a line is kept.
+/// Retention time of lines.
 const RETENTION: Duration = Duration::from_secs(3600);
 
-/// Bytes of a tenant's lines: some 4,000 of usual length.
+/// Maximum bytes per owner, enough for about 4,000 lines of usual length.
 const OWNER_BYTES: usize = 1 << 20;
 
-/// Bytes of all: beyond them whoever has most loses the oldest.
+/// Maximum bytes of all owners. If this is exceeded, the owner with the most bytes loses the oldest line.
 const TOTAL_BYTES: usize = 32 << 20;
 
-/// What a line takes beside its text.
+/// Bytes counted for each line in addition to the text.
 const LINE_OVERHEAD: usize = 128;
 
-/// Lines of one answer, of 1 KiB each at most.
+/// Maximum number of lines in an answer. A line is limited to 1 KiB.
 const PAGE: usize = 1000;
 
-/// Bytes of such an answer at most, with what JSON adds.
+/// Maximum size of an answer in bytes, including the JSON encoding.
 pub(crate) const ANSWER: u64 = 3 << 20;
 
-/// Whose lines they are. Somebody else may have the name of a tenant that was removed.
+/// Owner of log lines. The creation time distinguishes a tenant from a removed tenant of the same name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Owner {
     pub(crate) tenant: String,
@@ -32,14 +33,14 @@ pub(crate) struct Owner {
     pub(crate) created_at: u64,
 }
 
-/// Where lines come from.
+/// Origin of a log line.
 pub(crate) struct Source {
     pub(crate) owner: Owner,
     pub(crate) guest: Arc<str>,
     pub(crate) extraction: Arc<str>,
 }
 
-/// See the module.
+/// See the module documentation.
 pub(crate) struct GuestLogs(Mutex<Lines>);
 
 struct Lines {
@@ -53,13 +54,13 @@ struct Lines {
 struct OwnerLines {
     lines: VecDeque<Line>,
     bytes: usize,
-    /// The newest that was let go of for want of room.
+    /// Number of the newest line dropped to limit memory.
     dropped: u64,
 }
 
 struct Line {
     number: u64,
-    /// Since 1970.
+    /// Duration since 1970.
     at: Duration,
     guest: Arc<str>,
     extraction: Arc<str>,
@@ -67,13 +68,14 @@ struct Line {
     text: Box<str>,
 }
 
-/// The time, since 1970.
+/// Returns the current time, measured from 1970.
 pub(crate) fn since_1970() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 impl GuestLogs {
-    /// None yet. Those of a host that starts at `now` have higher numbers than what it kept before.
+    /// Creates an empty log. Line numbers start at `now` in microseconds, so they continue to increase after
+    /// a restart.
     pub(crate) fn new(now: Duration) -> Self {
         Self(Mutex::new(Lines {
             next: u64::try_from(now.as_micros()).unwrap_or(u64::MAX / 2).max(1),
@@ -82,7 +84,7 @@ impl GuestLogs {
         }))
     }
 
-    /// Keeps a line.
+    /// Appends a line.
     pub(crate) fn append(&self, source: &Source, level: &'static str, text: &str, now: Duration) {
         let line = Line {
             number: 0,
@@ -95,7 +97,8 @@ impl GuestLogs {
         self.0.lock().append(&source.owner, line);
     }
 
-    /// A page of what the owner's `guest` logged after the line of that number; `None` where it logged nothing lately.
+    /// Returns a page of the lines that `guest` logged after the line number `after`, or `None` if no line of
+    /// this guest is stored.
     pub(crate) fn read(&self, owner: &Owner, guest: &str, after: u64, now: Duration) -> Option<GuestLog> {
         let mut all = self.0.lock();
         all.forget_old(owner, now);
@@ -121,7 +124,7 @@ impl GuestLogs {
         })
     }
 
-    /// Forgets what a tenant that is removed has.
+    /// Removes all lines of a removed tenant.
     pub(crate) fn forget(&self, tenant: &str) {
         let mut all = self.0.lock();
         let gone = all.owners.extract_if(|owner, _| owner.tenant == tenant);
@@ -129,7 +132,7 @@ impl GuestLogs {
         all.bytes -= bytes;
     }
 
-    /// Forgets what is too old, of everybody.
+    /// Removes all lines older than an hour.
     pub(crate) fn sweep(&self, now: Duration) {
         let mut all = self.0.lock();
         let owners: Vec<Owner> = all.owners.keys().cloned().collect();
@@ -256,9 +259,9 @@ mod tests {
         };
         assert!(
             lines.read(&later, "mine", 0, SECOND).is_none(),
-            "another tenant of that name"
+            "a later tenant with the same name"
         );
-        // What is known of a restarted host follows on.
+        // Line numbers continue to increase after a restart.
         assert!(empty_logs(SECOND * 2).0.lock().next > lines.0.lock().next);
     }
 

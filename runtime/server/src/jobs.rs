@@ -1,4 +1,5 @@
-//! Jobs: which extractions belong together, where the time of their images goes, and the end of those that an admin cancels.
+//! Jobs on this host: groups extractions by job, measures the time of images in every stage, and lets admins
+//! cancel a job.
 
 use crate::refusal::Refusal;
 use frostline_profile::now;
@@ -13,20 +14,22 @@ use std::time::{Duration, Instant};
 use strum::EnumCount;
 use tokio_util::sync::CancellationToken;
 
-/// Jobs of a tenant that are remembered; beyond, those whose last extraction ended the longest ago go.
+/// Maximum number of idle jobs per tenant. If it is reached, the job that was active least recently is
+/// removed.
 const JOBS: usize = 64;
 
-/// How long a job is remembered that does nothing, in seconds; so long is a cancelled one refused.
+/// Retention time of idle jobs in seconds. A cancelled job is refused for this time, unless it is removed
+/// earlier because of [`JOBS`].
 const REMEMBERED: u64 = 24 * 3600;
 
-/// All that a host remembers.
+/// Recent jobs of all tenants.
 #[derive(Default)]
 pub(crate) struct Jobs(Mutex<Known>);
 
 #[derive(Default)]
 struct Known {
     jobs: HashMap<JobKey, Arc<Job>>,
-    /// Of extractions that run, by their ids.
+    /// Clocks of active extractions, by extraction id.
     clocks: HashMap<String, Arc<StageClock>>,
 }
 
@@ -55,38 +58,38 @@ struct Progress {
     images: u64,
 }
 
-/// Time of images by stage, in nanoseconds. That of [`JobStage::Run`] includes the wait for the lane.
+/// Time of images by stage in nanoseconds. The time of [`JobStage::Run`] includes the wait for a lane.
 #[derive(Default)]
 struct StageSums([AtomicU64; JobStage::COUNT]);
 
-/// Where the time of an extraction's images goes; its job's as well.
+/// Measures the time of images by stage, for the extraction and for the job.
 pub(crate) struct StageClock {
     own: StageSums,
     windows: Mutex<[Option<Window>; JobStage::COUNT]>,
     job: Arc<Job>,
 }
 
-/// From when to when images of an extraction were in a stage.
+/// The period during which a stage was processing images of the extraction.
 #[derive(Clone, Copy)]
 struct Window {
     begin: Instant,
-    /// When the first was through.
+    /// When the first image left the stage.
     first_end: Instant,
     end: Instant,
 }
 
-/// What an extraction says of itself.
+/// Describes a new extraction.
 pub(crate) struct Described {
     pub(crate) tenant: String,
-    /// The trace that it belongs to.
+    /// Id of the trace, which is used as job id. Without a trace, the extraction is a separate job.
     pub(crate) trace: Option<String>,
-    /// Its own id.
+    /// Id of the extraction.
     pub(crate) extraction: String,
     pub(crate) split: String,
     pub(crate) model: Option<String>,
 }
 
-/// An extraction as part of its job, until it is dropped.
+/// An extraction that counts as active in the job until this is dropped.
 pub(crate) struct JobExtraction {
     jobs: Arc<Jobs>,
     extraction: String,
@@ -95,10 +98,10 @@ pub(crate) struct JobExtraction {
 }
 
 impl Jobs {
-    /// An extraction that begins to wait for its place.
+    /// Adds an extraction that waits for a permit.
     ///
     /// # Errors
-    /// [`Refusal::Cancelled`] where an admin cancelled its job.
+    /// Returns [`Refusal::Cancelled`] if an admin cancelled the job.
     pub(crate) fn enqueue(self: &Arc<Self>, described: Described) -> Result<JobExtraction, Refusal> {
         let Described {
             tenant,
@@ -135,30 +138,30 @@ impl Jobs {
         })
     }
 
-    /// The clock of an extraction that runs.
+    /// Returns the clock of an active extraction.
     pub(crate) fn clock(&self, extraction: &str) -> Option<Arc<StageClock>> {
         self.0.lock().clocks.get(extraction).cloned()
     }
 
-    /// All of them, the latest first.
+    /// Lists all jobs, the most recently active first.
     pub(crate) fn list(&self) -> Vec<JobInfo> {
         let mut jobs: Vec<JobInfo> = self.0.lock().jobs.values().map(|job| job.info()).collect();
         jobs.sort_by(|left, right| (right.active_at, &right.id).cmp(&(left.active_at, &left.id)));
         jobs
     }
 
-    /// The job whose id begins so.
+    /// Returns the job whose id starts with `id`.
     ///
     /// # Errors
-    /// [`Refusal`] where there is none, or several.
+    /// Returns a [`Refusal`] if there is no such job or more than one.
     pub(crate) fn find(&self, id: &str) -> Result<JobInfo, Refusal> {
         Ok(self.one(id)?.info())
     }
 
-    /// Ends the job whose id begins so, and refuses what it asks for from now on.
+    /// Cancels the job whose id starts with `id`. Later extractions of this job are refused.
     ///
     /// # Errors
-    /// As [`Jobs::find`].
+    /// Returns the same errors as [`Jobs::find`].
     pub(crate) fn cancel(&self, id: &str) -> Result<JobInfo, Refusal> {
         let job = self.one(id)?;
         job.cancel.cancel();
@@ -174,14 +177,14 @@ impl Jobs {
                 "no job {id:?} was seen by this host in the last day; list jobs with frostline admin top --jobs"
             ))),
             (Some(_), Some(_)) => Err(Refusal::request(format!(
-                "several jobs begin with {id:?}; write more of the id"
+                "ambiguous job id {id:?}: more than one job starts with it; use a longer prefix"
             ))),
         }
     }
 }
 
 impl Known {
-    /// The job of this key, which may be new.
+    /// Returns the job with this key, creating it if necessary.
     fn job(&mut self, key: JobKey, now: u64) -> Arc<Job> {
         if let Some(job) = self.jobs.get(&key) {
             return Arc::clone(job);
@@ -210,7 +213,8 @@ impl Known {
 }
 
 impl Progress {
-    /// Since when it does nothing, as far as begins tell; `None` while it does something.
+    /// Returns the time (seconds since 1970) when the job became idle, or `None` if extractions are queued or
+    /// running.
     fn idle_since(&self) -> Option<u64> {
         (self.queued + self.running == 0).then_some(self.active_at)
     }
@@ -254,7 +258,8 @@ impl StageSums {
 }
 
 impl StageClock {
-    /// So many images each spent `time` in a stage; [`JobStage::Run`] counts from when the lane was asked.
+    /// Adds `time` in a stage for each of the `images`. For [`JobStage::Run`] the time starts when a batch is
+    /// submitted to the lanes.
     pub(crate) fn add(&self, stage: JobStage, time: Duration, images: u64) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let nanos = nanos.saturating_mul(images);
@@ -272,7 +277,7 @@ impl StageClock {
         }
     }
 
-    /// Makes a span of each stage under the request's, for those who export traces.
+    /// Emits a tracing span for each stage as child of the request's span.
     fn trace(&self) {
         let (windows, seconds) = (*self.windows.lock(), self.seconds());
         let window = |stage: JobStage| windows.get(stage as usize).copied().flatten();
@@ -293,22 +298,21 @@ impl StageClock {
         }
     }
 
-    /// The job's id.
     pub(crate) fn job(&self) -> &str {
         &self.job.key.id
     }
 
-    /// Counts images that were answered.
+    /// Adds answered images to the job.
     pub(crate) fn count_images(&self, images: u64) {
         self.job.progress.lock().images += images;
     }
 
-    /// The times of this extraction.
+    /// Returns the times of this extraction.
     pub(crate) fn seconds(&self) -> StageSeconds {
         self.own.seconds()
     }
 
-    /// Ends when an admin cancels the job.
+    /// Waits until an admin cancels the job.
     pub(crate) async fn cancelled(&self) -> Refusal {
         self.job.cancel.cancelled().await;
         Refusal::Cancelled {
@@ -322,7 +326,7 @@ impl JobExtraction {
         &self.clock
     }
 
-    /// It has its place, which each of its `images` waited for so long.
+    /// Marks the extraction as running, after each of its `images` waited for the permit for `waited`.
     pub(crate) fn enter(&mut self, waited: Duration, images: usize) {
         self.clock.add(JobStage::Place, waited, images as u64);
         let mut progress = self.clock.job.progress.lock();
@@ -347,7 +351,7 @@ impl Drop for JobExtraction {
     }
 }
 
-/// Lanes whose time is counted.
+/// Lanes that report the time of each submission to a clock.
 pub(crate) struct TimedLanes<E> {
     pub(crate) lanes: E,
     pub(crate) clock: Arc<StageClock>,
@@ -418,7 +422,7 @@ mod tests {
         let extraction = begin(&jobs, "acme", "t", "a").unwrap();
         let clock = extraction.clock();
         clock.add(JobStage::Lane, Duration::from_secs(3), 2);
-        assert_eq!(clock.seconds().run, 0.0, "it waited, and has not come back");
+        assert_eq!(clock.seconds().run, 0.0, "the batch is still running");
         clock.add(JobStage::Run, Duration::from_secs(4), 2);
         assert_eq!((clock.seconds().lane, clock.seconds().run), (6.0, 2.0));
     }
@@ -430,7 +434,7 @@ mod tests {
         let _other = begin(&jobs, "beta", "t2", "b").unwrap();
         assert!(
             matches!(jobs.find("t"), Err(Refusal::Request { .. })),
-            "two begin so"
+            "ambiguous prefix"
         );
         assert!(jobs.cancel("t1").unwrap().cancelled);
         assert!(running.clock().cancelled().now_or_never().is_some());
@@ -440,7 +444,7 @@ mod tests {
         ));
         assert!(
             begin(&jobs, "beta", "t1", "d").is_ok(),
-            "another tenant's has the same name"
+            "other tenants can use the same id"
         );
         assert!(matches!(jobs.cancel("t9"), Err(Refusal::NotFound { .. })));
     }

@@ -1,11 +1,11 @@
-//! The storage host: HTTP, guests, models, admission, extractions, metrics.
+//! The storage host: HTTP, guests, models, admission, extractions and metrics.
 //!
-//! [`HostSettings`] is a configuration as written, [`HostConfig`] one that was checked, [`Host::start`] makes a
-//! [`RunningHost`] of it. The interface is written down in `docs/http.md`. One request path is worth reading first:
-//! `extraction::Extraction`.
+//! [`HostSettings`] is a configuration as written, and [`HostConfig`] is a validated one, from which
+//! [`Host::start`] creates a [`RunningHost`]. `docs/http.md` documents the HTTP interface. To learn how a
+//! request is processed, start with `extraction::Extraction`.
 //!
-//! Nothing a client sends panics, everything that grows is bounded ([`Limits`]), and what fails after an answer has begun
-//! aborts its body instead of ending it.
+//! No client input causes a panic, and everything that grows has a bound ([`Limits`]). A failure after the
+//! start of an answer aborts the body, so clients never mistake it for a complete answer.
 
 mod accounting;
 mod audit;

@@ -1,4 +1,4 @@
-//! What this host has for its tenants: guests and models, the stores of their data, and what guests say of models.
+//! Uploaded guests and models, data stores, and the caches for compiled guests and descriptions.
 
 use crate::config::Root;
 use crate::refusal::Refusal;
@@ -15,31 +15,33 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Granted data roots whose stores are kept open, with their connections.
+/// Number of granted data roots with open stores and connections.
 const OPEN_STORES: usize = 64;
 
-/// Granted data roots whose indexes of shards are kept, of each tenant its own: what one has read through tells no other what it reads.
+/// Number of cached shard indexes, which are separate for each tenant and granted root. If tenants shared an
+/// index, response times would reveal which shards another tenant has read.
 const INDEXED: usize = 1024;
 
-/// Guests kept ready to run; loading a compiled one again takes under a millisecond.
+/// Number of guests that stay ready to execute. Reloading a compiled guest needs less than a millisecond.
 const READY_GUESTS: usize = 64;
 
-/// Bytes that compiling a guest takes for one of its own, and beside that: the compiler works in a process of its own, which takes some
-/// 40 MiB before it begins.
+/// Memory to compile a guest: bytes per byte of the guest, and a fixed number of bytes. The separate compiler
+/// process needs 40 MiB at the start.
 const COMPILING: (u64, u64) = (100, 64 << 20);
 
-/// How long a guest waits for memory to be compiled in.
+/// Maximum time that a guest waits for memory to be compiled.
 const WAIT: Duration = Duration::from_secs(30);
 
-/// Whose guest, which a tenant makes ready on its own account.
+/// Key of a compiled guest. Every tenant compiles its guests at its own expense, so the key includes the
+/// tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct GuestKey {
     tenant: String,
-    /// SHA-256.
+    /// SHA-256 of the guest.
     guest: String,
 }
 
-/// What a description depends on, and who asked.
+/// Cache key for descriptions: tenant, guest, model and parameters.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct DescriptionKey {
     guest: GuestKey,
@@ -47,25 +49,25 @@ struct DescriptionKey {
     parameters: String,
 }
 
-/// See the module.
+/// Uploaded guests and models with their caches.
 pub(crate) struct Library {
     pub(crate) guests: UploadStore<()>,
     pub(crate) models: Arc<UploadStore<ModelFacts>>,
-    /// What all hosts on one state did to these.
+    /// Changes to guests, models and tenants by all hosts that share the state.
     pub(crate) journal: Arc<Journal>,
-    /// Uploads on their way, and what came of those that broke off.
+    /// Uploads in progress and the received parts of interrupted uploads.
     pub(crate) partials: Partials,
     pub(crate) sandbox: Sandbox,
     roots: Arc<RootHealth>,
     stores: Cache<OpenRoot, Store>,
-    /// By tenant.
+    /// Stores with shard indexes, by tenant and granted root.
     indexed: Arc<Cache<(String, Root), Store>>,
     ready: Cache<GuestKey, Guest>,
     descriptions: Cache<DescriptionKey, Arc<Description>>,
     memory: Memory,
 }
 
-/// What tenants have uploaded.
+/// Stores for guests, models and interrupted uploads.
 pub(crate) struct Uploads {
     pub(crate) guests: UploadStore<()>,
     pub(crate) models: Arc<UploadStore<ModelFacts>>,
@@ -90,7 +92,7 @@ impl Library {
         let indexed = Arc::new(Cache::new(INDEXED));
         let indexes = Arc::clone(&indexed);
         memory.on_pressure(move |_| {
-            // What they hold is given back once no lock of the cache is held.
+            // Drop the stores after the lock of the cache is released, because dropping them returns memory.
             let dropped: Vec<_> = indexes.iter().collect();
             indexes.clear();
             drop(dropped);
@@ -110,7 +112,7 @@ impl Library {
         }
     }
 
-    /// Forgets what can be had again: indexes of shards with the stores they belong to, guests made ready, descriptions.
+    /// Clears all data that can be recreated: open stores, shard indexes, compiled guests and descriptions.
     pub(crate) fn clear_caches(&self) {
         self.stores.clear();
         self.indexed.clear();
@@ -122,21 +124,23 @@ impl Library {
         self.stores.get_or_insert_with(root, || self.roots.open(root))
     }
 
-    /// Whether the store of a data root answers now.
+    /// Checks that the store behind a data root answers.
     ///
     /// # Errors
-    /// [`ObjectError`].
+    ///
+    /// Returns the [`ObjectError`] of opening or probing the store.
     pub(crate) async fn probe(&self, root: &OpenRoot) -> Result<(), ObjectError> {
         self.open(root)?.probe(PROBE_DEADLINE).await
     }
 
-    /// The data roots whose stores are open.
+    /// Returns the data roots with open stores.
     pub(crate) fn open_roots(&self) -> Vec<OpenRoot> {
         self.stores.iter().map(|(root, _)| root).collect()
     }
 
-    /// The store of a data root below one that was `granted` to the tenant, which is opened as a whole: nothing leads out of that, and
-    /// whatever part of it is asked for, a shard has one index.
+    /// Returns the store of `root`, which is the root `granted` to the tenant or a folder below it. The
+    /// granted root is opened as a whole, so no path leads out of it and each shard has a single index for
+    /// all folders.
     pub(crate) fn store(&self, tenant: &str, granted: &Root, root: &Root) -> Result<Store, Refusal> {
         let granted_to = self.roots.root_for(granted, tenant);
         let of_tenant = || {
@@ -151,7 +155,8 @@ impl Library {
         }
     }
 
-    /// Bytes of guests and models of all versions, by tenant.
+    /// Returns the stored bytes for each tenant, including all versions of guests and models. Shared models
+    /// are not included.
     pub(crate) fn stored_bytes(&self) -> BTreeMap<String, u64> {
         let guests = self
             .guests
@@ -170,7 +175,7 @@ impl Library {
         stored
     }
 
-    /// Compiles a tenant's guest, unless that was done before.
+    /// Compiles a guest of a tenant, unless the compiled form is cached on disk.
     pub(crate) async fn compile(
         &self,
         tenant: &str,
@@ -180,19 +185,19 @@ impl Library {
         let sandbox = self.sandbox.for_tenant(tenant);
         let (times, beside) = COMPILING;
         let room = TenantMemory::new(&self.memory, tenant, Kind::Grant);
-        // No more than the process may take.
+        // The compiler process never gets more than this.
         let takes = (bytes.len() as u64).saturating_mul(times).saturating_add(beside);
         let most = self.memory.read(|ledger| ledger.most(Kind::Grant));
         let _memory = room.reserve(takes.min(most), WAIT).await?;
         Ok(sandbox.prepare_within(bytes, allowance).await?)
     }
 
-    /// Keeps a tenant's guest ready to run.
+    /// Caches a compiled guest of a tenant.
     pub(crate) fn cache_guest(&self, tenant: &str, guest: Guest) {
         self.ready.insert(GuestKey::new(tenant, guest.sha256()), guest);
     }
 
-    /// A version of a tenant's guest, ready to run.
+    /// Returns a version of a tenant's guest, compiled if necessary.
     pub(crate) async fn guest(
         &self,
         tenant: &str,
@@ -207,7 +212,8 @@ impl Library {
         self.ready.get_or_insert_async(&key, compile).await
     }
 
-    /// What the guest says it does for the model; asked once by each tenant, so that nobody waits in another's turn.
+    /// Returns the guest's description of the model. Each tenant asks the guest once, so that tenants do not
+    /// wait for each other.
     pub(crate) async fn describe(
         &self,
         tenant: &str,
@@ -231,7 +237,7 @@ impl Library {
     }
 }
 
-/// Bytes of all versions.
+/// Sums the bytes of all versions.
 fn bytes<F>(versions: &[Arc<StoredVersion<F>>]) -> u64 {
     versions.iter().map(|version| version.bytes).sum()
 }

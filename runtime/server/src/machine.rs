@@ -1,4 +1,4 @@
-//! What this host computes with, and what models take on it.
+//! The lanes, decoders and stored profiles of this host.
 
 use frostline_engine::Lanes;
 use frostline_images::DecodePool;
@@ -6,22 +6,23 @@ use frostline_profile::ProfileFolder;
 use frostline_wire::{MemoryLoad, Platform};
 use std::sync::Arc;
 
-/// See the module.
+/// Compute resources of the host.
 pub(crate) struct Machine {
-    /// As profiles name it.
+    /// Processor or GPU, as named in profiles.
     pub(crate) name: String,
     /// Name and version of the engine's library.
     pub(crate) library: String,
     pub(crate) lanes: Arc<Lanes>,
     pub(crate) decoders: DecodePool,
-    /// Of one run, at most.
+    /// Rows in the largest engine batch of a profile measurement.
     pub(crate) rows: usize,
-    /// Profiles that were measured here.
+    /// Profiles measured on this host.
     pub(crate) profiles: ProfileFolder,
 }
 
 impl Machine {
-    /// What lanes may hold of a GPU's memory, and have reserved; `None` where they do not run on one that tells.
+    /// Returns the GPU memory budget of the lanes and the bytes reserved from it, or `None` without a GPU or
+    /// a limit.
     pub(crate) fn device_memory(&self) -> Option<MemoryLoad> {
         let lanes = self.lanes.stats();
         lanes.device_budget.map(|budget| MemoryLoad {
@@ -30,7 +31,7 @@ impl Machine {
         })
     }
 
-    /// What profiles measured on this host depend on.
+    /// Describes the platform for which profiles measured on this host are valid.
     pub(crate) fn platform(&self) -> Platform {
         let lanes = self.lanes.config();
         Platform {

@@ -1,4 +1,4 @@
-//! Why a request is refused, independent of HTTP.
+//! Reasons to refuse a request, independent of HTTP.
 
 use frostline_graph::GraphError;
 use frostline_objects::{Fault, ObjectError};
@@ -9,71 +9,72 @@ use frostline_wire::{ErrorClass, FrameError, QuotaKey};
 use std::time::Duration;
 use tokio::task::JoinError;
 
-/// When to retry after a lack of memory during the work: lanes and memory are released within seconds.
+/// Retry delay after running out of memory during a request. Lanes and memory are usually released within
+/// seconds.
 const MEMORY_RETRY: Duration = Duration::from_secs(2);
 
-/// When to retry after a store refused the host's credentials.
+/// Retry delay after a store has refused the host's credentials.
 const STORE_RETRY: Duration = Duration::from_secs(5);
 
-/// Why a request is refused.
+/// Reason to refuse a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
-    /// No valid token.
+    /// The tenant token is missing or invalid.
     #[error(
         "this host requires 'Authorization: Bearer <token>' with a tenant's token; ask the operator for one"
     )]
     Unauthorized,
-    /// No valid token of the admin's.
+    /// The admin token is missing or invalid.
     #[error(
         "this port requires 'Authorization: Bearer <token>' with the admin's token, not a tenant's; it is in the host's admin_token_file \
          (admin-token in its local directory)"
     )]
     NotAdmin,
-    /// A token of an admin who changes nothing.
+    /// A read-only admin token was used for a change.
     #[error(
-        "this token may look and change nothing; use the one in the host's admin_token_file, or ask whoever has it"
+        "this admin token is read-only; use the token in the host's admin_token_file"
     )]
     ReadOnly,
-    /// An expired token.
+    /// The token has expired.
     #[error(
         "this token expired at {at} (Unix time); ask the operator for a new one (frostline admin tenant rotate)"
     )]
     Expired { at: u64 },
-    /// A disabled tenant.
+    /// The tenant is disabled.
     #[error("this tenant is disabled on this host; ask the operator to enable it")]
     Disabled,
-    /// A cancelled job.
+    /// The operator cancelled the job.
     #[error(
         "the operator of this host has cancelled the job {id}; ask the operator why, or start the job anew"
     )]
     Cancelled { id: String },
-    /// A disabled guest.
+    /// The guest is disabled.
     #[error(
         "the guest {guest:?} is disabled on this host; the operator can enable it (frostline admin guest enable {tenant}/{guest})"
     )]
     GuestDisabled { tenant: String, guest: String },
-    /// An invalid request.
+    /// The request is invalid.
     #[error("{message}")]
     Request { message: String },
-    /// No such route.
+    /// No route matches the path.
     #[error("unknown path {path}; the API is under /v1")]
     Route { path: String },
-    /// The route has no such method.
+    /// The route does not support the method.
     #[error("method {method} is not allowed at this path")]
     Method { method: String },
-    /// An unknown name.
+    /// The name does not exist.
     #[error("{message}")]
     NotFound { message: String },
-    /// The name exists with other content than was pinned.
+    /// The name exists with a different SHA-256 than the reference requires.
     #[error("{message}")]
     OtherVersion { message: String },
-    /// An upload resumed at a wrong offset.
+    /// An upload resumes at the wrong offset.
     #[error("the host has {has} bytes of this upload; resume at that offset")]
     Offset { has: u64 },
-    /// A permanent limit is exceeded.
+    /// A fixed limit of the host is exceeded.
     #[error("{what} has {bytes} bytes, the limit of this host is {limit}")]
     TooLarge { what: String, bytes: u64, limit: u64 },
-    /// More memory than the host can ever reserve for it.
+    /// The host can never reserve enough memory for the request.
     #[error("{message}")]
     Memory { message: String },
     /// A quota is exceeded.
@@ -87,7 +88,7 @@ pub(crate) enum Refusal {
         requested: u64,
         limit: u64,
     },
-    /// What a tenant may use in a day is used up.
+    /// A daily quota of the tenant is used up.
     #[error(
         "{tenant} has used up its {key} of {limit}: {used} today (UTC); retry after midnight, or ask the operator to raise it (frostline \
          admin quota set {tenant} {key}=<number>)"
@@ -98,7 +99,7 @@ pub(crate) enum Refusal {
         used: u64,
         limit: u64,
     },
-    /// A body that stalled.
+    /// The request body stalled.
     #[error("the request's body stalled for {seconds} s; an upload can be resumed")]
     Stalled { seconds: u64 },
     /// All permits are in use, or memory is short.
@@ -107,7 +108,7 @@ pub(crate) enum Refusal {
     /// The host is shutting down.
     #[error("this host is shutting down; use another host, or retry later")]
     Stopping,
-    /// The request exceeded its time limit.
+    /// The request exceeded the time limit.
     #[error("the request exceeded the time limit of {seconds} s")]
     Deadline { seconds: u64 },
     /// The guest failed.
@@ -144,17 +145,20 @@ impl Refusal {
         }
     }
 
-    /// A host-caused failure: out of memory for now, or an error that another host may not have.
+    /// Creates the refusal for an error caused by the host. Memory shortages, timeouts and refused
+    /// credentials are temporary, so the client may retry.
     fn of_host(error: &OpError, message: String) -> Self {
         match error.code {
             OpErrorCode::TooLarge | OpErrorCode::Timeout => Self::busy(message, MEMORY_RETRY),
-            // The store lets nobody in, which is the operator's to mend, or passes.
+            // The store refuses the host's credentials. The operator may have to fix this, or it is
+            // temporary.
             OpErrorCode::Security => Self::busy(message, STORE_RETRY),
             _ => Self::Host { message },
         }
     }
 
-    /// A guest's failure; for an exceeded quota, with the command that raises it.
+    /// Converts an error of a guest call. If it exceeded a quota, the message names the command that raises
+    /// the quota.
     pub(crate) fn extraction(error: SandboxError, tenant: &str) -> Self {
         match exceeded(&error) {
             Some((key, ..)) => Self::Guest {
@@ -164,7 +168,8 @@ impl Refusal {
         }
     }
 
-    /// A quota that was exceeded by what the host does by itself.
+    /// Converts an error from a sandbox step outside of guest code. An exceeded quota becomes
+    /// [`Refusal::Quota`].
     pub(crate) fn quota(error: SandboxError, tenant: &str) -> Self {
         match exceeded(&error) {
             Some((key, requested, limit)) => Self::Quota {
@@ -177,7 +182,7 @@ impl Refusal {
         }
     }
 
-    /// What a client can do about it.
+    /// Returns the class that tells the client how to react.
     pub(crate) fn class(&self) -> ErrorClass {
         match self {
             Self::Unauthorized
@@ -203,7 +208,8 @@ impl Refusal {
     }
 }
 
-/// The quota that was exceeded, by what was wanted, and the limit; `None` for what no quota bounds.
+/// Returns the exceeded quota with the requested amount and the limit, or `None` if no quota bounds the
+/// resource.
 fn exceeded(error: &SandboxError) -> Option<(QuotaKey, u64, u64)> {
     let SandboxError::Limit {
         resource,
@@ -252,10 +258,10 @@ impl From<SandboxError> for Refusal {
     }
 }
 
-/// A task panicked or was cancelled.
+/// Converts a panic or a cancellation of a task.
 impl From<JoinError> for Refusal {
     fn from(error: JoinError) -> Self {
-        Self::host(format!("a task of the request failed: {error}"))
+        Self::host(format!("internal task failed: {error}"))
     }
 }
 
@@ -271,7 +277,8 @@ impl From<ObjectError> for Refusal {
     fn from(error: ObjectError) -> Self {
         let message = error.to_string();
         match error.fault() {
-            // A root that cannot be used at all: whoever named it, or granted it, must act.
+            // The root cannot be used at all, so the client or the operator has to change the request or the
+            // grant.
             Some(Fault::NoBucket) => Self::NotFound { message },
             Some(Fault::Denied | Fault::Credentials) => Self::Request { message },
             _ => Self::from(OpError::from(error)),
@@ -321,7 +328,7 @@ impl From<ProfileError> for Refusal {
 mod tests {
     use super::*;
 
-    /// What a guest's call is refused with that the host failed by an error of this code.
+    /// Returns the refusal for a guest call after a host operation failed with `code`.
     fn refused(code: OpErrorCode) -> Refusal {
         let error = OpError::of_host(code, "no room");
         Refusal::extraction(SandboxError::HostOperation { error }, "acme")

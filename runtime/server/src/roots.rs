@@ -1,4 +1,4 @@
-//! Whether the stores of data roots answer: their failures are counted, logged and shown.
+//! Health of the stores behind data roots. Failures are counted, logged and shown to the operator.
 
 use crate::config::{Root, Stores};
 use crate::metrics::StoreErrors;
@@ -11,13 +11,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long it may take to answer; stores answer in some 30 ms.
+/// Timeout of a probe. Stores typically answer in 30 ms.
 pub(crate) const PROBE_DEADLINE: Duration = Duration::from_secs(4);
 
-/// How often a root's failures of one kind are logged; one line says how many there were since the last.
+/// Minimum interval between log lines about the same root and kind of failure. Each line includes the number
+/// of skipped failures.
 const LOG: Duration = Duration::from_secs(60);
 
-/// A root as it is opened: for all tenants alike, or for one of them by its own role.
+/// Data root as opened, either for all tenants or for a single tenant with a separate role.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct OpenRoot {
     pub(crate) root: Root,
@@ -33,7 +34,7 @@ impl fmt::Display for OpenRoot {
     }
 }
 
-/// See the module.
+/// Health of all data roots.
 pub(crate) struct RootHealth {
     stores: Stores,
     errors: StoreErrors,
@@ -53,7 +54,7 @@ struct Failing {
     error: String,
 }
 
-/// When a kind of failure was logged last, and how many were left out since.
+/// Time of the last log line about a failure, and the number of failures skipped since then.
 struct Logged {
     at: Instant,
     left_out: u64,
@@ -68,7 +69,7 @@ impl RootHealth {
         })
     }
 
-    /// The root as it is opened for a tenant.
+    /// Returns the key under which `root` is opened for a tenant.
     pub(crate) fn root_for(&self, root: &Root, tenant: &str) -> OpenRoot {
         let by_tenant = self.stores.is_by_tenant(root.as_str());
         OpenRoot {
@@ -77,10 +78,11 @@ impl RootHealth {
         }
     }
 
-    /// Opens the store of a root, whose failures are told of here.
+    /// Opens the store of a root and records failed operations.
     ///
     /// # Errors
-    /// As [`Store::open`].
+    ///
+    /// Returns the error of [`Store::open`].
     pub(crate) fn open(self: &Arc<Self>, root: &OpenRoot) -> Result<Store, ObjectError> {
         let (health, name) = (Arc::clone(self), root.to_string());
         let tenant = root.tenant.as_deref().unwrap_or_default();
@@ -96,12 +98,12 @@ impl RootHealth {
         })
     }
 
-    /// An error as tenants are to read it.
+    /// Returns the error that tenants may see, without advice about the host's settings.
     pub(crate) fn shown(&self, error: ObjectError) -> ObjectError {
         if self.stores.lent { error.lent() } else { error }
     }
 
-    /// Counts a failure, and logs it unless the same was logged of the root lately.
+    /// Counts a failure, and logs it unless the same failure of this root was logged less than a minute ago.
     fn record(&self, root: &str, fault: Fault, error: &ObjectError) {
         self.errors.count(root, fault);
         let at = Instant::now();
@@ -114,20 +116,20 @@ impl RootHealth {
         });
         let Ok(before) = before else { return };
         let left_out = before.map(|last| last.left_out).filter(|left_out| *left_out > 0);
-        tracing::warn!(root, fault = fault.as_str(), left_out, %error, "the store of a data root fails");
+        tracing::warn!(root, fault = fault.as_str(), left_out, %error, "data root store failed");
     }
 
     fn state<T>(&self, root: &str, change: impl FnOnce(&mut RootState) -> T) -> T {
         change(self.roots.lock().entry(root.to_owned()).or_default())
     }
 
-    /// Forgets all but these roots.
+    /// Forgets all roots that are not in `roots`.
     pub(crate) fn retain(&self, roots: &BTreeSet<OpenRoot>) {
         let names: BTreeSet<String> = roots.iter().map(OpenRoot::to_string).collect();
         self.roots.lock().retain(|name, _| names.contains(name));
     }
 
-    /// Takes in how a probe ended.
+    /// Records the outcome of a probe.
     pub(crate) fn probed(&self, root: &str, outcome: Result<(), ObjectError>) {
         let recovered = self.state(root, |state| match outcome {
             Ok(()) => state.failing.take(),
@@ -143,11 +145,11 @@ impl RootHealth {
         });
         if let Some(failing) = recovered {
             let seconds = failing.since.elapsed().as_secs();
-            tracing::info!(root, seconds, "the store of a data root answers again");
+            tracing::info!(root, seconds, "data root store recovered");
         }
     }
 
-    /// The roots that do not answer.
+    /// Returns the roots whose last probe failed.
     pub(crate) fn failing(&self) -> Vec<FailingRoot> {
         let roots = self.roots.lock();
         let failing = roots.iter().filter_map(|(root, state)| {
@@ -162,7 +164,7 @@ impl RootHealth {
         failing.collect()
     }
 
-    /// Whether each root that was probed answers.
+    /// Returns all probed roots with true if the last probe succeeded.
     pub(crate) fn up(&self) -> Vec<(String, bool)> {
         let roots = self.roots.lock();
         let up = roots

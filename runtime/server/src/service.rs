@@ -1,4 +1,4 @@
-//! What the handlers of one host share.
+//! State shared by all request handlers.
 
 use crate::accounting::Accounts;
 use crate::audit::Audit;
@@ -15,11 +15,11 @@ use std::io;
 use std::sync::Arc;
 use tokio::task::spawn_blocking;
 
-/// See the module.
+/// Shared state of the request handlers.
 pub(crate) struct Service {
     pub(crate) config: HostConfig,
     pub(crate) tenants: Tenants,
-    /// Who tried bad tokens.
+    /// Counts invalid tokens by address.
     pub(crate) throttle: TokenThrottle,
     pub(crate) library: Library,
     pub(crate) machine: Machine,
@@ -27,31 +27,30 @@ pub(crate) struct Service {
     pub(crate) operations: Operations,
 }
 
-/// What whoever runs the host sees of it.
+/// Metrics, logs and records for the operator of the host.
 pub(crate) struct Operations {
     pub(crate) metrics: Arc<Metrics>,
-    /// Which data roots answer.
     pub(crate) roots: Arc<RootHealth>,
-    /// What `/metrics` shows of these.
+    /// Renders `/metrics`.
     pub(crate) exposition: Exposition,
-    /// What guests logged.
+    /// Lines that guests logged.
     pub(crate) lines: Arc<GuestLogs>,
-    /// Who did what.
     pub(crate) audit: Audit,
-    /// What they do.
+    /// Jobs seen in the last day.
     pub(crate) jobs: Arc<Jobs>,
-    /// What tenants used.
+    /// Usage by tenant.
     pub(crate) accounts: Accounts,
 }
 
 impl Service {
-    /// Removes what this host keeps on its disk of guests, models and tenants that are not in the state any more.
+    /// Deletes cached guests, prepared stages and interrupted uploads whose guest, model or tenant was
+    /// removed from the state.
     pub(crate) async fn prune(self: &Arc<Self>) {
         let service = Arc::clone(self);
         let pruned = spawn_blocking(move || service.prune_caches()).await;
         let pruned = pruned.unwrap_or_else(|error| Err(io::Error::other(error)));
         if let Err(error) = pruned {
-            tracing::warn!(%error, "cannot remove files of removed guests and models; the next change of the state tries again");
+            tracing::warn!(%error, "cannot delete the cached files of removed guests and models; the host retries after the next change of the state");
         }
         let service = Arc::clone(self);
         let known = move |tenant: &str| service.tenants.record(tenant).is_some();

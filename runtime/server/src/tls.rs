@@ -1,4 +1,4 @@
-//! TLS of a host: a certificate and its key, read again when their files change.
+//! TLS server configuration with a certificate that is reloaded when the files change.
 
 use crate::config::TlsFiles;
 use frostline_tensor::Cause;
@@ -14,10 +14,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tokio_rustls::TlsAcceptor;
 
-/// A certificate or key that cannot be used.
+/// Error when loading a certificate or key.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file that cannot be read.
+    /// The file cannot be read.
     #[error("cannot read the TLS file {}: {source}", path.display())]
     File {
         /// The file.
@@ -25,7 +25,7 @@ pub enum TlsError {
         /// The system's error.
         source: std::io::Error,
     },
-    /// A file that is not what it should be; never with its content.
+    /// The file has invalid content, which is never part of the message.
     #[error("invalid TLS file {}: {reason}", path.display())]
     Content {
         /// The file.
@@ -34,16 +34,16 @@ pub enum TlsError {
         #[source]
         reason: Cause,
     },
-    /// The library refuses its own defaults.
+    /// The TLS library rejected the default settings.
     #[error("cannot set up TLS: {detail}")]
     Setup {
-        /// The library's text.
+        /// Message from the library.
         #[source]
         detail: Cause,
     },
 }
 
-/// What a host shows to whoever connects.
+/// Certificate that the host presents to clients.
 #[derive(Debug)]
 pub(crate) struct Certificate {
     files: TlsFiles,
@@ -52,7 +52,7 @@ pub(crate) struct Certificate {
 
 #[derive(Debug)]
 struct Current {
-    /// Of both files, to tell whether they changed.
+    /// Digest of both files, to detect changes.
     digest: [u8; 32],
     key: Arc<CertifiedKey>,
     ends: Option<i64>,
@@ -77,7 +77,8 @@ impl Certificate {
         Ok(Self { files, current })
     }
 
-    /// Reads both files again; `true` when what they hold is new and is shown from now on. What cannot be used is not.
+    /// Reads both files again and returns true if they contain a new certificate or key. If the files are
+    /// unusable, the current certificate stays in use.
     pub(crate) fn refresh(&self) -> Result<bool, TlsError> {
         let (chain, key) = contents(&self.files)?;
         let digest = digest(&chain, &key);
@@ -89,12 +90,12 @@ impl Certificate {
         Ok(true)
     }
 
-    /// When the one that is shown ends, in Unix seconds, where it says so as X.509 has it.
+    /// Returns the expiry of the current certificate in Unix seconds, or `None` if it is not valid X.509.
     pub(crate) fn ends(&self) -> Option<i64> {
         self.current.read().ends
     }
 
-    /// Speaks TLS 1.3 and 1.2 with this certificate, HTTP/2 where the client can.
+    /// Creates an acceptor for TLS 1.2 and 1.3 that offers HTTP/2 and HTTP/1.1 by ALPN.
     pub(crate) fn acceptor(self: &Arc<Self>) -> Result<TlsAcceptor, TlsError> {
         let builder = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
@@ -114,7 +115,7 @@ impl ResolvesServerCert for Certificate {
     }
 }
 
-/// When the host's own certificate of a chain ends.
+/// Returns the expiry of the first certificate in the chain, as Unix seconds.
 fn ends(key: &CertifiedKey) -> Option<i64> {
     let (_, certificate) = x509_parser::parse_x509_certificate(key.cert.first()?).ok()?;
     Some(certificate.validity().not_after.timestamp())

@@ -1,4 +1,5 @@
-//! Tokens in files, of the tenant and of an admin from afar: made on first start, kept in memory only as hashes.
+//! Token files for the configured tenant and for remote admins. A missing file is created. Memory only
+//! contains hashes of the tokens.
 
 use frostline_sealed::whole_file;
 use frostline_tensor::Cause;
@@ -7,16 +8,16 @@ use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use subtle::ConstantTimeEq;
 
-/// Random bytes of a token: 256 bits cannot be guessed, whatever the rate of tries.
+/// Number of random bytes per token. 256 bits cannot be guessed, even without rate limits.
 const TOKEN_BYTES: usize = 32;
 
-/// Characters a token must at least have: 128 bits in hexadecimal.
+/// Minimum token length in characters: 128 bits in hexadecimal.
 const SHORTEST: usize = 32;
 
-/// A token file that cannot be used.
+/// Error when loading or creating a token file.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
-    /// It could not be read or created.
+    /// Reading or creating the file failed.
     #[error("cannot use the token file {}: {source}", path.display())]
     File {
         /// The file.
@@ -24,29 +25,30 @@ pub enum TokenError {
         /// The system's error.
         source: std::io::Error,
     },
-    /// Its content is no token.
-    #[error("invalid token file {}: {reason}; delete it, and the next start creates a new token", path.display())]
+    /// The file does not contain a token.
+    #[error("invalid token file {}: {reason}; delete the file to have a new token created at the next start", path.display())]
     Content {
         /// The file.
         path: PathBuf,
-        /// What is wrong; never the content.
+        /// What is wrong. The content is never included.
         reason: &'static str,
     },
-    /// The system gave no random bytes.
+    /// The system returned no random bytes.
     #[error("cannot generate a token: {detail}")]
     Random {
-        /// The system's text.
+        /// The system's message.
         #[source]
         detail: Cause,
     },
 }
 
-/// The SHA-256 of the one valid token.
+/// SHA-256 of a valid token.
 #[derive(Clone, PartialEq)]
 pub(crate) struct TokenHash([u8; 32]);
 
 impl TokenHash {
-    /// Reads the token in `path`, or makes one there that only the owner may read. The file appears whole or not at all.
+    /// Reads the token in `path`. If the file is missing, creates it atomically with a new token and access
+    /// for the owner only.
     pub(crate) fn read_or_create(path: &Path) -> Result<Self, TokenError> {
         let file = |source| TokenError::File {
             path: path.to_owned(),
@@ -76,7 +78,7 @@ impl TokenHash {
         Ok(Self::hash(token))
     }
 
-    /// In hexadecimal.
+    /// Returns the hash in hexadecimal.
     pub(crate) fn hex(&self) -> String {
         hex::encode(self.0)
     }
@@ -85,26 +87,27 @@ impl TokenHash {
         Self(Sha256::digest(token.as_bytes()).into())
     }
 
-    /// Whether `token` is the one, in time that does not depend on it.
+    /// Returns true if `token` has this hash. Takes constant time.
     pub(crate) fn matches(&self, token: &str) -> bool {
         Self::hash(token).0.ct_eq(&self.0).into()
     }
 }
 
-/// The one valid token, of the configured tenant or of admins from afar, read again when its file changes.
+/// Valid token for the configured tenant or remote admins. It is reloaded when the file changes.
 pub(crate) struct TokenFile {
     file: PathBuf,
     current: RwLock<TokenHash>,
 }
 
 impl TokenFile {
-    /// Reads the token in `file`, or makes one there.
+    /// Reads the token in `file`, or creates the file with a new token.
     pub(crate) fn read_or_create(file: PathBuf) -> Result<Self, TokenError> {
         let current = RwLock::new(TokenHash::read_or_create(&file)?);
         Ok(Self { file, current })
     }
 
-    /// Reads the file again, or makes one where it was removed; `true` when the token is another from now on.
+    /// Reads the file again, or creates a missing file with a new token. Returns true if the token has
+    /// changed.
     pub(crate) fn refresh(&self) -> Result<bool, TokenError> {
         let read = TokenHash::read_or_create(&self.file)?;
         let mut current = self.current.write();
@@ -113,23 +116,22 @@ impl TokenFile {
         Ok(changed)
     }
 
-    /// The hash of `token` if it is the one, found in time that does not depend on it.
+    /// Returns the hash of `token` if it is valid. Takes constant time.
     pub(crate) fn admit(&self, token: &str) -> Option<TokenHash> {
         let current = self.current.read();
         current.matches(token).then(|| current.clone())
     }
 
-    /// The hash of the one token.
+    /// Returns the hash of the valid token.
     pub(crate) fn current(&self) -> TokenHash {
         self.current.read().clone()
     }
 
-    /// Whether the token that was admitted is still the one.
+    /// Returns true if the admitted token is still valid.
     pub(crate) fn is_current(&self, admitted: &TokenHash) -> bool {
         *self.current.read() == *admitted
     }
 
-    /// Where it lies.
     pub(crate) fn path(&self) -> &Path {
         &self.file
     }

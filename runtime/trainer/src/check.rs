@@ -1,4 +1,4 @@
-//! What can be said of a job before anything is sent, measured or connected to.
+//! Validates jobs before any connection, upload or measurement.
 
 use crate::compute::{blocking, most_rows};
 use crate::plan::split_within;
@@ -12,13 +12,22 @@ use frostline_training::Trainability;
 use frostline_wire::Split;
 
 impl Job {
-    /// The job, refused where it cannot be done whatever the hosts and the data are; its cuts, which a person may call by the network's
-    /// modules, called by their tensors. [`crate::train`] and [`crate::plan`] do this first.
+    /// Validates the job independently of hosts and data, and replaces the module names of cuts by tensor
+    /// names. [`crate::train`] and [`crate::plan`] call this method first.
     ///
     /// # Errors
-    /// [`TrainerError::Setting`] and [`TrainerError::Export`]; [`TrainerError::Graph`] and [`TrainerError::Policy`] for cuts that the network does not
-    /// have; [`TrainerError::Untrainable`] with the earliest freeze cut that works; [`TrainerError::SplitAfterFreeze`];
-    /// [`TrainerError::Pixels`].
+    /// Returns an error if the job is invalid:
+    ///
+    /// - [`TrainerError::Setting`], [`TrainerError::Unfollowable`] or [`TrainerError::Terms`] for an invalid
+    ///   setting
+    /// - [`TrainerError::Export`] if the model cannot be written to the requested path
+    /// - [`TrainerError::Graph`] or [`TrainerError::Policy`] if the network does not have a requested cut
+    /// - [`TrainerError::Unfreezing`] for an invalid later freeze cut
+    /// - [`TrainerError::Training`] or [`TrainerError::Untrainable`] if the layers after the freeze cut
+    ///   cannot be trained; the latter contains the earliest freeze cut that works
+    /// - [`TrainerError::SplitAfterFreeze`] if the split is after the freeze cut
+    /// - [`TrainerError::Standardize`] if features cannot be standardized
+    /// - [`TrainerError::Pixels`] if the preprocessing recipe does not fit the model
     pub async fn checked(self) -> Result<Self, TrainerError> {
         blocking(move || self.settled()).await
     }
@@ -32,9 +41,9 @@ impl Job {
             self.spec.out.is_some() || self.run.is_some(),
             "the tuned model's file",
             &"missing",
-            "given, or a run folder",
+            "pass the path, or a run folder",
         )?;
-        // As many as this machine's own forward passes have at most.
+        // Use the maximum of this machine's own forward passes.
         if self.spec.reproducible && self.spec.terms.fixed_batch.is_none() {
             self.spec.terms.fixed_batch = Some(most_rows(self.device));
         }
@@ -66,10 +75,10 @@ impl Job {
         Ok(self)
     }
 
-    /// Refuses a suffix that is more than a linear classifier.
+    /// Returns an error if the suffix is not just a linear classifier.
     fn check_linear(&self, network: &Network) -> Result<(), TrainerError> {
         if !self.spec.unfreeze.0.is_empty() {
-            let why = "--unfreeze trains more; remove one of the two".to_owned();
+            let why = "--unfreeze trains more layers; remove one of the two options".to_owned();
             return Err(TrainerError::Standardize { why });
         }
         let row = network.frozen_row(&self.freeze)?.dims();
@@ -77,7 +86,7 @@ impl Job {
         LinearHead::from_suffix(&suffix.replace_head(2, 0)?, row).map(drop)
     }
 
-    /// Refuses a freeze cut behind which something has no gradient.
+    /// Returns an error if a layer after the freeze cut cannot be trained.
     fn check_trainable(&self, network: &Network, freeze: &str) -> Result<(), TrainerError> {
         let untrained = |source| TrainerError::Training {
             freeze: freeze.to_owned(),
@@ -98,7 +107,7 @@ impl Job {
     }
 }
 
-/// Refuses a split that lies after the freeze cut.
+/// Returns an error if the split is after the freeze cut.
 fn check_order(network: &Network, split: &str, freeze: &str) -> Result<(), TrainerError> {
     let place = |name: &str| network.cuts.iter().position(|cut| cut.name == name);
     let frozen = place(freeze).and_then(|last| network.cuts.get(..=last));

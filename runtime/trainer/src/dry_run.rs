@@ -7,28 +7,31 @@ use crate::{Event, Events, Job, TrainerError};
 use frostline_client::{DatasetError, Hosts, Link};
 use std::time::Instant;
 
-/// The share that a plan holds out of data which nothing divides: training names its own, and no split depends on it much.
+/// Validation fraction for planning if the data have no validation part and none was requested. Training
+/// requires an explicit value, but the split depends very little on it.
 const USUAL_SHARE: f64 = 0.2;
 
-/// What [`plan`] found.
+/// Result of [`plan`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlannedJob {
     /// The choice and all candidates.
     pub summary: Summary,
-    /// The same in words.
+    /// The plan in words.
     pub explanation: Explanation,
-    /// The link as it was measured; with several hosts, all links together.
+    /// Measured link. For several hosts, this is the sum of the links.
     pub link: Link,
-    /// What the best split would be worth over links of other speeds; nothing where `none` cannot be.
+    /// Speed-up of the best split for other link rates. Empty if `none` is not a candidate.
     pub over_links: Vec<LinkPoint>,
-    /// What choosing took, measuring aside.
+    /// Seconds for choosing the split, excluding measurements.
     pub seconds: f64,
 }
 
-/// Plans a job without running it: uploads what is missing, measures what was not measured yet, and chooses.
+/// Plans a job without running it: uploads missing files, measures if no measurements are cached, and chooses
+/// the split.
 ///
 /// # Errors
-/// As [`crate::train`]; [`TrainerError::Unplannable`] where nothing can be measured.
+/// Returns the same errors as [`crate::train`], and [`TrainerError::Unplannable`] if measuring is not
+/// possible.
 pub async fn plan(job: Job, hosts: impl Into<Hosts>, events: Events) -> Result<PlannedJob, TrainerError> {
     let mut job = job.checked().await?;
     let hosts = hosts.into().for_job(notices(&events));
@@ -36,7 +39,7 @@ pub async fn plan(job: Job, hosts: impl Into<Hosts>, events: Events) -> Result<P
         Err(TrainerError::Dataset(DatasetError::NotDivided { .. })) if job.spec.validation.is_none() => {
             events(Event::Warning {
                 message: format!(
-                    "the data are not divided; planned with --validation {USUAL_SHARE}, which training requires"
+                    "the data have no validation part; planned with --validation {USUAL_SHARE}, training requires this option"
                 ),
             });
             job.spec.validation = Some(USUAL_SHARE);
@@ -53,7 +56,7 @@ pub async fn plan(job: Job, hosts: impl Into<Hosts>, events: Events) -> Result<P
     let took = started.elapsed();
     let candidate = &plan.chosen.candidate;
     let flow = planner.flow(candidate);
-    // By now the layers have run there.
+    // At this point the hosts have executed the layers and can report the engine batch.
     let share = HostLoads::ask(&hosts).await;
     let source = prepared
         .offer

@@ -11,90 +11,91 @@ use frostline_wire::{Encoding, Split, TermsError};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Why a job could not start, or ended without a model. Every text is one line for the person who started the job.
+/// Error that prevents a job from starting or from producing a model. The message is a single line for the
+/// user who started the job.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrainerError {
-    /// The host refused, failed or did not answer.
+    /// The host refused a request, failed or did not respond.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// The data are not laid out as a task.
+    /// The data do not have the required layout.
     #[error(transparent)]
     Dataset(#[from] DatasetError),
-    /// The labels table cannot be read.
+    /// The table with labels cannot be read.
     #[error("cannot read the labels table '{name}': {source}")]
     Labels {
-        /// The file or the object.
+        /// Name of the file or object.
         name: String,
-        /// Why.
+        /// Reason from the system.
         source: std::io::Error,
     },
-    /// Nothing gives samples their numbers or several labels.
+    /// The job requires a table with labels, but the data do not contain it.
     #[error(
-        "'{root}' has no labels.csv, which multi-label and regression training need; put one beside the data, or pass --labels FILE"
+        "'{root}' has no labels.csv, which multi-label and regression training need; add this file to the data, or pass --labels FILE"
     )]
     Unlabeled {
         /// The data root.
         root: String,
     },
-    /// The model cannot be read, divided or given a new head.
+    /// Reading the model, dividing it or replacing the head failed.
     #[error(transparent)]
     Graph(#[from] GraphError),
-    /// The layers after the freeze cut cannot be trained.
+    /// Training is impossible for the layers after the freeze cut.
     #[error("cannot train the layers after the freeze cut '{freeze}': {source}")]
     Training {
         /// The freeze cut.
         freeze: String,
-        /// What stands in the way.
+        /// Reason from the training library.
         source: TrainingError,
     },
     /// Features cannot be standardized.
     #[error("--standardize requires a linear classifier: {why}")]
     Standardize {
-        /// What there is instead, and what to do.
+        /// Reason and suggested fix.
         why: String,
     },
-    /// A later freeze cut that cannot be.
+    /// The `--unfreeze` setting is invalid.
     #[error("--unfreeze {epoch}={cut}: {why}")]
     Unfreezing {
-        /// Its first epoch.
+        /// First epoch with this freeze cut.
         epoch: u32,
         /// The cut.
         cut: String,
-        /// What it has to be.
+        /// The violated requirement.
         why: String,
     },
-    /// Something after the freeze cut has no gradient.
+    /// An operator after the freeze cut is not differentiable.
     #[error("cannot train the layers after `{freeze}`: {why}; {}", advice(.earliest.as_deref()))]
     Untrainable {
         /// The freeze cut.
         freeze: String,
-        /// The operator, the node and the module it lies in.
+        /// The operator with the node and the module.
         why: String,
-        /// The earliest freeze cut that works.
+        /// The earliest freeze cut that works, if any.
         earliest: Option<String>,
     },
-    /// No host serves on such terms.
+    /// The terms for the hosts are invalid.
     #[error(transparent)]
     Terms(#[from] TermsError),
-    /// The trainer's own engine failed.
+    /// The engine on the trainer failed.
     #[error("{doing}: {source}")]
     Engine {
-        /// What it was asked to do.
+        /// Description of the failed operation.
         doing: &'static str,
-        /// Its answer.
+        /// Error from the engine.
         source: EngineError,
     },
-    /// The split lies behind the freeze cut.
+    /// The split is after the freeze cut.
     #[error(
-        "the split '{split}' lies after the freeze cut '{freeze}'; it must lie at or before it: {allowed}"
+        "the split '{split}' is after the freeze cut '{freeze}'; choose a split at or before it: {allowed}"
     )]
     SplitAfterFreeze {
         /// The requested split.
         split: String,
         /// The freeze cut.
         freeze: String,
-        /// Splits that are allowed.
+        /// List of allowed splits.
         allowed: String,
     },
     /// The guest does not serve this split.
@@ -102,9 +103,9 @@ pub enum TrainerError {
     SplitRuledOut {
         /// The requested split.
         split: Split,
-        /// The guest's own name and version.
+        /// Name and version of the guest.
         guest: String,
-        /// What its description says.
+        /// Reason, derived from the guest's description.
         reason: String,
     },
     /// The encoding does not exist for the split.
@@ -114,26 +115,26 @@ pub enum TrainerError {
         encoding: Encoding,
         /// The split.
         split: Split,
-        /// Why, and what to ask for.
+        /// Reason and alternatives.
         reason: &'static str,
     },
-    /// The frozen layers are more than a host takes.
+    /// The frozen layers exceed the size limit of an ONNX file.
     #[error(
         "the frozen layers up to '{end}' have {bytes} bytes, more than one ONNX file can hold ({limit}); freeze at an earlier cut, or \
          train with --split none, which sends no layers"
     )]
     LayersTooLarge {
-        /// The cut they end at.
+        /// The cut at the end of the layers.
         end: String,
-        /// Their size.
+        /// Size of the layers in bytes.
         bytes: usize,
-        /// What one file holds.
+        /// Maximum size of an ONNX file in bytes.
         limit: usize,
     },
     /// The preprocessing recipe does not fit the model.
     #[error("invalid preprocessing: {reason}")]
     Pixels {
-        /// What is wrong, and what to do.
+        /// Reason and suggested fix.
         reason: String,
     },
     /// The guest does not load augmented pixels.
@@ -142,18 +143,18 @@ pub enum TrainerError {
          images.load-augmented in the guest, or turn augmentation off"
     )]
     CannotAugment {
-        /// Its name and version.
+        /// Name and version of the guest.
         guest: String,
     },
     /// The preprocessing recipe is invalid.
     #[error("invalid preprocessing: {0}")]
     PixelSpec(#[from] PixelSpecError),
-    /// The preprocessing recipe cannot be read or written.
+    /// Reading or writing the preprocessing recipe failed.
     #[error("invalid preprocessing: {what}: {source}")]
     Recipe {
-        /// What cannot.
+        /// Description of the recipe.
         what: &'static str,
-        /// The reason.
+        /// Error from the JSON parser or writer.
         source: serde_json::Error,
     },
     /// The model was trained on input that only a guest can make.
@@ -161,72 +162,72 @@ pub enum TrainerError {
         "the model was trained on input that the guest '{guest}' makes (SHA-256 {sha256}); pass that guest with --guest FILE"
     )]
     GuestNeeded {
-        /// Its name.
+        /// Name of the guest.
         guest: String,
-        /// Its content.
+        /// SHA-256 of the guest.
         sha256: String,
     },
-    /// Nothing says which class each output of the model is.
+    /// The classes of the model's outputs are unknown.
     #[error(
         "the model has {outputs} outputs and the data {classes} classes; evaluate a model that `frostline train` wrote, on data with its classes"
     )]
     Classes {
-        /// Classes the model names, or class folders where it names none.
+        /// Number of classes in the model, or of class folders if the model does not contain class names.
         classes: usize,
-        /// Its outputs.
+        /// Number of outputs.
         outputs: usize,
     },
     /// The data have a class that the tuned model does not name.
     #[error("{source}; {known}")]
     UnknownClass {
-        /// Which one.
+        /// Error with the name of the class.
         source: DatasetError,
-        /// Similar classes of the model, and all it knows when they are few.
+        /// Similar classes in the model, or all classes if there are only a few.
         known: String,
     },
-    /// A value of the job cannot be used.
+    /// A setting of the job is invalid.
     #[error(transparent)]
     Setting(#[from] SettingError),
     /// The recipe does not give a valid training step.
     #[error("invalid recipe: {source}")]
     Unfollowable {
-        /// Which setting.
+        /// Error with the name of the setting.
         source: TrainingError,
     },
-    /// Learning rates by groups that do not fit the weights that are trained.
+    /// The learning rates by group do not match the trained weights.
     #[error("invalid learning rates by group: {reason}")]
     Groups {
-        /// Which group or weight, and what to do.
+        /// The invalid group or weight and a suggested fix.
         reason: String,
     },
-    /// Nothing can be measured, so no plan is possible.
+    /// Planning is impossible because no measurements are available.
     #[error("no plan available: the split would be {reason}")]
     Unplannable {
-        /// What a job would do, and why.
+        /// Split of the job and the reason.
         reason: String,
     },
     /// No split fits the policy.
     #[error("no split fits the policy '{policy}': {why}")]
     Policy {
-        /// The policy.
+        /// The requested policy.
         policy: String,
-        /// What there is, and what was probably meant.
+        /// Similar names and the available splits.
         why: String,
     },
-    /// The frozen layers lose too much precision in int8.
+    /// The frozen layers are too imprecise in int8.
     #[error(
         "int8 is too imprecise for the frozen layers: the cosine similarity to f32 is {cosine:.4}, at least {least} is required; the error is largest \
          up to '{worst}'. Use --prefix-precision f32, freeze fewer layers, or accept it with --allow-imprecise"
     )]
     Imprecise {
-        /// The mean cosine similarity to f32.
+        /// Mean cosine similarity to f32.
         cosine: f64,
-        /// What is required.
+        /// Minimum cosine similarity.
         least: f64,
-        /// The cut, by its module, before which the error grew most.
+        /// The cut or module with the largest increase of the error.
         worst: String,
     },
-    /// The frozen layers cannot be quantized.
+    /// Quantizing the frozen layers failed.
     #[error("cannot quantize the frozen layers: {0}")]
     Quantization(#[from] QuantizationError),
     /// Two batches do not fit the memory given to the job.
@@ -239,164 +240,164 @@ pub enum TrainerError {
         batch: usize,
         /// Bytes of the largest batch.
         needed: u64,
-        /// Batches in memory at once: the one that trains and those ahead.
+        /// Number of batches in memory: the current batch and the prefetched batches.
         batches: usize,
-        /// Bytes the job may use.
+        /// Memory limit of the job in bytes.
         limit: u64,
         /// The split.
         split: Split,
     },
     /// A training step does not fit this machine's memory.
     #[error(
-        "cannot train in batches of {batch}: a step needs about {needed} bytes of memory, and {available} are available; {advice}"
+        "cannot train with batches of {batch} samples: a step needs about {needed} bytes of memory, but only {available} are available; {advice}"
     )]
     StepMemory {
         /// Samples per batch.
         batch: usize,
-        /// Bytes of a step, about.
+        /// Approximate size of a step in bytes.
         needed: u64,
-        /// Bytes that this process may still take.
+        /// Memory in bytes that is available to this process.
         available: u64,
-        /// The batch that fits.
+        /// A batch size that fits, with the options to use.
         advice: String,
     },
-    /// A sample cannot be used, and the job is to fail on such.
+    /// A sample is unusable, and the job is configured to fail in this case.
     #[error("bad sample '{key}': {source}; pass --on-bad-sample skip to skip bad samples")]
     BadSample {
         /// The object's key.
         key: String,
-        /// What is wrong with it.
+        /// Reason for the failure.
         source: OpError,
     },
-    /// No validation or no training sample was usable.
+    /// All samples for training or for validation are unusable.
     #[error("all {count} {part} samples are bad; the last was '{key}': {source}")]
     AllBad {
         /// `training` or `validation`.
         part: &'static str,
-        /// How many there were.
+        /// Number of samples.
         count: usize,
-        /// One of them.
+        /// Key of the last unusable sample.
         key: String,
-        /// What is wrong with it.
+        /// Error of this sample.
         source: OpError,
     },
     /// Training diverged.
     #[error("training diverged at step {step}: {sign}; try a learning rate below {learning_rate}; {}", kept.as_ref().map_or("no model was written", WrittenModel::as_str))]
     Diverged {
-        /// The first diverged step.
+        /// Number of the diverged step.
         step: u64,
-        /// The symptom.
+        /// Description of the symptom.
         sign: String,
-        /// The rate in use.
+        /// Learning rate at this step.
         learning_rate: f32,
-        /// Which earlier model was written in the end, if there was one.
+        /// The earlier model that was written, if any.
         kept: Option<WrittenModel>,
     },
-    /// A file that the job names cannot be used.
+    /// Using a file failed.
     #[error("cannot use the {what} {file}: {why}", file = file.display())]
     File {
-        /// What it is.
+        /// Description of the file.
         what: &'static str,
-        /// Which one.
+        /// Path of the file.
         file: PathBuf,
-        /// What is wrong.
+        /// Reason for the failure.
         why: String,
     },
-    /// The tuned model could not be written; nothing is left behind.
+    /// The tuned model could not be written. The incomplete file was removed.
     #[error("cannot write the tuned model to {path}: {source}; nothing was written there", path = path.display())]
     Export {
-        /// Where it should go.
+        /// Path of the model.
         path: PathBuf,
-        /// What the system says.
+        /// Error from the system.
         source: std::io::Error,
     },
-    /// The predictions could not be written; nothing is left behind.
+    /// The predictions could not be written. The incomplete file was removed.
     #[error("cannot write the predictions to {path}: {source}; nothing was written there", path = path.display())]
     Predictions {
-        /// Where they should go.
+        /// Path of the predictions.
         path: PathBuf,
-        /// What the system says.
+        /// Error from the system.
         source: std::io::Error,
     },
-    /// The model names its outputs, but not as many as it has.
+    /// The number of output names in the model's metadata does not match the number of outputs.
     #[error(
         "the model has {outputs} outputs but names {names} in its metadata (frostline.classes, frostline.labels or frostline.targets); \
          use a model as `frostline train` wrote it"
     )]
     Names {
-        /// Names it carries.
+        /// Number of names.
         names: usize,
-        /// Its outputs.
+        /// Number of outputs.
         outputs: usize,
     },
-    /// An image could not be preprocessed for a reason that is not the image.
+    /// Preprocessing failed for a reason that is unrelated to the image.
     #[error("preprocessing failed on the trainer: {source}")]
     Preprocess {
-        /// The operation's own text.
+        /// Error from the operation.
         source: OpError,
     },
     /// The network could not be measured on this machine.
     #[error("profiling failed on the trainer: {0}")]
     Profile(#[from] ProfileError),
-    /// The system gives no thread.
+    /// The system could not start a thread.
     #[error("cannot start a thread: {source}")]
     Thread {
-        /// What the system says.
+        /// Error from the system.
         source: std::io::Error,
     },
-    /// A run's folder cannot be used.
+    /// Using the folder of the run failed.
     #[error("cannot use the run {run}: {why}", run = run.display())]
     Run {
-        /// The folder.
+        /// Path of the folder.
         run: PathBuf,
-        /// Why, and what to do.
+        /// Reason and suggested fix.
         why: String,
     },
-    /// A run cannot be resumed.
+    /// Resuming the run failed.
     #[error("cannot resume {run}: {why}", run = run.display())]
     Resume {
-        /// Its folder.
+        /// Path of the folder.
         run: PathBuf,
-        /// Why.
+        /// Reason for the failure.
         why: String,
     },
-    /// The job was cancelled after its first step, and a model was written.
+    /// The job was canceled after the first step and has written a model.
     #[error("stopped in epoch {epoch} after step {step}; {kept}")]
     Stopped {
-        /// The epoch under way, from 1.
+        /// Current epoch, counted from 1.
         epoch: u32,
-        /// Steps of the whole job.
+        /// Number of steps since the start of the job.
         step: u64,
-        /// What was written.
+        /// Description of the written model.
         kept: WrittenModel,
     },
-    /// The job was cancelled before its first step; no model was written.
+    /// The job was canceled before the first step, so no model was written.
     #[error("stopped before the first step; no model was written")]
     Cancelled,
-    /// Tensors did not fit each other.
+    /// Tensor shapes do not match.
     #[error("tensor shapes do not match on the trainer: {0}")]
     Shape(#[from] ShapeError),
-    /// A part of the trainer stopped unexpectedly.
+    /// A component of the trainer stopped unexpectedly, which is a bug.
     #[error("the trainer's {part} stopped unexpectedly; this is a bug in Frostline, please report it")]
     Ended {
-        /// Which part.
+        /// Name of the component.
         part: &'static str,
     },
 }
 
-/// A model that was written though the job ended early.
+/// Model written by a job that ended early.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WrittenModel {
-    /// The last epoch that is in its weights, 0 before the first ended.
+    /// The last epoch that is included in the weights, or 0 if no epoch was completed.
     pub epoch: u32,
-    /// On the validation samples after that epoch.
+    /// Quality on the validation samples after this epoch.
     pub validation: Quality,
-    /// For people: which one, its path, how to resume.
+    /// Description of the epoch, the path and the command for resuming.
     pub(crate) text: String,
 }
 
 impl WrittenModel {
-    /// In words.
+    /// Returns the message for people.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -409,7 +410,7 @@ impl fmt::Display for WrittenModel {
 }
 
 impl TrainerError {
-    /// A file that cannot be used, and why.
+    /// Creates a [`TrainerError::File`] with the message of `why` in a single line.
     pub(crate) fn file(what: &'static str, file: &Path, why: &(dyn std::error::Error + 'static)) -> Self {
         Self::File {
             what,
@@ -418,7 +419,7 @@ impl TrainerError {
         }
     }
 
-    /// The split lies behind the freeze cut of `network`, the last of the `frozen`.
+    /// Creates an error for a split after the freeze cut of `network`. `frozen` contains the allowed cuts.
     pub(crate) fn after_freeze(network: &Network, split: &str, freeze: &str, frozen: &[Cut]) -> Self {
         let names = frozen.iter().map(|cut| network.title(cut));
         let names: Vec<&str> = ["none", "input"].into_iter().chain(names).collect();
@@ -430,7 +431,7 @@ impl TrainerError {
     }
 }
 
-/// What to do where a freeze cut cannot be trained from.
+/// Suggests a freeze cut that works.
 fn advice(earliest: Option<&str>) -> String {
     earliest.map_or_else(
         || "no freeze cut of this network works".to_owned(),

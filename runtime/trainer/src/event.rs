@@ -11,48 +11,49 @@ pub(crate) fn notices(events: &Events) -> Notices {
     Arc::new(move |notice| events(Event::Notice(notice)))
 }
 
-/// How a job ended.
+/// Result of a finished job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
-    /// Where the tuned model was written.
+    /// Path of the tuned model.
     pub model: PathBuf,
-    /// Names of classes, labels or targets, in the order of the model's outputs.
+    /// Names of the classes, labels or targets, in output order.
     pub classes: Vec<String>,
-    /// The split that was used.
+    /// The split at the end of the job.
     pub split: Split,
-    /// On the validation samples, before the first step.
+    /// Validation quality before the first step.
     pub baseline: Quality,
-    /// The epoch after which the model's weights are, from 1.
+    /// The epoch that produced the weights, counted from 1.
     pub epoch: u32,
-    /// On the validation samples after that epoch.
+    /// Validation quality after that epoch.
     pub validation: Quality,
-    /// Loss of the last epoch.
+    /// Training loss of the last epoch.
     pub loss: f64,
-    /// Body bytes received in all, since the job was started or resumed.
+    /// Total body bytes received since the job was started or resumed.
     pub bytes_received: u64,
-    /// The same by what they were for.
+    /// Bytes received, split up by purpose.
     pub received: Received,
-    /// Wall time of the job.
+    /// Wall time of the job in seconds.
     pub seconds: f64,
-    /// Bad samples that were skipped.
+    /// Number of skipped bad samples.
     pub skipped: u64,
 }
 
-/// What an evaluation found.
+/// Result of an evaluation.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Evaluation {
-    /// How well the model does.
+    /// Prediction quality.
     #[serde(flatten)]
     pub quality: Quality,
-    /// Samples that were used.
+    /// Number of samples used.
     pub samples: usize,
-    /// Whether they are what the model's own training held out of these data, and no others; else they are the `validation/` part, or all.
+    /// True if the samples are exactly those that the model's own training held out of this data. Otherwise
+    /// they are the requested part, the `validation/` part, or all samples.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub held_out: bool,
     /// Validation quality in training, if its frozen layers were in int8.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub int8: Option<Int8Note>,
-    /// The same for each class, label or number.
+    /// Quality by class, label or number.
     #[serde(flatten)]
     pub tables: Tables,
 }

@@ -1,4 +1,4 @@
-//! Rows at the freeze cut that are kept: from one epoch to the next, and from one job to the next.
+//! Cached features: activations at the freeze cut, reused by later epochs and other jobs.
 
 use crate::compute::blocking;
 use crate::pipeline::{FeedPlan, Part};
@@ -10,40 +10,41 @@ use frostline_tensor::Tensor;
 use frostline_wire::ObjectInfo;
 use std::sync::Arc;
 
-/// The rows of a job that are kept.
+/// Cached features of a job.
 pub(crate) struct Features {
     store: Arc<Store>,
     root: String,
-    /// Distinguishes objects without an etag from those of other jobs.
+    /// Random identifier of this job. Objects without an etag are cached only for this job.
     run: [u8; 16],
     freeze: String,
     rounding: Rounding,
     views: Views,
 }
 
-/// How many of a job's features are cached.
+/// Number of cached features of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Coverage {
     pub(crate) kept: u64,
-    /// Features that can be cached.
+    /// Number of cacheable features.
     pub(crate) rows: u64,
-    /// Bytes these take on disk.
+    /// Disk usage of all cacheable features, in bytes.
     pub(crate) bytes: u64,
-    /// Whether each of its training samples looks the same again in a later epoch.
+    /// True if training samples look the same in later epochs.
     pub(crate) repeats: bool,
 }
 
-/// Which stores may be opened.
+/// Condition for opening a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OpenMode {
-    /// Only an existing one, or one that other machines share. It evicts nothing.
+    /// Opens only existing stores, without evicting others, and stores shared by other machines.
     IfPresent,
-    /// Creates a missing one, with room for all features.
+    /// Creates the store if it is missing, and evicts others to make room for all features.
     Create,
 }
 
 impl Features {
-    /// Opens the store for features of this provenance. On failure the job warns and runs without a cache.
+    /// Opens the store for features of this provenance. On failure, emits a warning and returns `None`, and
+    /// the job runs without a cache.
     pub(crate) async fn open(
         job: &Job,
         made: Provenance,
@@ -112,13 +113,13 @@ impl Features {
         })
     }
 
-    /// For whoever shares them.
+    /// Returns the store, which can be shared with other machines.
     pub(crate) fn store(&self) -> &Arc<Store> {
         &self.store
     }
 
-    /// The keys of `samples` as they come from `source`; `None` where such rows are not kept: because they never look like that again, or travel
-    /// with more rounding than the store takes.
+    /// Returns the cache keys of `samples` from `source`. Returns `None` if their view never repeats, so
+    /// caching is useless.
     pub(crate) fn keys(&self, source: &Source, samples: &[ObjectInfo]) -> Option<Vec<RowKey>> {
         if source.view.is_some() && !self.views.repeat() {
             return None;
@@ -127,19 +128,20 @@ impl Features {
         Some(samples.iter().map(|sample| keys.key_of(&sample.sample)).collect())
     }
 
-    /// Whether rows from `source` may be kept.
+    /// Returns true if the rounding of activations from `source` is precise enough for the store.
     pub(crate) fn accepts(&self, source: &Source) -> bool {
         let rounding = Rounding::for_split(source.encoding, &source.split, &self.freeze);
         self.rounding.takes(&rounding)
     }
 
-    /// Those of `keys` that are there.
+    /// Looks up cached features by key.
     pub(crate) async fn find(self: &Arc<Self>, keys: Arc<[RowKey]>) -> Result<Found, TrainerError> {
         let features = Arc::clone(self);
         blocking(move || Ok(features.store.read(&keys))).await
     }
 
-    /// Makes fresh rows what they will be once they were kept, so that a sample is trained on alike in every epoch.
+    /// Rounds new activations in the same way as the store. This ensures that features are equal in all
+    /// epochs. A key is cleared if the features cannot be stored.
     pub(crate) fn round(&self, keys: &mut [Option<RowKey>], rows: &mut Tensor) {
         self.store.round(keys, rows);
     }
@@ -148,17 +150,17 @@ impl Features {
         self.store.keep(keys, rows);
     }
 
-    /// Emits a warning for each problem of the store; a problem only slows the job.
+    /// Emits a warning for each problem of the store. Such problems only slow the job down.
     pub(crate) fn report_problems(&self, events: &Events) {
         for message in self.store.news() {
             events(Event::Warning { message });
         }
     }
 
-    /// Loads what other jobs cached meanwhile.
+    /// Loads features cached by other jobs since the last refresh.
     pub(crate) async fn refresh(self: &Arc<Self>) -> Result<(), TrainerError> {
         let features = Arc::clone(self);
-        // A store that cannot be read again is as it was.
+        // If this fails, the known features remain available.
         blocking(move || {
             let _ = features.store.refresh();
             Ok(())
@@ -166,12 +168,12 @@ impl Features {
         .await
     }
 
-    /// Bytes of `rows` rows in memory.
+    /// Returns the memory needed for `rows` features, in bytes.
     pub(crate) fn memory(&self, rows: usize) -> u64 {
         self.store.row_memory().saturating_mul(rows as u64)
     }
 
-    /// How many features of the batches of `plan` are cached.
+    /// Counts the cached features of the samples in `plan`.
     pub(crate) async fn coverage(self: &Arc<Self>, plan: &FeedPlan) -> Result<Coverage, TrainerError> {
         let (features, plan) = (Arc::clone(self), plan.clone());
         blocking(move || Ok(features.count_cached(&plan))).await
@@ -198,20 +200,21 @@ impl Features {
     }
 }
 
-/// Why rows of this shape are not kept, where two batches of them do not fit the memory of `plan`: a batch whose rows were kept is read as a whole.
+/// Returns the reason if features of this shape cannot be cached: two batches must fit in the memory limit of
+/// `plan`, because a cached batch is read at once.
 fn too_large(shape: &[usize], plan: &FeedPlan) -> Option<String> {
     let row = shape.iter().map(|dim| *dim as u64).fold(4, u64::saturating_mul);
     let rows = plan.train.len().max(plan.validation.len()).min(plan.batch);
     let batch = row.saturating_mul(rows as u64);
     (batch.saturating_mul(2) > plan.memory_bytes).then(|| {
         format!(
-            "cannot cache features: two batches of {batch} bytes must fit --memory-bytes, which is {}; raise it, or reduce --batch",
+            "cannot cache features: --memory-bytes is {}, but two batches of {batch} bytes are required; raise the limit or reduce --batch",
             plan.memory_bytes
         )
     })
 }
 
-/// Rows that the batches of `plan` use and that can be kept.
+/// Returns the number of cacheable features for the batches of `plan`.
 pub(crate) fn rows_of(plan: &FeedPlan) -> u64 {
     let of = |part| plan.samples(part).len() as u64;
     plan.views.cacheable(plan.epochs).len() as u64 * of(Part::Train) + of(Part::Validation)

@@ -7,22 +7,23 @@ use frostline_wire::{Activation, Description, Pixels, ServedCut};
 use std::fs;
 use std::path::Path;
 
-/// The stock guest's component, as committed beside its sources.
+/// Component of the stock guest, committed next to the sources.
 static STOCK: &[u8] = include_bytes!("../../../guest/prefix/prefix.wasm");
 
-/// A guest component (or core module) and its parameters.
+/// A guest component (or core module) with parameters.
 #[derive(Clone)]
 pub struct Guest {
-    /// What to call it on the host; what its content is follows the name there.
+    /// Name on the host, to which a content hash is appended.
     pub name: String,
-    /// The component's bytes.
+    /// Bytes of the component.
     pub bytes: Bytes,
-    /// Passed to the guest as it is; `None` passes the job's `PixelSpec` as JSON, which the stock guest takes.
+    /// Parameters passed to the guest unchanged. `None` passes the job's `PixelSpec` as JSON, as the stock
+    /// guest expects.
     pub parameters: Option<String>,
 }
 
 impl Guest {
-    /// The guest that comes with Frostline: torchvision's preprocessing, then the layers up to any cut.
+    /// Returns the stock guest: torchvision's preprocessing, followed by the layers before any cut.
     pub fn stock() -> Self {
         Self {
             name: "prefix".to_owned(),
@@ -31,10 +32,10 @@ impl Guest {
         }
     }
 
-    /// Reads the guest in `file`, or takes the stock one, to be told `parameters`.
+    /// Reads the guest in `file`, or uses the stock guest, and sets `parameters`.
     ///
     /// # Errors
-    /// [`TrainerError::File`].
+    /// Returns [`TrainerError::File`] if the file cannot be read.
     pub fn read(file: Option<&Path>, parameters: Option<&str>) -> Result<Self, TrainerError> {
         let parameters = parameters.map(str::to_owned);
         let Some(file) = file else {
@@ -52,7 +53,8 @@ impl Guest {
         })
     }
 
-    /// Which objects it can read: of another guest than the stock one, only its author knows.
+    /// Returns the object types that the guest can read. Guests other than the stock guest may read any
+    /// object.
     pub(crate) fn takes(&self) -> SampleFiles {
         if self.bytes == STOCK {
             SampleFiles::Images
@@ -61,7 +63,7 @@ impl Guest {
         }
     }
 
-    /// Whether this is the stock guest as the trainer would tell it: then what it answers is known without asking.
+    /// Returns true for the stock guest with default parameters, which has a known description.
     pub fn is_stock(&self) -> bool {
         self.parameters.is_none() && self.bytes == STOCK
     }
@@ -84,7 +86,7 @@ impl std::fmt::Debug for Guest {
     }
 }
 
-/// What the stock guest says about a network whose pixels are made so.
+/// Returns the stock guest's description for `network` with this preprocessing.
 pub(crate) fn stock_description(network: &Network, pixels: PixelSpec) -> Description {
     let served = |cut: &Cut| ServedCut {
         name: cut.name.clone(),

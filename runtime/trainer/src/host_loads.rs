@@ -1,4 +1,4 @@
-//! Polls the hosts' load, and sizes a job's requests by it.
+//! Polls the load of the hosts and adapts the job's requests to it.
 
 use crate::pipeline::Steering;
 use crate::{Event, Events};
@@ -8,23 +8,25 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::task::AbortOnDropHandle;
 
-/// Between two times that a job asks: neighbors come and go in seconds to minutes, and an answer takes a host microseconds.
+/// Polling interval. The load usually changes within seconds to minutes, and a response costs the host only
+/// microseconds.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// How long a host may take to answer; one that does not changes nothing.
+/// Timeout for a host's response. If the host does not respond, nothing is changed.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Requests that are open at least at each host: one is computed while the next is read.
+/// Minimum number of open requests per host. With two requests, the host can read samples for the next
+/// request while it computes.
 const FEWEST: usize = 2;
 
-/// Loads of the hosts that answered, by address.
+/// Loads of the responding hosts by address.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HostLoads {
     hosts: Vec<(String, Load)>,
 }
 
 impl HostLoads {
-    /// Asks all `hosts` at once.
+    /// Queries all `hosts` concurrently.
     pub(crate) async fn ask(hosts: &Hosts) -> Self {
         let told = hosts.all(|client| async move {
             let load = tokio::time::timeout(TIMEOUT, client.load()).await;
@@ -39,19 +41,21 @@ impl HostLoads {
         }
     }
 
-    /// Samples of one guest call: of several hosts the most, as a batch is asked of all of them alike. `None` where none tells.
+    /// Samples per guest call, or `None` if no host reports it. This is the maximum over the hosts because
+    /// requests have the same size for all hosts.
     pub(crate) fn grant(&self) -> Option<usize> {
         let grants = self.hosts.iter().filter_map(|(_, load)| load.grant);
         grants.max().and_then(|grant| usize::try_from(grant).ok())
     }
 
-    /// A host that answered and saturates int8 dot products.
+    /// Returns the URL of any responding host that saturates int8 dot products.
     pub(crate) fn without_exact_int8(&self) -> Option<&str> {
         let host = self.hosts.iter().find(|(_, load)| !load.exact_int8);
         host.map(|(url, _)| url.as_str())
     }
 
-    /// Rows of a run of the layers of `source`, where so many wait: of several hosts the most.
+    /// Samples per engine batch for the layers of `source` if enough samples are queued, or `None` if no host
+    /// reports it. This is the maximum over the hosts.
     pub(crate) fn engine_batch(&self, source: &Source) -> Option<usize> {
         let known = self
             .hosts
@@ -60,7 +64,8 @@ impl HostLoads {
         known.max().and_then(|rows| usize::try_from(rows).ok())
     }
 
-    /// Has `fetcher` open no more requests for `source` at each host than the share there serves in a second.
+    /// Limits the open requests for `source` at each host to what the tenant's part of the host can process
+    /// in a second.
     fn bound(&self, fetcher: &Fetcher, source: &Source) {
         for (url, load) in &self.hosts {
             if let Some(requests) = open_requests(load, source) {
@@ -70,13 +75,14 @@ impl HostLoads {
     }
 }
 
-/// `samples` of a request as whole grants, where they are at least one.
+/// Rounds `samples` down to a multiple of the grant size, unless this would be zero.
 pub(crate) fn in_whole_grants(samples: usize, grant: Option<usize>) -> usize {
     let rest = samples.checked_rem(grant.unwrap_or(1)).unwrap_or(0);
     if rest < samples { samples - rest } else { samples }
 }
 
-/// How many requests the tenant's share of a host serves in a second; `None` where the host does not know.
+/// Returns the number of requests per second that the tenant's part of the host can process, or `None` if the
+/// host does not report it. The minimum is [`FEWEST`].
 fn open_requests(load: &Load, source: &Source) -> Option<usize> {
     let rate = load.rows_per_second(stage(load, source)?)?;
     let requests = rate / source.request_samples.max(1) as f64;
@@ -90,14 +96,16 @@ fn stage<'a>(load: &'a Load, source: &Source) -> Option<&'a StageLoad> {
     }
 }
 
-/// Polls the hosts while a job runs, and adapts its requests to their load. Stops on drop.
+/// Polls the hosts while a job runs, and adapts the job's requests to the load. Polling stops on drop.
 pub(crate) struct LoadWatch {
     _asking: AbortOnDropHandle<()>,
 }
 
 impl LoadWatch {
-    /// Polls `hosts` at once, then periodically. With `on_saturation`, frozen layers have int8 weights of
-    /// eight bits: a host that saturates gets one warning.
+    /// Starts polling. The first poll is immediate.
+    ///
+    /// If the frozen layers have int8 weights with eight bits, `on_saturation` must be set. It receives a
+    /// single warning if a host saturates int8 dot products.
     pub(crate) fn start(
         hosts: &Hosts,
         fetcher: &Fetcher,
@@ -126,11 +134,11 @@ impl LoadWatch {
     }
 }
 
-/// The warning of a host whose int8 activations differ.
+/// Creates the warning for a host with different int8 activations.
 fn saturates(host: &str) -> String {
     format!(
-        "host {host} has no VNNI, so its int8 activations differ from the other hosts'; remove it, or start the job again with it: weights then have \
-         seven bits on all hosts"
+        "host {host} has no VNNI, so its int8 activations differ from the other hosts'; remove the host, or restart the job with it so that all hosts \
+         use weights with seven bits"
     )
 }
 
@@ -210,7 +218,7 @@ mod tests {
         assert_eq!(open(1.0, 0.005), Some(12));
         assert_eq!(open(0.25, 0.005), Some(3));
         assert_eq!(open(0.25, 1.0), Some(FEWEST));
-        // Where no layers run on the host, or it tells nothing, nothing changes.
+        // No limit applies if the host does not execute layers or does not report the load.
         assert_eq!(open_requests(&load(1.0, 0.005), &source("input", 32)), None);
         assert_eq!(open_requests(&load(1.0, 0.005), &source("other", 32)), None);
         assert_eq!(open_requests(&Load::default(), &source("cut", 32)), None);

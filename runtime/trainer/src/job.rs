@@ -12,33 +12,34 @@ use frostline_tensor::Terms;
 use frostline_wire::Layout;
 use std::path::{Path, PathBuf};
 
-/// A fine-tuning job: its settings, and what they name.
+/// A fine-tuning job: settings plus loaded files.
 #[derive(Debug, Clone)]
 pub struct Job {
     /// Its settings.
     pub spec: JobSpec,
     /// The pretrained network.
     pub model: Model,
-    /// The freeze cut: the network is frozen up to this tensor and trained after it. The network's input freezes nothing.
+    /// The freeze cut. Layers up to this tensor are frozen, and later layers are trained. At the network's
+    /// input, all layers are trained.
     pub freeze: String,
     /// The guest that serves the frozen layers.
     pub guest: Guest,
-    /// Where the trainer computes.
+    /// Device of the trainer.
     pub device: Device,
-    /// Where what this machine takes is remembered; `None` measures it anew.
+    /// Profiles of this machine. If `None`, the machine is measured for each job.
     pub cache: Option<ProfileCache>,
-    /// The feature cache, for later epochs and jobs; `None` disables it.
+    /// Feature cache for later epochs and jobs. If `None`, features are not cached.
     pub features: Option<Cache>,
-    /// Where these rows are kept for other machines too; `None` for this one alone.
+    /// Feature store shared with other machines. If `None`, features stay on this machine.
     pub team: Option<Team>,
-    /// Whether host and trainer are known to compute on the same cores, as in one process.
+    /// True if host and trainer are known to use the same cores, as in a single process.
     pub shared_cores: bool,
-    /// The run folder; `None` cannot be resumed.
+    /// The run folder. If `None`, the job cannot be resumed.
     pub run: Option<RunFolder>,
 }
 
 impl Job {
-    /// A job with the defaults, whose rows are not kept. The host calls the network `model_name`.
+    /// Creates a job with default settings and no feature cache. Hosts store the network as `model_name`.
     pub fn new(model: Model, model_name: String, freeze: String, data: String, out: PathBuf) -> Self {
         Self {
             spec: JobSpec {
@@ -62,8 +63,9 @@ impl Job {
     /// Reads the files that `spec` names.
     ///
     /// # Errors
-    /// [`TrainerError::File`] for files that cannot be used, [`TrainerError::Setting`] for a device that is none, and
-    /// [`TrainerError::Graph`] for a network without a cut to freeze up to.
+    /// Returns [`TrainerError::File`] if a file cannot be used, [`TrainerError::Setting`] if the device is
+    /// invalid or the network has no default freeze cut, [`TrainerError::Pixels`] if the preprocessing next
+    /// to the model cannot be used, and [`TrainerError::Graph`] if the network cannot be analyzed.
     pub fn open(spec: JobSpec) -> Result<Self, TrainerError> {
         let file = spec.model.clone().unwrap_or_default();
         let model = Model::read_sized(&file, spec.image_size);
@@ -98,18 +100,18 @@ impl Job {
         })
     }
 
-    /// What to call the network on a host: its file's stem.
+    /// Name of the network on a host. This is the file stem of the model.
     pub fn model_name(&self) -> String {
         let stem = self.spec.model.as_deref().and_then(Path::file_stem);
         stem.unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// How its work stands to other work on the hosts.
+    /// Priority, batch size and precision requested from the hosts.
     pub(crate) fn terms(&self) -> Terms {
         (&self.spec.terms).into()
     }
 
-    /// Refuses what no job can be.
+    /// Refuses invalid settings.
     pub(crate) fn check(&self) -> Result<(), TrainerError> {
         self.spec.check()?;
         crate::recipe::step_settings(&self.spec.recipe)
@@ -118,7 +120,7 @@ impl Job {
         Ok(self.terms().check()?)
     }
 
-    /// Where the model is to be written: first where others look for it.
+    /// Paths for the tuned model. The path requested by the user is first, the run folder second.
     pub(crate) fn targets(&self) -> Vec<PathBuf> {
         let in_run = self.run.as_ref().map(RunFolder::model);
         let out = &self.spec.out;
@@ -128,10 +130,11 @@ impl Job {
     }
 }
 
-/// The cut that feeds the classifier: the default freeze cut.
+/// Returns the default freeze cut, which is the input of the classifier.
 ///
 /// # Errors
-/// [`TrainerError::Graph`], and [`TrainerError::Setting`] for a network without such a cut.
+/// Returns [`TrainerError::Setting`] if the network has no such cut, and [`TrainerError::Graph`] if it cannot
+/// be analyzed.
 pub fn last_cut_before_head(model: &Model) -> Result<String, TrainerError> {
     let network = model.network()?;
     let cut = network.cuts.iter().rev().find(|cut| cut.before_head);
@@ -143,7 +146,7 @@ pub fn last_cut_before_head(model: &Model) -> Result<String, TrainerError> {
     Ok(cut.name.clone())
 }
 
-/// Why a network has no cut to freeze up to, with what to do.
+/// Explains a missing default freeze cut, with advice.
 fn why_no_cut(model: &Model, network: &Network) -> &'static str {
     let quantized = |node: &NodeProto| {
         let operator = node.op_type.as_str();
@@ -152,15 +155,15 @@ fn why_no_cut(model: &Model, network: &Network) -> &'static str {
             || operator.ends_with("QuantizeLinear")
     };
     if model.nodes().iter().any(quantized) {
-        "the network is quantized, which cannot be trained: fine-tune its f32 export, and quantize the tuned model"
+        "a quantized network cannot be trained; fine-tune the f32 export, then quantize the tuned model"
     } else if network.head.is_none() {
-        "the network ends in no classifier that could be replaced; --head linear puts one behind the features it ends in"
+        "the network does not end in a replaceable classifier; add a classifier with --head linear"
     } else {
-        "the network has no cut before its classifier, so there is nothing to freeze"
+        "the network has no cut before the classifier, so no layers can be frozen"
     }
 }
 
-/// The cache of features that settings name; `None` where it is off, or where nobody says where it is.
+/// Opens the feature cache from the settings. Returns `None` if it is off or no folder is known.
 pub fn feature_cache(limit: Option<CacheLimit>, folder: Option<&Path>) -> Option<Cache> {
     let limit = match limit {
         Some(CacheLimit::Off) => return None,
@@ -170,44 +173,46 @@ pub fn feature_cache(limit: Option<CacheLimit>, folder: Option<&Path>) -> Option
     Cache::within(folder.map(Path::to_owned), limit)
 }
 
-/// Evaluates a whole model on data: the input of `frostline eval`.
+/// Evaluates a whole model on data. This is the input of `frostline eval`.
 #[derive(Debug, Clone)]
 pub struct EvaluationJob {
-    /// The network, usually a tuned one that carries its classes (`frostline.classes` in its metadata; or `frostline.labels`, or
-    /// `frostline.targets`) and preprocessing.
+    /// The network. Tuned models contain their preprocessing and output names in the metadata
+    /// (`frostline.classes`, `frostline.labels` or `frostline.targets`).
     pub model: Model,
-    /// What to call it on the host, as for [`Job::model_name()`].
+    /// Name of the network on the host. See [`Job::model_name()`].
     pub model_name: String,
-    /// Makes the rows, where the model was trained on rows of its own making. Without parameters it is told what it was told then.
+    /// Guest that makes the rows, required if the model was trained on rows of a custom guest. By default it
+    /// receives the parameters used in training.
     pub guest: Option<Guest>,
-    /// The data root, as the host is to open it.
+    /// Data root as seen by the host.
     pub root: String,
-    /// What of it is measured; `None` takes what the model's training held out, else the parts in [`Evaluated::Usual`]'s order.
+    /// Part of the data to measure. `None` selects the samples held out by the model's training. If they are
+    /// unknown, it selects a part like [`Evaluated::Usual`].
     ///
     /// [`Evaluated::Usual`]: frostline_client::Evaluated::Usual
     pub part: Option<Part>,
-    /// How samples lie there.
+    /// Layout of the data.
     pub layout: Layout,
-    /// A local file with the labels, as for [`JobSpec::labels`].
+    /// Local file with labels. See [`JobSpec::labels`].
     pub labels: Option<PathBuf>,
-    /// What to do about images that the table has no line for.
+    /// Handling of images that the table does not list.
     pub unlisted: Unlisted,
     /// Samples per forward pass.
     pub batch: usize,
-    /// What to do about a sample that cannot be decoded.
+    /// Handling of samples after a decoding failure.
     pub on_bad_sample: OnBadSample,
-    /// Where to write what the model says of each sample, as CSV (see `docs/results.md`).
+    /// CSV file for the predictions of all samples (see `docs/results.md`).
     pub predictions: Option<PathBuf>,
-    /// Preprocessing; what it leaves open is as in the model's own note, else in ImageNet's recipe.
+    /// Preprocessing flags. Missing values default to the model's metadata and then to the ImageNet recipe.
     pub pixels: PixelFlags,
-    /// Where the trainer computes.
+    /// Device of the trainer.
     pub device: Device,
-    /// Threads of the trainer's engine; 0 takes all cores.
+    /// Engine threads of the trainer. 0 uses all cores.
     pub threads: usize,
 }
 
 impl EvaluationJob {
-    /// Measures what `job` came to.
+    /// Evaluates the tuned `model` of `job` on the test part.
     pub(crate) fn of_tuned(job: &Job, model: Model) -> Self {
         Self {
             model,
@@ -227,7 +232,7 @@ impl EvaluationJob {
         }
     }
 
-    /// Refuses what no evaluation can be, and a place for its predictions that cannot be written to.
+    /// Refuses invalid settings and an unwritable predictions file.
     pub(crate) fn check(&self) -> Result<(), TrainerError> {
         SettingError::at_least_one("the batch size", self.batch)?;
         let parameters = self.guest.as_ref().and_then(|guest| guest.parameters.as_deref());

@@ -1,16 +1,18 @@
-//! The compute side: decides where to divide the network, fetches batches ahead while one trains, and writes the tuned model.
+//! The compute side: chooses where to divide the network, prefetches batches, trains, and writes the tuned
+//! model.
 //!
-//! * [`train`]: a [`Job`] to a tuned model and an [`Outcome`]; progress is emitted as [`Event`]s.
-//! * [`RunFolder`], [`runs`]: the folder that a job resumes from; `docs/runs.md` describes it.
-//! * [`evaluate`]: an [`EvaluationJob`] to a [`Quality`], and to [`Tables`] of it.
-//! * [`Predictor`]: predicts images on this machine, without a host.
-//! * [`quantize`]: a [`QuantizationJob`] to a network with layers in int8.
+//! * [`train`]: executes a [`Job`], emits [`Event`]s and returns an [`Outcome`].
+//! * [`RunFolder`], [`runs`]: folders to resume jobs from. See `docs/runs.md`.
+//! * [`evaluate`]: measures the [`Quality`] of a model, with [`Tables`] for classes or labels.
+//! * [`Predictor`]: predicts images on this machine, with no hosts.
+//! * [`quantize`]: converts layers of a network to int8.
 //! * [`study`]: profiles a network on a host.
-//! * [`plan`], [`Policy`], [`Simulation`]: where a network is divided, and why.
+//! * [`plan`], [`Policy`], [`Simulation`]: choose a split and explain the choice.
 //! * [`rehearsal`]: training steps at given splits, for benchmarks.
 //! * [`whole_file`]: atomic file writes.
 //!
-//! Hosts and data are `frostline-client`'s. Every step's loss is the same wherever the network is divided. `docs/pipeline.md` says how batches flow.
+//! Communication with hosts is in `frostline-client`. Losses do not depend on the split. The flow of batches
+//! is described in `docs/pipeline.md`.
 
 mod check;
 mod checkpoint;

@@ -1,4 +1,4 @@
-//! What a tuned model says about itself, in its ONNX metadata.
+//! ONNX metadata of tuned models.
 
 use crate::evaluation::Division;
 use crate::{Quality, TrainerError};
@@ -11,30 +11,30 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::Path;
 
-/// The metadata entry with how the input was made that a model was trained with: a JSON `PixelSpec`; where only a guest can make it,
-/// the guest's name, SHA-256 and parameters with where the network was frozen and divided.
+/// Metadata entry for the preprocessing used in training, a JSON `PixelSpec`. For input from a custom guest,
+/// it contains the guest's name, SHA-256 and parameters, the freeze cut and the split.
 pub(crate) const PIXELS_KEY: &str = "frostline.pixels";
-/// Set where another file said it when the model was read.
+/// Metadata entry set while the preprocessing comes from a file next to the model.
 const BESIDE_KEY: &str = "frostline.pixels.beside";
-/// The metadata entry with the class names in the order of the model's outputs: a JSON list.
+/// Metadata entry for class names, as a JSON list in output order.
 pub(crate) const CLASSES_KEY: &str = "frostline.classes";
-/// The same of labels, of which a sample may have several.
+/// Metadata entry for label names, for samples with several labels. Same format.
 pub(crate) const LABELS_KEY: &str = "frostline.labels";
-/// The same of numbers.
+/// Metadata entry for target names, for regression. Same format.
 pub(crate) const TARGETS_KEY: &str = "frostline.targets";
 
-/// How the job divided its data, of data that did not come divided: JSON.
+/// Metadata entry for the division of the data, as JSON. Not set if the data came divided.
 pub(crate) const DIVISION_KEY: &str = "frostline.division";
 
-/// The validation quality with frozen layers in int8: an [`Int8Note`].
+/// Metadata entry for the validation quality with frozen layers in int8, an [`Int8Note`].
 const INT8_KEY: &str = "frostline.int8";
 
-/// Quality in a training whose frozen layers were in int8.
+/// Validation quality after training with frozen layers in int8.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Int8Note {
-    /// On the validation images, by the names of `eval --json`.
+    /// Quality on the validation images. Uses the keys of `eval --json`.
     pub validation: Value,
-    /// The same for people.
+    /// The same quality as text.
     pub text: String,
 }
 
@@ -46,12 +46,12 @@ impl Int8Note {
         }
     }
 
-    /// Reads it from the metadata of `model`.
+    /// Reads the note from the metadata of `model`.
     pub(crate) fn read(model: &Model) -> Option<Self> {
         serde_json::from_str(model.metadata(INT8_KEY)?).ok()
     }
 
-    /// Writes it to the metadata of `model`.
+    /// Writes the note to the metadata of `model`.
     pub(crate) fn write(&self, model: &mut Model) {
         if let Ok(text) = serde_json::to_string(self) {
             model.set_metadata(INT8_KEY, &text);
@@ -59,51 +59,54 @@ impl Int8Note {
     }
 }
 
-/// How a model's input was made for training.
+/// Source of the network's input during training.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Input {
-    /// By a recipe that host and trainer know.
+    /// Images, preprocessed with a recipe that host and trainer know.
     Pixels(PixelSpec),
-    /// By a guest, in its own way.
     Guest(TrainedWith),
 }
 
-/// The guest whose rows a model was trained on.
+/// Guest used for the training rows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TrainedWith {
-    /// Its name.
     pub(crate) guest: String,
     pub(crate) sha256: String,
     pub(crate) parameters: String,
-    /// The cut up to which it ran the network's layers.
+    /// The freeze cut.
     pub(crate) freeze: String,
-    /// Where its rows came from.
+    /// Split of the rows.
     pub(crate) split: Split,
 }
 
 impl TrainedWith {
-    /// In what a guest of this hash, told these parameters, is another one; for people.
+    /// Returns a warning if this hash or these parameters differ from those used in training.
     pub(crate) fn differs(&self, sha256: &str, parameters: &str) -> Option<String> {
         let Self { guest, .. } = self;
         if self.sha256 != sha256 {
             return Some(format!(
-                "the model was trained with the guest '{guest}' (SHA-256 {}), this one has {sha256}: its input may differ",
+                "the model was trained with the guest '{guest}' (SHA-256 {}), this guest has {sha256}; the input may differ",
                 self.sha256
             ));
         }
         (self.parameters != parameters).then(|| {
             format!(
-                "the guest '{guest}' had the parameters {:?} in training and has {parameters:?} now: its input may differ",
+                "the guest '{guest}' had the parameters {:?} in training and now has {parameters:?}; the input may differ",
                 self.parameters
             )
         })
     }
 }
 
-/// The recipe for `model`'s input: what flags say, else the model's own note, else ImageNet's for its input size; and which of them.
+/// Returns the preprocessing of `model`, with the source of the recipe. Flags take precedence over the
+/// model's metadata, and both over ImageNet's recipe for the input size. `guest` is true if a custom guest
+/// makes the input.
 ///
 /// # Errors
-/// [`TrainerError::GuestNeeded`] where a guest made the input and there is no `guest` to make it again.
+/// Returns [`TrainerError::GuestNeeded`] if a guest made the input in training and `guest` is false. Returns
+/// [`TrainerError::Pixels`] if the network does not take f32 RGB images or the crop has a different size,
+/// [`TrainerError::PixelSpec`] if the recipe is invalid, and [`TrainerError::Recipe`] if the metadata cannot
+/// be read.
 pub(crate) fn pixels(
     model: &Model,
     network: &Network,
@@ -153,10 +156,11 @@ pub(crate) fn pixels(
     Ok((spec, source))
 }
 
-/// Lets a model that does not say how its input is made say what `preprocessor_config.json` beside its `file` says.
+/// Copies the preprocessing from `preprocessor_config.json` next to `file` to the metadata of the model,
+/// unless the metadata already has an entry or `flags` name a file.
 ///
 /// # Errors
-/// [`TrainerError::Pixels`] for one that cannot be followed, unless `flags` say it.
+/// Returns [`TrainerError::Pixels`] if the file cannot be used and no flags are set.
 pub fn read_pixels_beside(model: &mut Model, file: &Path, flags: &PixelFlags) -> Result<(), TrainerError> {
     let beside = file.with_file_name(PREPROCESSOR_CONFIG);
     if model.metadata(PIXELS_KEY).is_some() || flags.pixels.is_some() || !beside.exists() {
@@ -175,18 +179,19 @@ pub fn read_pixels_beside(model: &mut Model, file: &Path, flags: &PixelFlags) ->
     }
 }
 
-/// The recipe for a model's input where hosts make it, and what says it: `flags`, else the model, else it is ImageNet's.
+/// Returns the preprocessing that hosts apply for `model`. The source is [`PixelSource::Assumed`] if neither
+/// `flags` nor the model specify a recipe.
 ///
 /// # Errors
-/// [`TrainerError`] for a model that takes no images, or a recipe that does not make its input.
+/// Returns an error if the model does not take images, or the recipe does not match the input.
 pub fn input_pixels(model: &Model, flags: &PixelFlags) -> Result<(PixelSpec, PixelSource), TrainerError> {
     pixels(model, &model.network()?, flags, false)
 }
 
-/// A recipe as guests and models carry it.
+/// Serializes a recipe for guests and model metadata.
 ///
 /// # Errors
-/// [`TrainerError::Recipe`].
+/// Returns [`TrainerError::Recipe`] if serialization fails.
 pub(crate) fn recipe(spec: &PixelSpec) -> Result<String, TrainerError> {
     serde_json::to_string(spec).map_err(|source| TrainerError::Recipe {
         what: "cannot write it as JSON",
@@ -194,7 +199,7 @@ pub(crate) fn recipe(spec: &PixelSpec) -> Result<String, TrainerError> {
     })
 }
 
-/// Refuses a recipe whose crop is not the network's input.
+/// Refuses a recipe if the crop does not match the network's input.
 pub(crate) fn check(spec: &PixelSpec, network: &Network) -> Result<(), TrainerError> {
     spec.check()?;
     let (crop, input) = (spec.sample_shape(), network.input.shape.dims());
@@ -206,7 +211,7 @@ pub(crate) fn check(spec: &PixelSpec, network: &Network) -> Result<(), TrainerEr
     Err(TrainerError::Pixels { reason })
 }
 
-/// What the model says about how its input was made.
+/// Reads the source of the network's input from the model's metadata.
 pub(crate) fn input(model: &Model) -> Result<Option<Input>, TrainerError> {
     let Some(text) = model.metadata(PIXELS_KEY) else {
         return Ok(None);
@@ -221,7 +226,7 @@ pub(crate) fn input(model: &Model) -> Result<Option<Input>, TrainerError> {
     })
 }
 
-/// What the model's outputs are, and their names, where it carries them.
+/// Reads the task and the output names from the model's metadata.
 pub(crate) fn outputs(model: &Model) -> Option<(Task, Vec<String>)> {
     let carried = |task| Some((task, serde_json::from_str(model.metadata(key(task))?).ok()?));
     [Task::Classes, Task::Labels, Task::Numbers]
@@ -237,12 +242,12 @@ fn key(task: Task) -> &'static str {
     }
 }
 
-/// How the job that made the model divided its data, where it did.
+/// Reads the division of the data from the model's metadata.
 pub(crate) fn division(model: &Model) -> Option<Division> {
     serde_json::from_str(model.metadata(DIVISION_KEY)?).ok()
 }
 
-/// Writes all notes into the model, and what it may have carried of other outputs and data goes.
+/// Writes all entries to the model's metadata and removes outdated ones.
 pub(crate) fn write(
     model: &mut Model,
     input: &Input,

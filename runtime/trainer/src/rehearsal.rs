@@ -1,4 +1,4 @@
-//! Training steps at given splits, to see what each takes: for benchmarks.
+//! Training steps at given splits, for benchmarks.
 
 use crate::compute::{Dedicated, Suffix, SuffixParts};
 use crate::event::notices;
@@ -13,38 +13,39 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-/// Passes over the data that are one epoch here. Between two epochs all requests in flight are waited for, which a job does seldom, and hides behind
-/// its validation; legs of a few steps would measure it.
+/// Number of passes over the data per epoch. The driver waits for all requests between epochs, which is rare
+/// in a real job and overlaps with validation. With only a few steps per leg, this would dominate the
+/// measurement.
 const PASSES: usize = 64;
 
-/// Training steps at given splits, with no validation and no model in the end, to see what each takes. Opened once, it may run again
-/// and again.
+/// Runs training steps at given splits to measure them, without validation and without writing a model. A
+/// rehearsal can be run repeatedly.
 pub struct Rehearsal {
     job: Job,
     hosts: Hosts,
     feed: FeedPlan,
     offer: Arc<Offer>,
     parts: SuffixParts,
-    /// Away while it runs, and gone after a run that failed.
+    /// `None` before the first run, during a run and after a failed run.
     suffix: Option<Dedicated<Suffix>>,
 }
 
-/// Some steps of a rehearsal.
+/// Consecutive steps at the same split.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Leg {
-    /// Where they are divided.
+    /// The split.
     pub split: Split,
-    /// How their activations travel.
+    /// Encoding of the activations.
     pub encoding: Encoding,
-    /// How many.
+    /// Number of steps.
     pub steps: u64,
 }
 
 impl Rehearsal {
-    /// Uploads what the host lacks and divides the network.
+    /// Uploads missing files to the hosts and divides the network.
     ///
     /// # Errors
-    /// As [`crate::train`].
+    /// Returns the same errors as [`crate::train`].
     pub async fn open(job: Job, hosts: impl Into<Hosts>, events: &Events) -> Result<Self, TrainerError> {
         let mut job = job.checked().await?;
         let hosts = hosts.into();
@@ -63,7 +64,7 @@ impl Rehearsal {
             largest: [prepared.data.feed.largest[0], Weight::default()],
             ..prepared.data.feed
         };
-        // Middles of all its splits are kept, so that no leg waits for one.
+        // Keep the middles of all splits loaded, otherwise a leg would have to wait.
         prepared.suffix.middles = usize::MAX;
         Ok(Self {
             job,
@@ -75,11 +76,11 @@ impl Rehearsal {
         })
     }
 
-    /// Steps at the splits of `legs`, one leg after the other without a pause; data that are fewer are gone over again. Weights go on from
-    /// the last run.
+    /// Trains the steps of `legs` consecutively without a pause. The data are repeated if there are not
+    /// enough samples. Training continues with the weights of the previous run.
     ///
     /// # Errors
-    /// As [`crate::train`]; [`TrainerError::Setting`] without steps.
+    /// Returns the same errors as [`crate::train`], and [`TrainerError::Setting`] if there are no steps.
     pub async fn run(
         &mut self,
         legs: &[Leg],

@@ -1,6 +1,9 @@
-//! Standardized features for a linear classifier: each has mean 0 and deviation 1 over the training samples while it is trained, as scikit-learn's
-//! `StandardScaler` makes them, and the classifier that is written takes them as they come. Numbers that are learnt are standardized in the same way,
-//! as scikit-learn's `TransformedTargetRegressor` does, and the network that is written gives them as they are.
+//! Standardizes features of a linear classifier and numeric targets.
+//!
+//! During training, each feature has mean 0 and standard deviation 1 over the training samples. This matches
+//! scikit-learn's `StandardScaler`. The exported classifier reads raw features. Numeric targets are
+//! standardized in the same way, as with scikit-learn's `TransformedTargetRegressor`, and the exported
+//! network outputs original units.
 
 use crate::TrainerError;
 use frostline_graph::Model;
@@ -8,10 +11,11 @@ use frostline_graph::onnx::NodeProto;
 use frostline_graph::tensors::from_proto;
 use frostline_tensor::Tensor;
 
-/// Below this part of the mean a deviation is what rounding leaves of none.
+/// Smaller deviations, relative to the mean, are rounding errors of a constant feature.
 const ROUNDING: f64 = 1e-5;
 
-/// What may stand beside the classifier's product: it keeps features apart, or takes means of them.
+/// Operators allowed around the classifier's matrix product. These operators keep features separate or
+/// average values within a feature.
 const BESIDE: [&str; 11] = [
     "Add",
     "AveragePool",
@@ -26,27 +30,27 @@ const BESIDE: [&str; 11] = [
     "Unsqueeze",
 ];
 
-/// A suffix that is a linear classifier of the features `[features, ..]`, and nothing else.
+/// Suffix that consists only of a linear classifier on features `[features, ..]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LinearHead {
     weight: String,
     bias: String,
     features: usize,
-    /// Whether the weight is `[outputs, features, ..]`, not `[features, outputs]`.
+    /// True if the weight is `[outputs, features, ..]`, false if it is `[features, outputs]`.
     outputs_first: bool,
 }
 
 impl LinearHead {
-    /// The classifier of a `suffix` that is read at rows of this shape.
+    /// Finds the classifier in `suffix`. `row` is the shape of the suffix's input without the batch axis.
     ///
     /// # Errors
-    /// [`TrainerError::Standardize`] where there is more in it.
+    /// Returns [`TrainerError::Standardize`] if the suffix contains more than a linear classifier.
     pub(crate) fn from_suffix(suffix: &Model, row: &[usize]) -> Result<Self, TrainerError> {
         let refused = |why: &str| TrainerError::Standardize { why: why.to_owned() };
         let head = suffix
             .network()?
             .head
-            .ok_or_else(|| refused("the model has no classifier"))?;
+            .ok_or_else(|| refused("no classifier found in the model"))?;
         let names = suffix.head_weights()?;
         let [weight, bias] = names.as_slice() else {
             return Err(refused("the classifier must be one matrix product with one bias"));
@@ -57,7 +61,7 @@ impl LinearHead {
             .any(|parameter| !names.contains(&parameter.name))
         {
             return Err(refused(
-                "more than the classifier is trained; freeze up to the last cut before it",
+                "other layers are trained in addition to the classifier; freeze up to the last cut before it",
             ));
         }
         let is_head = |name: &str| name == head.operator;
@@ -66,7 +70,7 @@ impl LinearHead {
             operators.find(|name| !is_head(name) && !BESIDE.contains(name) && *name != "Constant")
         {
             return Err(refused(&format!(
-                "{other} lies between the freeze cut and the classifier; freeze up to a later cut"
+                "{other} is between the freeze cut and the classifier; freeze up to a later cut"
             )));
         }
         if row.first() != Some(&head.features) {
@@ -86,8 +90,8 @@ impl LinearHead {
         })
     }
 
-    /// The classifier of features as they come, among the `weights` of the one of standardized features: with `s = 1 / deviation`, `W·((x - m)·s) + b`
-    /// is `(W·s)·x + (b - (W·s)·m)`.
+    /// Converts the classifier in `weights` from standardized to raw features. With `s = 1 / deviation`,
+    /// `W·((x - m)·s) + b` equals `(W·s)·x + (b - (W·s)·m)`.
     pub(crate) fn fold(
         &self,
         standard: &Standard,
@@ -138,16 +142,17 @@ impl LinearHead {
     }
 }
 
-/// Sums over rows `[features, ..]`, feature by feature (Chan, Golub and LeVeque 1979: each batch's own, then joined).
+/// Means and squared deviations per feature, over rows `[features, ..]`. Batches are combined with the method
+/// of Chan, Golub and LeVeque (1979).
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Moments {
     count: f64,
-    /// Mean, and the sum of squares of what lies off it.
+    /// Mean, and sum of squared deviations from the mean.
     of: Vec<(f64, f64)>,
 }
 
 impl Moments {
-    /// Takes in a batch of rows.
+    /// Adds a batch of rows.
     pub(crate) fn add(&mut self, rows: &Tensor) {
         let features = rows.shape().dims().get(1).copied().unwrap_or(0);
         self.add_values(
@@ -157,7 +162,7 @@ impl Moments {
         );
     }
 
-    /// Takes in so many rows of so many features.
+    /// Adds `count` rows of `features` features.
     pub(crate) fn add_values(&mut self, values: &[f32], features: usize, count: usize) {
         let each = values.len() / (features * count).max(1);
         if each == 0 {
@@ -185,7 +190,7 @@ impl Moments {
         self.count = total;
     }
 
-    /// What they come to. A feature that is always the same is only moved, as scikit-learn does.
+    /// Computes the standardization. Constant features are only centered, which matches scikit-learn.
     pub(crate) fn standard(&self) -> Standard {
         let scale = |(mean, spread): &(f64, f64)| {
             let deviation = (spread / self.count.max(1.0)).sqrt();
@@ -198,24 +203,24 @@ impl Moments {
     }
 }
 
-/// Of each feature its mean, and one over its deviation.
+/// Mean and reciprocal of the standard deviation per feature.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Standard {
     of: Vec<(f64, f64)>,
 }
 
 impl Standard {
-    /// Of these means and reciprocals of deviations.
+    /// Creates a standardization from means and reciprocals of standard deviations.
     pub(crate) fn new(of: Vec<(f64, f64)>) -> Self {
         Self { of }
     }
 
-    /// Of each feature its mean, and one over its deviation.
+    /// Returns mean and reciprocal standard deviation for each feature.
     pub(crate) fn features(&self) -> &[(f64, f64)] {
         &self.of
     }
 
-    /// Rows `[rows, features, ..]` with each feature standardized.
+    /// Standardizes each feature of `rows`, `[rows, features, ..]`.
     pub(crate) fn apply(&self, rows: &Tensor) -> Result<Tensor, TrainerError> {
         let values = rows.as_f32().unwrap_or_default();
         let each = values.len() / (self.of.len() * rows.rows()?).max(1);
@@ -228,13 +233,14 @@ impl Standard {
         Ok(Tensor::f32(rows.shape().clone(), standardized.collect())?)
     }
 
-    /// Whether a `suffix` may learn standardized numbers: nothing that bends them lies behind its head.
+    /// Returns true if `suffix` can be trained on standardized numbers: all operators after the head are
+    /// linear.
     pub(crate) fn fits(suffix: &Model) -> Result<bool, TrainerError> {
         Ok(gain(suffix)?.is_some())
     }
 
-    /// The head of numbers as they are, among the `weights` of the one of standardized numbers: with `d` for the deviation, `W·d` and `b·d + m`,
-    /// where all biases together move the output by `m`.
+    /// Converts the head in `weights` from standardized to original units. With deviation `d` and mean `m`,
+    /// the weight becomes `W·d`. Biases become `b·d` plus a shift that moves the output by `m`.
     pub(crate) fn unfold(
         &self,
         suffix: &Model,
@@ -273,8 +279,8 @@ impl Standard {
     }
 }
 
-/// By how much the outputs of `suffix` grow where all biases of its head grow by 1: there may be several layers whose sum is divided. `None` where
-/// something behind the head bends them.
+/// Returns the change of the outputs if all biases of the head increase by 1. A head can have several layers,
+/// and a later operator can divide the sum. Returns `None` if an operator after the head is not linear.
 fn gain(suffix: &Model) -> Result<Option<f64>, TrainerError> {
     let head = suffix.head_weights()?;
     let reads = |node: &NodeProto| node.input.iter().any(|name| head.contains(name));
@@ -293,7 +299,7 @@ fn gain(suffix: &Model) -> Result<Option<f64>, TrainerError> {
     Ok(Some(gain).filter(|gain| gain.is_normal()))
 }
 
-/// The number that is stored as `name` and not trained.
+/// Returns the scalar constant called `name`. Returns `None` if it is trained or not a scalar.
 fn number(suffix: &Model, name: &str) -> Option<f64> {
     if suffix.parameters().iter().any(|weight| weight.name == name) {
         return None;
@@ -350,7 +356,7 @@ mod tests {
                 features: 2,
                 outputs_first,
             };
-            // Of three outputs.
+            // The weight has three outputs.
             let weight = |output: usize, feature: usize| (output * 2 + feature) as f32 - 2.0;
             let place = |index: usize| {
                 if outputs_first {
@@ -384,7 +390,8 @@ mod tests {
         }
     }
 
-    /// Two numbers from two features: by one layer or two, and what comes behind.
+    /// Builds a network with two numeric outputs: one or two linear layers, followed by the nodes in
+    /// `behind`.
     fn heads(layers: usize, behind: &[NodeProto]) -> Model {
         let weight = |name: &str, seed: f32| {
             let values = (0..4).map(|place| seed + place as f32 / 4.0).collect();
@@ -471,7 +478,7 @@ mod tests {
             let head = of(freeze).unwrap();
             assert_eq!((head.features, head.outputs_first), (6, true), "{freeze}");
         }
-        for (freeze, word) in [("c2", "Relu"), ("r1", "more than the classifier")] {
+        for (freeze, word) in [("c2", "Relu"), ("r1", "in addition to the classifier")] {
             let error = of(freeze).unwrap_err().to_string();
             assert!(error.contains(word), "{freeze}: {error}");
         }

@@ -1,4 +1,4 @@
-//! The per-layer study of a network on a host.
+//! Per-layer study on a host.
 
 use crate::compute::blocking;
 use crate::measure::{mean_size, spread};
@@ -12,49 +12,51 @@ use frostline_tensor::{PixelSpec, Precision};
 use frostline_wire::{Layout, Pin, Profile, ProfileRequest, RequestedSample};
 use serde::Serialize;
 
-/// Samples a study measures with: a host's usual grant.
+/// Number of samples for the measurement, which is a host's usual grant.
 const SAMPLES: usize = 16;
 
-/// What is studied.
+/// Inputs of a study.
 #[derive(Debug, Clone)]
 pub struct StudyJob {
     /// The network.
     pub model: Model,
-    /// What to call it on the host.
+    /// Name of the model on the host.
     pub model_name: String,
-    /// The last cut that is measured.
+    /// The last cut to measure.
     pub freeze: String,
-    /// The data root, as the host is to open it.
+    /// URL of the data root as seen by the host.
     pub root: String,
-    /// How samples lie there.
+    /// Layout of the samples in the data root.
     pub layout: Layout,
-    /// The guest; it must describe its pixels by a recipe.
+    /// The guest, which must describe its pixels with a recipe.
     pub guest: Guest,
-    /// The recipe, where it is not the model's own or ImageNet's.
+    /// Overrides for the preprocessing recipe of the model or of ImageNet.
     pub pixels: PixelFlags,
 }
 
-/// A host's profile of a network, and what it is to be held against.
+/// Host profile and reference values.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HostStudy {
     /// The last cut.
     pub freeze: String,
-    /// Shape of a sample at each cut of the profile.
+    /// Sample shapes at the cuts in the profile.
     pub shapes: Vec<Vec<usize>>,
-    /// Mean size of the objects.
+    /// Mean object size in bytes.
     pub object_bytes: u64,
-    /// Objects under the data root.
+    /// Number of objects in the data root.
     pub objects: usize,
-    /// Decoded pixels of one sample in bytes, as the split `input` sends them.
+    /// Bytes of decoded pixels per sample, as sent with the split `input`.
     pub input_bytes: u64,
-    /// What the host measured.
+    /// Measurements of the host.
     pub profile: Profile,
 }
 
-/// Uploads what the host lacks and has it measure the network at its candidate cuts.
+/// Uploads missing files to the host and measures the network at the candidate cuts.
 ///
 /// # Errors
-/// [`TrainerError`].
+/// Returns [`TrainerError::Client`] if the host refuses a request, [`TrainerError::Graph`] if the network or
+/// the freeze cut is invalid, and [`TrainerError::Recipe`] or another error if there is no valid
+/// preprocessing recipe.
 pub async fn study(job: StudyJob, client: &HostClient) -> Result<HostStudy, TrainerError> {
     let objects = client.objects(&job.root, job.layout).await?;
     let object_bytes = mean_size(objects.iter().map(|object| object.size));
@@ -96,7 +98,7 @@ pub async fn study(job: StudyJob, client: &HostClient) -> Result<HostStudy, Trai
     })
 }
 
-/// The candidates and the recipe.
+/// Returns the candidate cuts and the preprocessing recipe.
 fn prepare(model: &Model, freeze: &str, wanted: &PixelFlags) -> Result<(Vec<Cut>, PixelSpec), TrainerError> {
     let network = model.network()?;
     let cuts = candidates(model, &network, freeze)?;

@@ -1,4 +1,5 @@
-//! A shared feature store: features of other machines are downloaded before a job starts, and those of the job are uploaded in the background.
+//! Feature store shared by several machines. A job downloads features before it starts and uploads new
+//! features in the background.
 
 use crate::Shared;
 use crate::compute::blocking;
@@ -12,22 +13,24 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// Segments that are fetched at once; each takes 16 MiB, or a row, twice over.
+/// Number of concurrent downloads. A download holds the segment in memory twice, and a segment has up to 16
+/// MiB or a single larger row.
 const FETCHES: usize = 4;
 
-/// Objects of a folder that are listed at a time, all of which are looked at before the next.
+/// Objects per listing request. A page is scanned before the next is requested.
 const PAGE: usize = if cfg!(test) { 3 } else { 1000 };
 
-/// Broken segments that a warning names.
+/// Number of invalid objects listed in a warning.
 const NAMED: usize = 3;
 
-/// How long a finished job waits for its uploads: 1.5 GB over 20 Mbit/s, and most were sent during training.
+/// Upload timeout after training. It is enough for 1.5 GB at 20 Mbit/s, and only the last features are still
+/// to upload.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// A description for people, beside the segments.
+/// Object with a description for humans, stored next to the segments.
 const ABOUT: &str = "about.json";
 
-/// The feature store that a team's machines share. Clones refer to the same one.
+/// A feature store shared between machines. Clones refer to the same store.
 #[derive(Debug, Clone)]
 pub struct Team(Arc<Inner>);
 
@@ -35,25 +38,25 @@ pub struct Team(Arc<Inner>);
 struct Inner {
     store: Arc<dyn SegmentStore>,
     timeout: Duration,
-    /// Whether the store failed; the job no longer uses it.
+    /// Set after a failure of the store. The job then stops using it.
     off: AtomicBool,
-    /// The first page, by the rows' store, once it was listed.
+    /// First page of the listing by local store, if already requested.
     listed: Mutex<HashMap<String, ListedPage>>,
-    /// Rows that are there, by their store, once that was looked at.
+    /// Keys of the shared features by local store, if already scanned.
     shared: Mutex<HashMap<String, HashSet<RowKey>>>,
-    /// Names of objects that are not what they should be.
+    /// Names of invalid objects.
     broken: Mutex<HashSet<String>>,
 }
 
-/// Some segments of a folder.
+/// Result of listing a page.
 #[derive(Debug, Clone)]
 struct ListedPage {
     segments: Vec<Stored>,
-    /// The name after which there may be others.
+    /// Name of the last object, unless this is the last page.
     last: Option<String>,
 }
 
-/// A scanned segment.
+/// A scanned segment, with counters for downloaded rows and bytes.
 struct ScannedSegment {
     keys: Vec<RowKey>,
     rows: u64,
@@ -67,23 +70,23 @@ struct ScanResult {
     rows: u64,
     bytes: u64,
     broken: Vec<(String, BrokenSegment)>,
-    /// Why the scan ended early.
+    /// Reason for an early end of the scan.
     failed: Option<String>,
 }
 
-/// Why a segment was skipped.
+/// Reason for skipping a segment.
 enum SkippedSegment {
     Broken(String, BrokenSegment),
     Failed(String),
 }
 
 impl Team {
-    /// A team that has its rows in `store`.
+    /// Shares features through `store`.
     pub fn new(store: Arc<dyn SegmentStore>) -> Self {
         Self::waiting(store, TIMEOUT)
     }
 
-    /// The same, whose jobs wait so long in the end.
+    /// [`Team::new`] with a different upload timeout.
     pub(crate) fn waiting(store: Arc<dyn SegmentStore>, timeout: Duration) -> Self {
         Self(Arc::new(Inner {
             store,
@@ -95,12 +98,12 @@ impl Team {
         }))
     }
 
-    /// The same for a job that begins: knows nothing yet of what is there.
+    /// Returns the team for a new job, with all state cleared.
     pub(crate) fn afresh(&self) -> Self {
         Self::waiting(Arc::clone(&self.0.store), self.0.timeout)
     }
 
-    /// Whether there is anything for the store called `name`.
+    /// Returns true if the shared store has any features for the local store `name`.
     pub(crate) async fn offers(&self, name: &str, events: &Events) -> bool {
         if self.is_off() {
             return false;
@@ -122,7 +125,7 @@ impl Team {
         }
     }
 
-    /// The segments of the store called `name` after the one called `after`.
+    /// Lists a page of segments for the local store `name`. It starts after the object `after`.
     async fn page(&self, name: &str, after: Option<String>) -> Result<ListedPage, Unavailable> {
         let listed = self.0.store.list(name.to_owned(), after, PAGE).await;
         let mut segments = listed?;
@@ -132,14 +135,14 @@ impl Team {
         Ok(ListedPage { segments, last })
     }
 
-    /// Takes the rows that are there and that this machine lacks, once in a job.
+    /// Downloads shared features missing on this machine. Runs once per job.
     pub(crate) async fn download(&self, kept: &Arc<Store>, events: &Events) {
         let name = &kept.name();
         let done = self.0.shared.lock().contains_key(name);
         let Some(first) = self.0.listed.lock().get(name).cloned() else {
             return;
         };
-        // Where another job of this machine shares, that one takes too.
+        // If another job on this machine shares features, that job also downloads them.
         if done || self.is_off() || !kept.shares() {
             return;
         }
@@ -154,7 +157,7 @@ impl Team {
         }
     }
 
-    /// Takes from segments, page by page, until all are looked at or the store fails.
+    /// Scans all segments, page by page, and stops if the store fails.
     async fn look_at_all(&self, kept: &Arc<Store>, mut page: ListedPage) -> ScanResult {
         let free = AtomicU64::new(kept.free_rows());
         let mut seen = ScanResult::default();
@@ -196,7 +199,7 @@ impl Team {
         }
     }
 
-    /// Takes the rows of a segment, if any of them is lacking and there is room.
+    /// Downloads the segment if any row is missing on this machine and all missing rows fit.
     async fn scan(
         &self,
         kept: &Arc<Store>,
@@ -228,7 +231,7 @@ impl Team {
         Ok(ScannedSegment { keys, rows, bytes })
     }
 
-    /// Sends the rows that this machine has and that are not there yet.
+    /// Uploads rows that the shared store does not contain yet.
     async fn send(&self, kept: &Arc<Store>, events: &Events) {
         let (mut rows, mut bytes) = (0, 0);
         let sent = self.send_all(kept, &mut rows, &mut bytes).await;
@@ -270,7 +273,8 @@ impl Team {
         Ok(())
     }
 
-    /// A segment of these rows and its name, which is none of a broken one: that is never replaced.
+    /// Builds a segment with these rows. The name must differ from all invalid objects, because objects are
+    /// never replaced.
     async fn build(
         &self,
         kept: &Arc<Store>,
@@ -284,14 +288,14 @@ impl Team {
             if !built.as_ref().is_some_and(taken) {
                 return Ok(built);
             }
-            // The same rows in another order have another hash.
+            // Reversing the rows results in a different hash.
             keys.reverse();
             Ok(kept.segment(&keys).map(named))
         })
         .await
     }
 
-    /// Creates an object; one that is there is the same, since its name says what is in it.
+    /// Creates an object. An existing object has the same content, because segments are named by hash.
     async fn put(&self, kept: &Store, name: &str, bytes: Vec<u8>) -> Result<(), String> {
         let key = format!("{}/{name}", kept.name());
         let put = self.0.store.put_new(key, bytes).await;
@@ -353,11 +357,11 @@ impl From<TrainerError> for SkippedSegment {
     }
 }
 
-/// Background uploads of a job's features. Dropping it leaves the rest to the next job.
+/// Background uploads of features. Dropping this cancels them, and the next job uploads the rest.
 pub(crate) struct Sharing {
     team: Option<Team>,
     events: Events,
-    /// One sends at a time.
+    /// Allows a single upload at a time.
     turn: Arc<tokio::sync::Mutex<()>>,
     tasks: JoinSet<()>,
 }

@@ -1,4 +1,4 @@
-//! What a host needs for a job, named by its content and sent to it.
+//! Uploads of guests and layers, named by content.
 
 use crate::compute::blocking;
 use crate::plan::Layers;
@@ -9,18 +9,18 @@ use frostline_graph::{GraphError, Model};
 use frostline_wire::{Description, DescriptionRequest, ModelInfo, Pin};
 use sha2::{Digest, Sha256};
 
-/// A guest, or the first layers of a network.
+/// Content to upload: a guest or the first layers of a network.
 #[derive(Clone)]
 pub(crate) struct Upload {
     what: UploadKind,
     pub(crate) name: String,
     pub(crate) sha256: String,
     pub(crate) bytes: Bytes,
-    /// What the hosts have of which it is a part.
+    /// A network on all hosts that starts with these layers.
     within: Option<Whole>,
 }
 
-/// A whole network that the hosts have.
+/// A complete network on the hosts.
 #[derive(Clone)]
 struct Whole {
     pin: Pin,
@@ -33,10 +33,11 @@ impl Upload {
         blocking(move || Ok(Self::new(UploadKind::Guest, &guest.name, guest.bytes))).await
     }
 
-    /// The layers of `model`, which is called `name`, up to the cut `end`.
+    /// Returns the layers of `model` up to the cut `end`. `name` is the name of the network.
     ///
     /// # Errors
-    /// [`TrainerError::LayersTooLarge`], [`TrainerError::Graph`].
+    /// Returns [`TrainerError::LayersTooLarge`] if the layers exceed the size of an ONNX file, and
+    /// [`TrainerError::Graph`] if the model cannot be divided at `end`.
     pub(crate) async fn layers(name: &str, model: Model, end: &str) -> Result<Self, TrainerError> {
         let (name, end) = (name.to_owned(), end.to_owned());
         blocking(move || Ok(Self::new(UploadKind::Model, &name, one_file(&model, end)?))).await
@@ -53,14 +54,14 @@ impl Upload {
         }
     }
 
-    /// The same, but not sent where all hosts have the whole network, as an admin publishes it for all tenants: its first layers are
-    /// these. Other guests than the stock one may look at what follows them, so they get the layers alone.
+    /// Skips the upload if all hosts have the whole network, for example because an admin published it to all
+    /// tenants. This requires the stock guest: other guests could read the layers after the cut.
     pub(crate) async fn or_within(self, job: &Job, hosts: &Hosts) -> Self {
         if !job.guest.is_stock() {
             return self;
         }
         let whole = job.model.clone();
-        // A network that is no single file is no host's.
+        // A network too large for a single file is not on any host.
         let whole = blocking(move || {
             let bytes = whole.to_bytes()?;
             Ok((hex::encode(Sha256::digest(&bytes)), bytes))
@@ -76,7 +77,7 @@ impl Upload {
         Self { within, ..self }
     }
 
-    /// Whether all hosts have it.
+    /// Returns true if all hosts have this content.
     pub(crate) async fn is_on(&self, hosts: &Hosts) -> Result<bool, TrainerError> {
         if self.within.is_some() {
             return Ok(true);
@@ -86,10 +87,10 @@ impl Upload {
         Ok(there.await?.iter().all(has))
     }
 
-    /// Sends it unless the host has it, and tells.
+    /// Uploads the content to hosts that do not have it, and emits an event.
     ///
     /// # Errors
-    /// [`TrainerError::Client`].
+    /// Returns [`TrainerError::Client`] if the upload fails.
     pub(crate) async fn send(&self, hosts: &Hosts, events: &Events) -> Result<(Pin, Layers), TrainerError> {
         let (pin, uploaded) = match &self.within {
             Some(Whole { pin, bytes }) => {
@@ -127,7 +128,7 @@ impl Upload {
     }
 }
 
-/// A guest and the layers it runs, on the hosts.
+/// References to a guest and its layers on the hosts.
 #[derive(Debug, Clone)]
 pub(crate) struct OnHosts {
     pub(crate) guest: Pin,
@@ -135,10 +136,11 @@ pub(crate) struct OnHosts {
 }
 
 impl OnHosts {
-    /// Sends a guest and its layers to the hosts, and says what became of the layers.
+    /// Uploads a guest and its layers to the hosts. Returns references to both, and whether the layers had to
+    /// be sent.
     ///
     /// # Errors
-    /// [`TrainerError::Client`].
+    /// Returns [`TrainerError::Client`] if an upload fails.
     pub(crate) async fn send(
         guest: &Upload,
         layers: &Upload,
@@ -150,10 +152,10 @@ impl OnHosts {
         Ok((Self { guest, model }, layers))
     }
 
-    /// What the guest says it does with the layers.
+    /// Requests the guest's description for these layers.
     ///
     /// # Errors
-    /// [`TrainerError::Client`].
+    /// Returns [`TrainerError::Client`] if no host answers or the guest fails.
     pub(crate) async fn describe(
         &self,
         parameters: &str,
@@ -168,7 +170,7 @@ impl OnHosts {
     }
 }
 
-/// The layers of `model` up to `end` as the one ONNX file a host takes.
+/// Writes the layers of `model` up to `end` as a single ONNX file.
 fn one_file(model: &Model, end: String) -> Result<Bytes, TrainerError> {
     match model.slice(None, Some(&end))?.to_bytes() {
         Ok(bytes) => Ok(bytes.into()),

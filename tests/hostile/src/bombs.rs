@@ -153,7 +153,7 @@ fn many_values() -> HostileModel {
         "many-large-values",
         nodes,
         vec![integers("large", &[2048, 2048])],
-        &["in all", "at most"],
+        &["in total", "at most"],
     )
 }
 
@@ -185,7 +185,7 @@ fn endless_window() -> HostileModel {
         "window-that-takes-minutes",
         nodes,
         vec![integers("image", &[1, 1, 1024, 1024])],
-        &["MaxPool", "the work of one row"],
+        &["MaxPool", "the work per sample"],
     )
 }
 
@@ -204,6 +204,6 @@ fn endless_products() -> HostileModel {
         "products-that-take-minutes",
         nodes,
         vec![integers("square", &[2048, 2048])],
-        &["MatMul", "the work of one row"],
+        &["MatMul", "the work per sample"],
     )
 }

@@ -1,4 +1,4 @@
-//! Who is next.
+//! Selection of the next work item.
 
 use super::Device;
 use super::decision::{Decision, Part, Run};
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::hash::Hash;
 use std::time::Duration;
 
-/// What a look through those that wait came to.
+/// Result of a search through the waiting work items.
 enum Found {
     Place(Place),
     Never {
@@ -18,12 +18,13 @@ enum Found {
         needs: u64,
         most: u64,
     },
-    /// Nobody can run; what the first one lacks.
+    /// No work item can start. Holds the bytes missing for the first one.
     Nobody(u64),
 }
 
 impl<S: Clone + Eq + Hash> Device<S> {
-    /// What is to be done at the time `now`, with so much memory. Ask again until it says to wait.
+    /// Returns the next step at the time `now`, with the memory `room`. Call it again until it returns
+    /// [`Decision::Wait`].
     pub fn next(&mut self, now: Duration, room: Room) -> Decision<S> {
         if self.idle() == 0 {
             return Decision::Wait {
@@ -79,7 +80,8 @@ impl<S: Clone + Eq + Hash> Device<S> {
         }
     }
 
-    /// Those that were passed over for a quantum come before all others, and what they need is kept for them: what others may take.
+    /// Searches the work items that were overtaken for a time slice, which precede all others. Also returns
+    /// the bytes that other work may use while memory is set aside for them.
     fn look_due(&self, view: View) -> (Found, u64) {
         let (mut lacking, mut kept, mut limit) = (0, 0, u64::MAX);
         let mut seen = HashSet::new();
@@ -116,7 +118,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
         (Found::Nobody(lacking), limit)
     }
 
-    /// The first in order that can run at that price.
+    /// Returns the first work item, in order, that can start under `price`.
     fn find_runnable(&self, view: &mut View, price: Price) -> Found {
         let mut lacking = None;
         let mut seen = HashSet::new();
@@ -142,12 +144,12 @@ impl<S: Clone + Eq + Hash> Device<S> {
         Found::Nobody(lacking.unwrap_or(0))
     }
 
-    /// What is left of what is free and what comes, beside one that waits for so many bytes of it.
+    /// Returns the free and soon free bytes that remain next to a work item that waits for `bytes` of them.
     fn beside(&self, view: View, bytes: u64) -> u64 {
         view.room.now.saturating_add(self.coming()).saturating_sub(bytes)
     }
 
-    /// What the least run of a stage needs, where a lane has a session for it there.
+    /// Bytes of the smallest batch of a stage, on a lane with a session if one exists.
     fn least(&self, stage: StageId, fixed: Option<usize>) -> u64 {
         let rows = fixed.unwrap_or(1);
         self.stages
@@ -158,7 +160,8 @@ impl<S: Clone + Eq + Hash> Device<S> {
             })
     }
 
-    /// What those may take beside whom `kept` bytes are kept, of all that lanes have: less what took of it since.
+    /// Returns the bytes that other work may use while `kept` bytes are set aside for overdue work: the
+    /// lanes' memory without them and without the reservations of batches that started at or after `since`.
     fn spare(&self, room: Room, kept: u64, since: Duration) -> u64 {
         let running = || self.lanes.iter().filter_map(super::Lane::running);
         let sessions = self
@@ -187,8 +190,8 @@ impl<S: Clone + Eq + Hash> Device<S> {
         self.run(now, place, close)
     }
 
-    /// Others lack so many bytes: the sessions that idle lanes are to close for them, which no work waits for, lane by lane;
-    /// [`Device::closed`] must follow for each.
+    /// Frees up to `bytes` for others. Returns, per lane, the idle sessions to close; no work waits for them.
+    /// [`Device::closed`] must follow for each lane.
     pub fn relieve(&mut self, bytes: u64) -> Vec<(usize, Vec<S>)> {
         let mut lacking = bytes.saturating_sub(self.coming());
         let mut close: BTreeMap<usize, Vec<StageId>> = BTreeMap::new();
@@ -275,7 +278,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
         })
     }
 
-    /// Takes the rows of a run out of the queue; they, and who pays for them.
+    /// Removes the rows of a batch from the queue. Returns them and the tenants that pay for them.
     fn take_parts(&mut self, place: &Place) -> (Vec<Part>, Vec<Payer>) {
         let mut left = place.rows;
         let (mut parts, mut payers): (Vec<Part>, Vec<Payer>) = Default::default();

@@ -1,117 +1,118 @@
-//! What a device decides.
+//! Decisions of the device and outcomes of batches.
 
 use std::ops::Range;
 use std::time::Duration;
 
-/// What is to be done next.
+/// Next step of the device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision<S> {
-    /// An idle lane is to run this; [`Device::ended`](super::Device::ended) must follow.
+    /// An idle lane must execute this batch; [`Device::ended`](super::Device::ended) must follow.
     Run(Run<S>),
-    /// An idle lane is to close sessions, since their memory is needed elsewhere; [`Device::closed`](super::Device::closed) must follow.
+    /// An idle lane must close sessions to free memory; [`Device::closed`](super::Device::closed) must
+    /// follow.
     Close {
-        /// The lane.
+        /// Index of the lane.
         lane: usize,
-        /// The sessions' stages.
+        /// Stages of the sessions.
         stages: Vec<S>,
     },
-    /// Not even one row of this work can ever fit; it is not known here any more.
+    /// The smallest batch of this work item exceeds the available memory. The item was removed.
     Refuse {
-        /// The work.
+        /// Id of the work item.
         work: u64,
-        /// Bytes that it needs.
+        /// Bytes required.
         needs: u64,
-        /// Bytes that there are at most.
+        /// Maximum bytes available.
         most: u64,
     },
-    /// Nothing, until something comes, ends or is given back, or the time comes.
+    /// Nothing can start before the next event or the time `until`.
     Wait {
-        /// When to ask again, if nothing else happens.
+        /// Time of the next call if no event occurs.
         until: Option<Duration>,
-        /// Bytes that whoever is next lacks.
+        /// Bytes missing for the next work item; 0 if memory is not the reason.
         lacking: u64,
     },
 }
 
-/// One batch of a stage on a lane.
+/// An engine batch: one execution of a stage on a lane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run<S> {
-    /// The lane.
+    /// Index of the lane.
     pub lane: usize,
-    /// The stage.
+    /// Stage to execute.
     pub stage: S,
-    /// Whether the lane has no session for the stage yet.
+    /// True if the lane must open a session first.
     pub cold: bool,
-    /// Idle sessions that the lane is to close first.
+    /// Idle sessions of the lane to close first.
     pub close: Vec<S>,
-    /// What the batch is made of, in this order.
+    /// Rows of the batch, in this order.
     pub parts: Vec<Part>,
-    /// Rows of the batch; those beyond the parts' rows are padding.
+    /// Number of rows, including padding after those of the parts.
     pub rows: usize,
-    /// Bytes to reserve beyond what the lane holds when the sessions are closed.
+    /// Bytes to reserve in addition to the bytes that the lane holds after closing the sessions.
     pub bytes: u64,
 }
 
-/// Some rows of a work.
+/// A range of rows of a work item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// The work.
+    /// Id of the work item.
     pub work: u64,
-    /// Which of its rows.
+    /// Row numbers within the work item.
     pub rows: Range<usize>,
 }
 
-/// What became of a part of a run.
+/// Outcome of one part of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
-    /// The work.
+    /// Id of the work item.
     pub work: u64,
-    /// Which of its rows.
+    /// Row numbers within the work item.
     pub rows: Range<usize>,
-    /// What became of them.
+    /// Outcome of these rows.
     pub fate: PartOutcome,
 }
 
-/// What became of rows.
+/// Outcome of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PartOutcome {
-    /// They are done.
+    /// The rows were computed.
     Done {
-        /// And all others of their work are, too: it is not known here any more.
+        /// True if the work item is complete. The item was removed.
         last: bool,
     },
-    /// They will run again.
+    /// The rows wait for another execution.
     Again,
-    /// They failed and with them their work, which is not known here any more.
+    /// The work item failed and was removed.
     Failed,
-    /// Memory does not suffice for a single run, though it had all there is; the work is not known here any more.
+    /// The batch ran out of memory with all available memory. The work item was removed.
     Refused {
-        /// Bytes that it needs at least.
+        /// Lower bound of the bytes required.
         needs: u64,
-        /// Bytes that there are at most.
+        /// Bytes available.
         most: u64,
     },
-    /// Nobody waits for them any more.
+    /// The work item was removed before the batch ended.
     Dropped,
 }
 
-/// What is known of a stage.
+/// Measurements of a stage.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StageFigures {
-    /// Seconds of a row in a batch of the knee; `None` before the first run.
+    /// Seconds per row in an efficient batch; `None` before the first execution.
     pub seconds_per_row: Option<f64>,
-    /// The least batch whose rate is as good as the best, as far as is known.
+    /// Efficient batch: the smallest measured size with a rate within the tolerance of the best rate.
     pub knee: usize,
-    /// Bytes of a session.
+    /// Bytes of an open session.
     pub session: u64,
-    /// Bytes of a run without its rows.
+    /// Bytes of an execution, excluding the rows.
     pub fixed: u64,
-    /// Bytes of each row.
+    /// Additional bytes per row.
     pub per_row: u64,
-    /// What is reserved on top, as a part of what a run is expected to take.
+    /// Safety margin of reservations, as a fraction of the expected bytes.
     pub margin: f64,
-    /// Lanes that have a session.
+    /// Number of lanes with a session.
     pub lanes: usize,
-    /// Rows that wait.
+    /// Number of waiting rows.
     pub waiting: usize,
 }

@@ -1,4 +1,4 @@
-//! What a device tells of itself.
+//! Metrics of a device.
 
 use super::decision::StageFigures;
 use super::needs::Missed;
@@ -8,21 +8,22 @@ use std::collections::VecDeque;
 use std::hash::Hash;
 use std::time::Duration;
 
-/// Predictions that count.
+/// Number of recent predictions in the statistics.
 const KEPT: usize = 1024;
 
-/// Tenants whose device time is kept: beyond these the one that used least is forgotten.
+/// Maximum number of tenants with recorded device time. The tenant with the least time is dropped first.
 pub(super) const TENANTS: usize = 1024;
 
-/// How good predictions of memory were.
+/// Accuracy of memory predictions.
 #[derive(Debug, Clone, Default)]
 pub struct Predictions {
     errors: VecDeque<f64>,
-    /// How often a run took more than was reserved, or failed for want of memory.
+    /// Number of batches that exceeded their reservation or ran out of memory.
     pub misses: u64,
 }
 
-/// The error that 95 % of the latest 1,024 predictions kept within: a part of what was measured.
+/// 95th percentile of the relative errors of the latest 1,024 predictions, as fractions of the measured
+/// bytes.
 pub type Error95 = f64;
 
 impl Predictions {
@@ -36,7 +37,7 @@ impl Predictions {
         }
     }
 
-    /// `None` before anything was predicted from measurements.
+    /// Returns `None` before the first prediction from measurements.
     pub fn error_95(&self) -> Option<Error95> {
         let mut sorted: Vec<f64> = self.errors.iter().copied().collect();
         sorted.sort_unstable_by(f64::total_cmp);
@@ -47,33 +48,33 @@ impl Predictions {
 }
 
 impl<S: Clone + Eq + Hash> Device<S> {
-    /// Works that are here, and the bytes of their batches.
+    /// Number of work items, waiting or executing.
     pub fn len(&self) -> usize {
         self.queue.len()
     }
 
-    /// Whether there is nothing to do.
+    /// True if no work item waits or executes.
     pub fn is_empty(&self) -> bool {
         self.queue.len() == 0
     }
 
-    /// Bytes of the batches of the works that are here.
+    /// Total bytes of all work items.
     pub fn bytes(&self) -> usize {
         self.queue.bytes()
     }
 
-    /// Runs and closings that are on their way.
+    /// Number of lanes that execute a batch or close sessions.
     pub fn working(&self) -> usize {
         let working = |lane: &&super::Lane| matches!(lane.doing, Doing::Running(_) | Doing::Closing(_));
         self.lanes.iter().filter(working).count()
     }
 
-    /// Device time that tenants used, as long as they are remembered.
+    /// Device time of recent tenants.
     pub fn used(&self) -> impl Iterator<Item = (&str, Duration)> {
         self.used.iter().map(|(tenant, time)| (&**tenant, *time))
     }
 
-    /// Rows that wait of each tenant, none of those that have none.
+    /// Number of waiting rows per tenant, for tenants with waiting rows.
     pub fn waiting(&self) -> impl Iterator<Item = (&str, usize)> {
         self.queue
             .rows()
@@ -81,17 +82,17 @@ impl<S: Clone + Eq + Hash> Device<S> {
             .map(|(tenant, rows)| (&**tenant, rows))
     }
 
-    /// How good predictions of memory were.
+    /// Accuracy of memory predictions.
     pub fn predictions(&self) -> &Predictions {
         &self.predictions
     }
 
-    /// What is known of a stage.
+    /// Measurements of a stage.
     pub fn stage(&self, stage: &S) -> Option<StageFigures> {
         Some(self.figures(self.stages.find(stage)?))
     }
 
-    /// What is known of all stages.
+    /// Measurements of all known stages.
     pub fn stages(&self) -> impl Iterator<Item = (&S, StageFigures)> {
         self.stages
             .iter()
@@ -113,7 +114,8 @@ impl<S: Clone + Eq + Hash> Device<S> {
         }
     }
 
-    /// Bytes that one row of any stage that work waits for needs at most: less than that must not be left to the lanes.
+    /// Largest number of bytes that one row of a waiting stage requires on a cold lane. The lanes must be
+    /// able to use at least this many bytes.
     pub fn needed(&self) -> u64 {
         let waiting = self.stages.iter().filter(|known| known.waiting > 0);
         waiting.map(|known| known.needs.cold_run(1)).max().unwrap_or(0)

@@ -1,4 +1,4 @@
-//! What lanes hold and do.
+//! State of the lanes.
 
 use super::decision::Part;
 use super::stages::StageId;
@@ -8,11 +8,11 @@ use std::time::Duration;
 #[derive(Debug, Default)]
 pub(super) struct Lane {
     pub(super) doing: Doing,
-    /// Bytes that it holds, as far as is known.
+    /// Bytes held by the process, as far as known.
     pub(super) held: u64,
-    /// Bytes that it holds without a session.
+    /// Bytes held by the process without sessions.
     pub(super) empty: u64,
-    /// The one used longest ago first.
+    /// Open sessions, in order of opening.
     pub(super) sessions: Vec<Open>,
 }
 
@@ -21,45 +21,45 @@ pub(super) struct Lane {
 pub(super) struct Open {
     pub(super) stage: StageId,
     pub(super) bytes: u64,
-    /// Of these what its runs left there, for the next one.
+    /// Part of `bytes` retained from earlier batches for the next one.
     pub(super) kept: u64,
-    /// When it was used last.
+    /// Time of the last use.
     pub(super) used: Duration,
 }
 
 #[derive(Debug, Default)]
 pub(super) enum Doing {
-    /// There is no process.
+    /// The lane has no process.
     #[default]
     Absent,
     Nothing,
     Running(Running),
-    /// Closing sessions of so many bytes.
+    /// Sessions are being closed. Holds the bytes that this frees.
     Closing(u64),
 }
 
-/// A run on its way.
+/// A batch in flight.
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) stage: StageId,
     pub(super) parts: Vec<Part>,
     pub(super) rows: usize,
-    /// Bytes that it reserved, and of those the ones for the run alone.
+    /// Bytes reserved; `for_run` is the part for the execution, excluding the session.
     pub(super) bytes: u64,
     pub(super) for_run: u64,
-    /// Whether there could not be more.
+    /// True if the reservation is as large as memory allows.
     pub(super) all: bool,
-    /// Bytes that the lane holds while the run begins, once its session is open.
+    /// Bytes held by the lane when the execution starts, including the open session.
     pub(super) before: u64,
     pub(super) cold: bool,
     pub(super) open: bool,
     pub(super) since: Duration,
-    /// What it is taken to last.
+    /// Expected duration.
     pub(super) guess: Duration,
     pub(super) payers: Vec<Payer>,
 }
 
-/// Who pays for how many rows of a run.
+/// A tenant and line that pay for rows of a batch.
 #[derive(Debug, Clone)]
 pub(super) struct Payer {
     pub(super) tenant: Arc<str>,
@@ -68,7 +68,7 @@ pub(super) struct Payer {
 }
 
 impl Running {
-    /// Somebody's part of `time`, by rows; padding is everybody's.
+    /// Returns the payer's part of `time`, divided by rows; padding is divided in the same way.
     pub(super) fn part_of(&self, payer: &Payer, time: Duration) -> Duration {
         let rows: usize = self.payers.iter().map(|payer| payer.rows).sum();
         time.mul_f64(payer.rows as f64 / rows.max(1) as f64)
@@ -76,17 +76,17 @@ impl Running {
 }
 
 impl Lane {
-    /// The session of a stage.
+    /// Returns the session of a stage.
     pub(super) fn session(&self, stage: StageId) -> Option<&Open> {
         self.sessions.iter().find(|open| open.stage == stage)
     }
 
-    /// What the session of a stage keeps for its next run.
+    /// Returns the bytes that the session of a stage retained for the next batch.
     pub(super) fn cached_bytes(&self, stage: StageId) -> u64 {
         self.session(stage).map_or(0, |open| open.kept)
     }
 
-    /// Whether it has a process.
+    /// True if the lane has a process.
     pub(super) fn is_there(&self) -> bool {
         !matches!(self.doing, Doing::Absent)
     }

@@ -1,16 +1,17 @@
-//! Which rows of whose work run next, on which lane, in how large a batch: decided without a clock, a lock or a wait.
-//! `docs/device.md` says by which rules.
+//! Selects which rows a lane executes next, the lane and the size of the engine batch, without clocks, locks
+//! or waits. `docs/device.md` documents the rules.
 //!
-//! Its owner tells it what happens, with the time since some start, and asks [`Device::next`] after each event until it says to wait:
+//! The owner reports events, with the time since a fixed start, and calls [`Device::next`] after each event
+//! until the result is [`Decision::Wait`]:
 //!
 //! | event | call |
 //! |---|---|
-//! | a lane's process is there | [`Device::started`] |
-//! | work comes, is given up | [`Device::push`], [`Device::remove`] |
-//! | a cold run has its session | [`Device::opened`] |
-//! | a run is over, however | [`Device::ended`], which says what became of its rows |
+//! | a lane's process has started | [`Device::started`] |
+//! | a work item arrives, is cancelled | [`Device::push`], [`Device::remove`] |
+//! | a cold batch has opened the session | [`Device::opened`] |
+//! | a batch has ended, for any reason | [`Device::ended`], which returns the outcome of the rows |
 //! | sessions were closed | [`Device::closed`] |
-//! | an idle lane gave memory back | [`Device::rested`] |
+//! | an idle lane released memory | [`Device::rested`] |
 
 mod choose;
 mod decision;
@@ -41,7 +42,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The lanes of a device, what they hold, and what is to be done. `S` names a stage.
+/// Scheduler of a device: lanes, sessions, memory and waiting work items. `S` identifies a stage.
 #[derive(Debug)]
 pub struct Device<S> {
     rules: DeviceRules,
@@ -49,19 +50,20 @@ pub struct Device<S> {
     stages: Stages<S>,
     lanes: Vec<Lane>,
     predictions: Predictions,
-    /// Device time of tenants, of those that ran last.
+    /// Device time per tenant, for a limited number of tenants.
     used: BTreeMap<Arc<str>, Duration>,
 }
 
-/// What became of a work that is given up.
+/// Result of [`Device::remove`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Removed {
-    /// Lanes whose runs nobody waits for any more.
+    /// Lanes whose batches only contain removed work items.
     pub runs: Vec<usize>,
 }
 
-/// Where a work stands among its tenant's: those of one job and priority run one after another. Side by side they would all end at the same
-/// time: until then the link has nothing to carry, and after it the lanes have nothing to run.
+/// Returns the line of a work item. Items of the same job and priority share a line and execute one after
+/// another. Executed side by side, they would all finish at the same time: the link would be idle before, and
+/// the lanes would be idle afterwards.
 fn line_of(terms: &RunTerms) -> Arc<str> {
     match terms.terms.priority {
         0 => Arc::clone(&terms.job),
@@ -70,7 +72,7 @@ fn line_of(terms: &RunTerms) -> Arc<str> {
 }
 
 impl<S: Clone + Eq + Hash> Device<S> {
-    /// No lane has a process yet, and nothing is known of any stage.
+    /// Creates a scheduler with lanes without processes and no measurements.
     pub fn new(rules: DeviceRules) -> Self {
         Self {
             rules,
@@ -82,10 +84,10 @@ impl<S: Clone + Eq + Hash> Device<S> {
         }
     }
 
-    /// A work comes.
+    /// Adds a work item.
     ///
     /// # Errors
-    /// [`QueueFull`], and it is not taken.
+    /// Returns [`QueueFull`] if the queue has no room for the item.
     pub fn push(&mut self, work: Work<S>) -> Result<(), QueueFull> {
         self.queue.check(&work.tenant, work.bytes, &self.rules)?;
         let stage = self.stages.enter(&work.stage, work.guess);
@@ -111,7 +113,8 @@ impl<S: Clone + Eq + Hash> Device<S> {
         Ok(())
     }
 
-    /// A work is given up, whether it waits or runs; `None` when it is not here. What runs of it ends as [`PartOutcome::Dropped`].
+    /// Removes a work item that waits or executes. Returns `None` if the item is unknown. Rows in flight end
+    /// as [`PartOutcome::Dropped`].
     pub fn remove(&mut self, id: u64) -> Option<Removed> {
         self.forget(id)?;
         let lanes = self.lanes.iter().enumerate();
@@ -126,7 +129,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
         })
     }
 
-    /// A lane has a process, without sessions, that holds so many bytes.
+    /// Records that a lane has a new process without sessions, which holds `held` bytes.
     pub fn started(&mut self, lane: usize, held: u64) {
         self.lose_sessions(lane);
         if let Some(lane) = self.lanes.get_mut(lane) {
@@ -139,8 +142,9 @@ impl<S: Clone + Eq + Hash> Device<S> {
         }
     }
 
-    /// A lane has another process for the run that it is about to begin, without sessions, that holds so many bytes. Whether the run can
-    /// begin: one that counted on a session is to be decided anew.
+    /// Records that a lane has a new process without sessions for the batch that it is about to start. The
+    /// process holds `held` bytes. Returns false if the batch cannot start because it relied on an open
+    /// session; the rows must then be scheduled again.
     pub fn replaced(&mut self, lane: usize, held: u64) -> bool {
         let own = self.lanes.get(lane).and_then(|of| {
             let running = of.running()?;
@@ -162,7 +166,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
         true
     }
 
-    /// An idle lane holds so many bytes now.
+    /// Records the bytes that an idle lane holds.
     fn holds(&mut self, lane: usize, held: u64) {
         if let Some(lane) = self.lanes.get_mut(lane).filter(|lane| lane.running().is_none()) {
             lane.held = held;
@@ -172,7 +176,8 @@ impl<S: Clone + Eq + Hash> Device<S> {
         }
     }
 
-    /// An idle lane keeps nothing for its next run, and holds so many bytes now: what its sessions do not account for never comes back.
+    /// Records the bytes that an idle lane holds after it released all memory retained for later batches.
+    /// Everything that exceeds the sessions counts as the size of the empty process from then on.
     pub fn rested(&mut self, lane: usize, held: u64) {
         self.holds(lane, held);
         if let Some(lane) = self.lanes.get_mut(lane).filter(|lane| lane.running().is_none()) {
@@ -181,7 +186,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
         }
     }
 
-    /// A lane has closed the sessions that it was to close, and holds so many bytes now, if that can be seen.
+    /// Records that a lane closed sessions, and the bytes that the lane still holds, if known.
     pub fn closed(&mut self, lane: usize, held: Option<u64>) {
         if let Some(closing) = self.lanes.get_mut(lane)
             && matches!(closing.doing, Doing::Closing(_))
@@ -193,7 +198,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
         }
     }
 
-    /// A work is not known here any more.
+    /// Removes a work item from the queue.
     fn forget(&mut self, id: u64) -> Option<Entry> {
         let (stage, rows) = self.queue.get(id).map(|entry| (entry.stage, entry.rows_left()))?;
         self.unwait(stage, rows);

@@ -1,32 +1,34 @@
-//! What a stage takes of a lane's memory, as its runs showed.
+//! Memory model of a stage, learned from measured executions.
 
 use super::lane::Running;
 use super::work::MemoryEstimate;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Row counts that are told apart.
+/// Maximum number of row counts with a measurement.
 const POINTS: usize = 24;
 
-/// The guess counts what a network's tensors take, an engine up to 4.4 times that.
+/// Factor on the estimate per row before the first measurement. Estimates only include the network's tensors;
+/// an engine uses up to 4.4 times as much.
 const FIRST: u64 = 4;
 
-/// Growth from a batch to twice the rows that is reserved for until it is known better: rows squared.
+/// Assumed growth of memory from a batch to one with twice the rows, before it is measured: rows squared.
 const UNKNOWN_GROWTH: f64 = 4.0;
 
-/// The margin to begin with, and the least and most.
+/// Initial, minimum and maximum safety margin.
 const MARGIN: (f64, f64, f64) = (0.1, 0.05, 1.0);
 
-/// What narrows the margin with each run that kept within it.
+/// Factor that narrows the margin after a batch within the reservation.
 const NARROWER: f64 = 0.99;
 
-/// Memory is counted in pages, and in arenas of the allocator.
+/// Granularity of measurements: pages and arenas of the allocator.
 const SLACK: u64 = 1 << 20;
 
-/// Aborts of a stage's runs that are put down to memory: each is followed by figures that are twice as large.
+/// Maximum number of aborts per stage that are attributed to memory. Each one doubles the next reservation.
 const ABORTS: u32 = 8;
 
-/// Bytes of sessions and runs: measured per row count, a line in between and beyond, and a margin that misses widen.
+/// Measured bytes of sessions and batches. Batch sizes are interpolated and extrapolated linearly, with a
+/// safety margin that grows with each miss.
 #[derive(Debug, Clone)]
 pub(super) struct Needs {
     guess: MemoryEstimate,
@@ -34,28 +36,31 @@ pub(super) struct Needs {
     session: Option<u64>,
     runs: BTreeMap<usize, u64>,
     margin: f64,
-    /// Bytes that did not suffice for so many rows, until a run of as many is done.
+    /// Insufficient reservations by number of rows, until a batch with that many rows succeeds.
     lacked: BTreeMap<usize, u64>,
-    /// Rows that a run has at most after memory did not suffice, and how many runs kept to it since.
+    /// Limit of rows after a failure for lack of memory, and the number of batches that reached the limit
+    /// since.
     cap: Option<(usize, u32)>,
-    /// Rows of a run that all the memory there was, how much that was, and until when this counts.
+    /// Rows of a batch that failed with all available memory, the bytes available, and the end of the
+    /// refusal.
     refused: Option<(usize, u64, Duration)>,
     aborts: u32,
 }
 
-/// Bytes that a run took, as closely as can be told.
+/// Bounds of the bytes that a batch used.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Took {
     pub(super) least: u64,
     pub(super) most: u64,
 }
 
-/// How good a prediction was.
+/// Accuracy of a prediction.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Missed {
-    /// The difference as a part of what was measured, session included; `None` where the prediction was a first guess.
+    /// Relative error as a fraction of the measured bytes, including the session; `None` if no prediction
+    /// from measurements existed.
     pub(super) error: Option<f64>,
-    /// Whether it took more than was reserved.
+    /// True if the batch exceeded the reservation.
     pub(super) miss: bool,
 }
 
@@ -78,12 +83,12 @@ impl Needs {
         self.margin
     }
 
-    /// Bytes of an open session.
+    /// Returns the bytes of an open session.
     pub(super) fn session(&self) -> u64 {
         self.session.unwrap_or(self.guess.session)
     }
 
-    /// Bytes of a run without its rows, and of each row.
+    /// Returns the bytes of a batch without rows, and the additional bytes per row.
     pub(super) fn line(&self) -> (u64, u64) {
         let ends = self.runs.first_key_value().zip(self.runs.last_key_value());
         let Some(((least, &low), (most, &high))) = ends else {
@@ -97,7 +102,7 @@ impl Needs {
         (low.saturating_sub(per_row.saturating_mul(*least as u64)), per_row)
     }
 
-    /// What a run of `rows` is expected to take: nothing on top.
+    /// Returns the expected bytes of a batch with `rows` rows, excluding margins.
     pub(super) fn expected(&self, rows: usize) -> u64 {
         if let Some(bytes) = self.runs.get(&rows) {
             return *bytes;
@@ -117,8 +122,9 @@ impl Needs {
         low.saturating_add((slope * (rows - one.0) as f64) as u64)
     }
 
-    /// [`Self::expected`], but where a single row count was measured nobody knows what of it comes with the rows: what the guess says, which is
-    /// too low.
+    /// Returns a lower bound for a batch with `rows` rows. Same as [`Self::expected`], except after
+    /// measurements of a single row count, which do not show the bytes per row: then the estimate applies,
+    /// which is too low.
     fn at_least(&self, rows: usize) -> u64 {
         match self.runs.last_key_value() {
             Some((known, bytes)) if self.runs.len() == 1 && rows > *known => {
@@ -134,7 +140,7 @@ impl Needs {
         fixed.saturating_add(per_row.saturating_mul(rows as u64))
     }
 
-    /// What to reserve for a run of `rows` with an open session.
+    /// Returns the bytes to reserve for a batch with `rows` rows and an open session.
     pub(super) fn run(&self, rows: usize) -> u64 {
         let expected = match self.runs.last_key_value() {
             None => {
@@ -151,13 +157,14 @@ impl Needs {
         expected.saturating_add(SLACK).max(self.lacking(rows))
     }
 
-    /// What to reserve on a lane without a session.
+    /// Returns the bytes to reserve for a batch with `rows` rows on a lane without a session.
     pub(super) fn cold_run(&self, rows: usize) -> u64 {
         let ran = self.session().saturating_add(self.run(rows));
         ran.max(self.opening.unwrap_or(self.guess.session))
     }
 
-    /// What a run of `rows` needs, where that is more than there is at `most`. A guess must be wrong by half to be believed.
+    /// Returns the bytes required for a batch with `rows` rows if they exceed the available bytes `most`. An
+    /// estimate counts only if it exceeds twice the available bytes.
     pub(super) fn hopeless(&self, rows: usize, most: u64, now: Duration) -> Option<u64> {
         if let Some((refused, had, until)) = self.refused
             && rows >= refused
@@ -172,7 +179,8 @@ impl Needs {
         (needs > believed).then_some(needs)
     }
 
-    /// Rows beyond which nothing is predicted: twice what was measured, and what memory sufficed for.
+    /// Returns the largest batch that may be predicted: twice the largest measured one, within the limit
+    /// after failures.
     pub(super) fn most_rows(&self) -> usize {
         let most = self
             .runs
@@ -181,7 +189,8 @@ impl Needs {
         self.cap.map_or(most, |(cap, _)| cap.min(most))
     }
 
-    /// The largest growth over the last doublings that were seen; at least 2.
+    /// Returns the largest measured growth over the last doublings, between 2 and 4; 4 if fewer than three
+    /// row counts are measured.
     fn growth(&self) -> f64 {
         let points: Vec<(f64, f64)> = self
             .runs
@@ -206,13 +215,14 @@ impl Needs {
         lacked.map_or(0, |bytes| bytes.saturating_mul(2))
     }
 
-    /// A session was opened, which took `opening` bytes at most and takes `session` now.
+    /// Records the bytes of a newly opened session: `opening` at the peak and `session` afterwards.
     pub(super) fn note_session(&mut self, opening: Option<u64>, session: Option<u64>) {
         self.opening = opening.or(self.opening);
         self.session = session.or(self.session);
     }
 
-    /// Memory did not suffice for this run, which had `kept` bytes of earlier ones as well, or for opening its session.
+    /// Records that memory was insufficient for this batch, which also had `kept` bytes from earlier batches,
+    /// or for opening the session.
     pub(super) fn note_no_memory(&mut self, running: &Running, kept: u64) {
         match running.open {
             true => self.note_lacked(running.rows, running.for_run.saturating_add(kept)),
@@ -220,7 +230,9 @@ impl Needs {
         }
     }
 
-    /// A run of `rows` took `took` of the `reserved` bytes. What the first run of a session takes (`cold`) is not what later ones do.
+    /// Records that a batch with `rows` rows and a reservation of `reserved` bytes used `took` bytes. With
+    /// `cold`, existing measurements remain, because the first execution of a session differs from later
+    /// ones.
     pub(super) fn note_run(&mut self, rows: usize, took: Took, reserved: u64, cold: bool) -> Missed {
         let known = self.runs.len() > 1 || self.runs.contains_key(&rows);
         let expected = self.expected(rows);
@@ -245,16 +257,17 @@ impl Needs {
         Missed { error, miss }
     }
 
-    /// A run of `rows` was done, and nobody saw what it took: the guess stays.
+    /// Records a successful batch with `rows` rows without a memory measurement; the estimate remains in use.
     pub(super) fn note_unseen(&mut self, rows: usize) {
         let bytes = self.guess.per_row.saturating_mul(rows as u64);
         self.keep(rows, self.guess.fixed.saturating_add(bytes));
     }
 
-    /// A run of `rows` that had `reserved` bytes was not done for want of memory.
+    /// Records that `reserved` bytes were insufficient for a batch with `rows` rows.
     fn note_lacked(&mut self, rows: usize, reserved: u64) {
         self.widen(0.0);
-        // Less than what was had elsewhere says nothing: sessions differ from lane to lane, and so what they leave of the same bytes.
+        // A smaller reservation that failed is no reason to lower the value: sessions differ between lanes,
+        // and so does the memory that remains for the batch.
         let lacked = self.lacked.entry(rows).or_default();
         *lacked = reserved.max(*lacked);
         if self.lacked.len() > POINTS {
@@ -265,17 +278,17 @@ impl Needs {
         }
     }
 
-    /// Whether another abort may be for want of memory.
+    /// True if another abort may be attributed to memory.
     pub(super) fn may_abort(&self) -> bool {
         self.aborts < ABORTS
     }
 
-    /// A run ended the process, as if memory did not suffice.
+    /// Records that a batch aborted the process, possibly for lack of memory.
     pub(super) fn note_abort(&mut self) {
         self.aborts += 1;
     }
 
-    /// A run of `rows` was not done with all the memory there was.
+    /// Records that a batch with `rows` rows failed with all available memory.
     pub(super) fn note_refused(&mut self, rows: usize, had: u64, until: Duration) {
         self.refused = Some((rows, had, until));
     }
@@ -286,7 +299,8 @@ impl Needs {
 
     fn keep(&mut self, rows: usize, bytes: u64) {
         if !self.runs.contains_key(&rows) && self.runs.len() >= POINTS {
-            // The least and the most rows say how memory grows; one between them is worth least.
+            // The smallest and the largest row counts determine the growth, so one in the middle is the least
+            // useful.
             let middle = self.runs.keys().nth(POINTS / 2).copied();
             middle.and_then(|rows| self.runs.remove(&rows));
         }
@@ -294,7 +308,7 @@ impl Needs {
     }
 }
 
-/// A cap that so many `runs` kept to: doubled once they are enough, so that it is not felt for ever.
+/// Doubles the limit `cap` after enough batches reached it, so that the limit is not permanent.
 fn raised(cap: usize, runs: u32, rows: usize) -> Option<(usize, u32)> {
     const KEPT_TO: u32 = 16;
     match runs + u32::from(rows >= cap) {

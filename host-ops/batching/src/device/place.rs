@@ -1,4 +1,4 @@
-//! Where a work would run, with how many rows, and what has to go for it.
+//! Placement of a work item: lane, number of rows, and sessions to evict.
 
 use super::queue::Entry;
 use super::stages::{Known, StageId};
@@ -7,35 +7,36 @@ use super::{Device, Doing};
 use std::hash::Hash;
 use std::time::Duration;
 
-/// What a work may be run at the price of.
+/// Evictions that are acceptable to start a work item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Price {
-    /// No session that work waits for is closed, none is opened beside one that soon is free.
+    /// Evict only sessions without waiting work. If a lane with a session is soon free, wait for that lane.
     Little,
-    /// Sessions that work waits for are closed, but none for a second session beside one that soon is free.
+    /// Evict any idle session. If a lane with a session is soon free, open a second session only in free
+    /// memory.
     Sessions,
-    /// It was passed over for a quantum.
+    /// No restriction. For work that was overtaken for a time slice.
     Any,
 }
 
-/// What a decision goes by.
+/// Inputs of a placement decision.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct View {
     pub(super) now: Duration,
     pub(super) room: Room,
-    /// Bytes that a run may take, as others are kept for somebody.
+    /// Bytes that a batch may use; the rest is set aside for overdue work.
     pub(super) limit: u64,
 }
 
 #[derive(Debug)]
 pub(super) enum Fit {
-    /// It can run now, once these idle sessions are closed.
+    /// The work item can start after these idle sessions are closed.
     Place(Place),
-    /// It can run when what is being closed is.
+    /// The work item can start when the sessions being closed are closed. Holds the required bytes.
     Soon(u64),
-    /// So many bytes lack, or 0 where it is better to wait for a lane.
+    /// Bytes missing, or 0 if waiting for a lane is better than opening a session.
     Lacks(u64),
-    /// One row needs more than there is at most.
+    /// The smallest batch exceeds the available memory.
     Never { needs: u64, most: u64 },
 }
 
@@ -46,14 +47,14 @@ pub(super) struct Place {
     pub(super) parts: Vec<(u64, usize)>,
     pub(super) rows: usize,
     pub(super) bytes: u64,
-    /// Of these for the run alone.
+    /// Part of `bytes` for the execution, excluding the session.
     pub(super) for_run: u64,
-    /// Whether there could not be more.
+    /// True if the reservation is as large as memory allows.
     pub(super) all: bool,
     pub(super) close: Vec<(usize, StageId)>,
 }
 
-/// A session that could be closed.
+/// A session that can be evicted.
 pub(super) struct Closable {
     pub(super) lane: usize,
     pub(super) stage: StageId,
@@ -62,31 +63,32 @@ pub(super) struct Closable {
     pub(super) wanted: bool,
 }
 
-/// A work, and the lane that it would run on.
+/// A work item with the lane under consideration.
 struct Candidate<'a, S> {
     id: u64,
     entry: &'a Entry,
     known: &'a Known<S>,
     lane: usize,
     cold: bool,
-    /// What its session there keeps for it.
+    /// Bytes that the lane's session retained from earlier batches.
     kept: u64,
-    /// What its run could have sooner or later.
+    /// Bytes that a batch can use now or later, including `kept`.
     most: u64,
 }
 
 impl<S> Candidate<'_, S> {
-    /// Rows of the least run.
+    /// Number of rows of the smallest batch.
     fn least(&self) -> usize {
         self.entry.fixed.unwrap_or(1)
     }
 
-    /// Bytes of the session that is opened for it.
+    /// Bytes of the session to open, if any.
     fn session(&self) -> u64 {
         if self.cold { self.known.needs.session() } else { 0 }
     }
 
-    /// What a run of `rows` is given beyond what is kept for it. With all there is the least one is tried at least.
+    /// Bytes to reserve for a batch of `rows` rows, excluding `kept`. The smallest batch is limited to
+    /// `most`, so that an overestimated batch is tried with all memory before being refused.
     fn bytes(&self, rows: usize) -> u64 {
         let bytes = match self.cold {
             true => self.known.needs.cold_run(rows),
@@ -179,7 +181,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
         })
     }
 
-    /// The works that run together, and how many rows they have within so many bytes.
+    /// Returns the work items to execute together, and the number of rows that fit into `within` bytes.
     fn batch(&self, candidate: &Candidate<'_, S>, within: u64) -> (Vec<(u64, usize)>, usize) {
         let Candidate { id, entry, known, .. } = *candidate;
         if let Some(fixed) = entry.fixed {
@@ -193,14 +195,15 @@ impl<S: Clone + Eq + Hash> Device<S> {
         (parts, rows)
     }
 
-    /// What lanes could have for one run, were all sessions closed.
+    /// Returns the bytes that one batch could use if all sessions were closed.
     fn most(&self, room: Room) -> u64 {
         let empty: u64 = self.lanes.iter().map(|lane| lane.empty).sum();
         room.most.saturating_sub(empty)
     }
 
-    /// What a run of a stage could have on `lane` sooner or later, beyond its session where that is open. While no lane works that is what they
-    /// have now: what others hold may be held for the very work that waits.
+    /// Returns the bytes that a batch of a stage can use on `lane` now or later, excluding an open session.
+    /// While all lanes are idle, only memory that is free or can be freed counts: the rest may be reserved
+    /// for the waiting work itself and would never be released.
     fn reach(&self, room: Room, lane: usize, stage: StageId) -> u64 {
         let own = self.lanes.get(lane).and_then(|lane| lane.session(stage));
         let most = self
@@ -219,8 +222,9 @@ impl<S: Clone + Eq + Hash> Device<S> {
         self.lanes.get(lane).is_some_and(super::Lane::is_idle)
     }
 
-    /// Whether a lane is opening a session for a stage. One at a time does: what the first took is known to the next, and a stage is prepared once,
-    /// with no memory kept for others that could only wait for that.
+    /// True if a lane is opening a session for the stage. Sessions of a stage are opened one at a time: later
+    /// ones use the measured size of the first, the stage is prepared once, and no memory is reserved for
+    /// lanes that could only wait.
     fn opens(&self, stage: StageId) -> bool {
         let mut running = self.lanes.iter().filter_map(super::Lane::running);
         running.any(|running| running.stage == stage && !running.open)
@@ -230,20 +234,20 @@ impl<S: Clone + Eq + Hash> Device<S> {
         self.lanes.iter().filter(|lane| lane.is_idle()).count()
     }
 
-    /// How many idle lanes the free memory is for.
+    /// Number of idle lanes that divide the free memory.
     fn spread(&self) -> u64 {
         let waiting = self.queue.len().max(1);
         self.idle().clamp(1, waiting) as u64
     }
 
-    /// The idle lane that a new session should go to.
+    /// Returns the idle lane for a new session.
     fn emptiest(&self) -> Option<usize> {
         let idle = self.lanes.iter().enumerate().filter(|(_, lane)| lane.is_idle());
         let emptiest = idle.min_by_key(|(_, lane)| (lane.sessions.len(), lane.held));
         emptiest.map(|(index, _)| index)
     }
 
-    /// Bytes of what lanes are closing.
+    /// Bytes of the sessions that are being closed.
     pub(super) fn coming(&self) -> u64 {
         let closing = self.lanes.iter().map(|lane| match lane.doing {
             Doing::Closing(bytes) => bytes,
@@ -252,13 +256,14 @@ impl<S: Clone + Eq + Hash> Device<S> {
         closing.sum()
     }
 
-    /// Whether more work waits for the lanes that have a session than they do in a quantum.
+    /// True if the waiting work exceeds one time slice on every lane with a session.
     fn is_saturated(&self, known: &Known<S>) -> bool {
         let lanes = u32::try_from(known.lanes.len()).unwrap_or(u32::MAX);
         known.rate.time(known.waiting) > self.rules.quantum.saturating_mul(lanes)
     }
 
-    /// Sessions of idle lanes but that of a stage on a lane, the one used longest ago first.
+    /// Returns the sessions of idle lanes, least recently used first, except the session of stage and lane
+    /// `but`.
     pub(super) fn closable(&self, but: Option<(usize, StageId)>) -> Vec<Closable> {
         let idle = self.lanes.iter().enumerate().filter(|(_, lane)| lane.is_idle());
         let open = idle.flat_map(|(index, lane)| lane.sessions.iter().map(move |open| (index, open)));
@@ -277,7 +282,8 @@ impl<S: Clone + Eq + Hash> Device<S> {
         closable
     }
 
-    /// Those that go so that `lane` has so many bytes more, and a place for a session if the run is `cold`.
+    /// Selects sessions to evict so that `bytes` become free, and one on `lane` if a cold batch would exceed
+    /// the limit of sessions.
     fn to_close(&self, lane: usize, cold: bool, bytes: u64, closable: &[Closable]) -> Vec<(usize, StageId)> {
         let mut lacking = bytes;
         let mut close: Vec<(usize, StageId)> = Vec::new();
@@ -297,7 +303,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
         close
     }
 
-    /// The works of its tenant that could run together with `id`, and how many rows they should have.
+    /// Returns the work items of the tenant that can join `id`, and the target number of rows.
     fn gather(&self, id: u64, entry: &Entry, known: &Known<S>) -> (Vec<(u64, usize)>, usize) {
         let rules = &self.rules;
         let aim = match rules.padded_rows {
@@ -320,13 +326,14 @@ impl<S: Clone + Eq + Hash> Device<S> {
                 }
             }
         }
-        // As even as can be: a rest of one row would cost nearly as much as a whole batch where batches pay.
+        // Divide evenly: a remainder of one row would cost nearly as much as a whole batch if batching is
+        // efficient.
         let even = rows.div_ceil(rows.div_ceil(aim));
         (parts, if rules.padded_rows.is_some() { aim } else { even })
     }
 }
 
-/// The most rows up to `most` that `fits` holds for, of which at least 1.
+/// Returns the largest number of rows up to `most` for which `fits` holds, or 1.
 fn most_within(most: usize, fits: impl Fn(usize) -> bool) -> usize {
     if fits(most) {
         return most.max(1);

@@ -1,4 +1,4 @@
-//! The works that are here, and in which order their tenants want them.
+//! Queue of work items, and their order within each tenant.
 
 use super::decision::Part;
 use super::shares::Shares;
@@ -9,30 +9,31 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A work that is here: it waits, runs, or both.
+/// A work item that waits, executes, or both.
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
     pub(super) tenant: Arc<str>,
     pub(super) weight: u32,
-    /// Works of a line run in the order in which they came.
+    /// Work items of the same line execute in order of arrival.
     pub(super) line: Arc<str>,
     pub(super) priority: i32,
     pub(super) fixed: Option<usize>,
     pub(super) stage: StageId,
     pub(super) bytes: usize,
-    /// Rows that wait, in order.
+    /// Waiting rows, in order.
     pub(super) left: VecDeque<Range<usize>>,
-    /// Runs that its rows are in.
+    /// Number of batches that contain rows of this item.
     pub(super) running: usize,
-    /// A joined run with its rows failed: it runs apart from now on.
+    /// True after a joined batch failed: the rows are no longer joined with other items.
     pub(super) apart: bool,
-    /// How often a process was lost that ran nothing else.
+    /// Number of processes lost while executing only this item.
     pub(super) lost: u32,
-    /// How often somebody killed it, one time after the other.
+    /// Number of consecutive kills of the process while executing only this item.
     pub(super) killed: u32,
-    /// Its last run ended as if it lacked memory: the next one is the least there is, with all that is free.
+    /// True if the last batch ended as if memory was insufficient. The next batch has the smallest size and
+    /// all free memory.
     pub(super) aborted: bool,
-    /// Since when it is passed over though it is first.
+    /// Time since which other work overtakes this item although it is first.
     pub(super) passed: Option<Duration>,
 }
 
@@ -41,17 +42,17 @@ impl Entry {
         self.left.iter().map(ExactSizeIterator::len).sum()
     }
 
-    /// Rows that stand together at the front.
+    /// Number of contiguous rows at the front.
     pub(super) fn first_rows(&self) -> usize {
         self.left.front().map_or(0, ExactSizeIterator::len)
     }
 
-    /// Whether its rows may run with those of other works of its tenant.
+    /// True if the rows may be joined with other items of the tenant.
     pub(super) fn joins(&self) -> bool {
         self.fixed.is_none() && !self.apart && !self.aborted
     }
 
-    /// Takes the next rows, `most` at most.
+    /// Removes and returns up to `most` contiguous rows.
     fn next_rows(&mut self, most: usize) -> Option<Range<usize>> {
         let first = self.left.pop_front()?;
         let end = first.end.min(first.start.saturating_add(most));
@@ -61,7 +62,7 @@ impl Entry {
         Some(first.start..end)
     }
 
-    /// Puts rows back where they were.
+    /// Returns rows to their position.
     fn put_back(&mut self, rows: Range<usize>) {
         let at = self.left.partition_point(|other| other.start < rows.start);
         self.left.insert(at, rows);
@@ -76,14 +77,14 @@ impl Entry {
     }
 }
 
-/// The works, their tenants and lines.
+/// Work items with their tenants and lines.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     works: HashMap<u64, Entry>,
     tenants: HashMap<Arc<str>, Tenant>,
     turns: Shares<Arc<str>>,
     bytes: usize,
-    /// Works that are passed over, since when.
+    /// Overtaken work items with the time of the first overtaking.
     passed: BTreeSet<(Duration, u64)>,
 }
 
@@ -92,7 +93,7 @@ struct Tenant {
     works: usize,
     bytes: usize,
     turns: Shares<Arc<str>>,
-    /// Works with rows that wait, of each line, in order of arrival.
+    /// Work items with waiting rows per line, in order of arrival.
     lines: HashMap<Arc<str>, BTreeSet<u64>>,
 }
 
@@ -113,7 +114,8 @@ impl Queue {
         self.works.get_mut(&id)
     }
 
-    /// Whether a tenant that has so much here may have `more`: alone all there is, beside others its share, and one work at any time.
+    /// Checks that a tenant may add `more` bytes. A single tenant may use the whole queue. Several tenants
+    /// divide it evenly, and a tenant without work items may always add one.
     pub(super) fn check(&self, tenant: &Arc<str>, more: usize, rules: &DeviceRules) -> Result<(), QueueFull> {
         let (own_works, own_bytes) = self
             .tenants
@@ -136,7 +138,7 @@ impl Queue {
         })
     }
 
-    /// Puts a work behind others of its line.
+    /// Adds a work item at the end of its line.
     pub(super) fn push(&mut self, id: u64, entry: Entry) {
         let tenant = self.tenants.entry(Arc::clone(&entry.tenant)).or_default();
         tenant.works += 1;
@@ -146,7 +148,7 @@ impl Queue {
         self.stand(id);
     }
 
-    /// A work with rows that wait stands in its line.
+    /// Adds a work item with waiting rows to its line.
     fn stand(&mut self, id: u64) {
         let Some(entry) = self.works.get(&id).filter(|entry| !entry.left.is_empty()) else {
             return;
@@ -160,7 +162,7 @@ impl Queue {
         self.turns.ready(&entry.tenant, 0, entry.weight);
     }
 
-    /// A work without rows that wait leaves its line.
+    /// Removes a work item without waiting rows from its line, and resets its overtaken state.
     fn step_out(&mut self, id: u64) {
         let Some(entry) = self.works.get_mut(&id) else {
             return;
@@ -186,7 +188,7 @@ impl Queue {
         }
     }
 
-    /// Takes up to `most` rows of a work for a run, which its tenant is charged `guess` for until that is known.
+    /// Removes up to `most` rows of a work item from the queue to execute them.
     pub(super) fn take_part(&mut self, id: u64, most: usize) -> Option<Part> {
         let entry = self.works.get_mut(&id)?;
         let rows = entry.next_rows(most)?;
@@ -195,7 +197,7 @@ impl Queue {
         Some(Part { work: id, rows })
     }
 
-    /// Puts rows of a run back in front.
+    /// Returns rows of a batch to the front.
     pub(super) fn put_back(&mut self, id: u64, rows: Range<usize>) {
         if let Some(entry) = self.works.get_mut(&id) {
             entry.put_back(rows);
@@ -203,7 +205,7 @@ impl Queue {
         self.stand(id);
     }
 
-    /// A tenant's run begins, and is taken to last `guess`.
+    /// Starts a batch of a tenant with the expected duration `guess`.
     pub(super) fn start_run(&mut self, tenant: &Arc<str>, line: &Arc<str>, guess: Duration) {
         self.turns.start_turn(tenant, guess);
         if let Some(tenant) = self.tenants.get_mut(tenant) {
@@ -211,7 +213,7 @@ impl Queue {
         }
     }
 
-    /// Its run that was taken to last `guess` took `time`.
+    /// Ends a batch of a tenant after `time`; `guess` was the expected duration.
     pub(super) fn end(&mut self, tenant: &Arc<str>, line: &Arc<str>, guess: Duration, time: Duration) {
         self.turns.end(tenant, guess, time);
         if let Some(tenant) = self.tenants.get_mut(tenant) {
@@ -219,7 +221,7 @@ impl Queue {
         }
     }
 
-    /// A work is over, or given up.
+    /// Removes a work item that finished or was cancelled.
     pub(super) fn remove(&mut self, id: u64) -> Option<Entry> {
         if let Some(entry) = self.works.get_mut(&id) {
             entry.left.clear();
@@ -237,20 +239,20 @@ impl Queue {
         Some(entry)
     }
 
-    /// Everything that waits, in the order in which it is due.
+    /// Returns the waiting work items in scheduling order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &Entry)> {
         let tenants = self.turns.iter().filter_map(|name| self.tenants.get(name));
         let lines = tenants.flat_map(Tenant::works);
         lines.filter_map(|id| Some((id, self.works.get(&id)?)))
     }
 
-    /// What waits of one tenant, in its order.
+    /// Returns the waiting work items of a tenant, in scheduling order.
     pub(super) fn entries_of(&self, tenant: &Arc<str>) -> impl Iterator<Item = (u64, &Entry)> {
         let ids = self.tenants.get(tenant).into_iter().flat_map(Tenant::works);
         ids.filter_map(|id| Some((id, self.works.get(&id)?)))
     }
 
-    /// Work `id` is first, and passed over.
+    /// Records that other work overtakes the first work item `id`.
     pub(super) fn pass(&mut self, id: u64, now: Duration) {
         let entry = self.works.get_mut(&id);
         if let Some(entry) = entry.filter(|entry| entry.passed.is_none()) {
@@ -259,12 +261,12 @@ impl Queue {
         }
     }
 
-    /// Works that are passed over since `until` at the latest, the longest first.
+    /// Returns the work items overtaken since `until` or earlier, the longest first.
     pub(super) fn passed(&self, until: Duration) -> impl Iterator<Item = (Duration, u64)> {
         self.passed.range(..=(until, u64::MAX)).copied()
     }
 
-    /// Rows that wait of each tenant, none of those that have none.
+    /// Number of waiting rows per tenant, for tenants with waiting rows.
     pub(super) fn rows(&self) -> BTreeMap<&Arc<str>, usize> {
         let mut rows = BTreeMap::new();
         for entry in self.works.values().filter(|entry| !entry.left.is_empty()) {
@@ -273,7 +275,7 @@ impl Queue {
         rows
     }
 
-    /// How far a tenant is behind the next of those that have work here.
+    /// Returns how far a tenant is behind the active tenant with the most device time per weight.
     pub(super) fn owed(&self, tenant: &Arc<str>) -> Duration {
         self.turns.owed(tenant)
     }

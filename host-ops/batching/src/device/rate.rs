@@ -1,21 +1,23 @@
-//! How long a stage's runs take, and the batch that is worth it.
+//! Measured durations of a stage's batches, and the efficient batch.
 
 use super::recent::Recent;
 use std::time::Duration;
 
-/// Runs of a size before it is compared with others.
+/// Measurements of a size before sizes are compared.
 const ENOUGH: usize = 3;
 
-/// Every so many runs a few are of the sizes next to the knee, as what was measured may have been disturbed, or be no longer true: so many
-/// that they decide, so few that they cost next to nothing. And at 16, 32 and 64 runs: the very first ones run while the machine prepares
-/// networks and opens sessions.
+/// Interval between probes, in batches. Each probe executes a few batches of the sizes next to the efficient
+/// batch, because earlier measurements may have been disturbed or may be outdated. The interval is long
+/// enough for a negligible cost and short enough for probes to influence the median. Probes also start after
+/// 16, 32 and 64 batches, because the very first batches execute while the machine prepares networks and
+/// opens sessions.
 const PROBE: u64 = 128;
 const FIRST_PROBE: u64 = 16;
 
-/// A run of which nothing is known: of one row, as a large network takes it on one core.
+/// Seconds per row before the first measurement: a large network on one core.
 const UNKNOWN: f64 = 0.1;
 
-/// A stage's seconds per row, by powers of two of its rows.
+/// Seconds per row of a stage, by powers of two of the rows.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Rate {
     buckets: Vec<Recent>,
@@ -23,7 +25,7 @@ pub(super) struct Rate {
 }
 
 impl Rate {
-    /// A run of `rows` took `time`.
+    /// Records that a batch with `rows` rows took `time`.
     pub(super) fn note(&mut self, rows: usize, time: Duration) {
         let bucket = rows.max(1).ilog2() as usize;
         if self.buckets.len() <= bucket {
@@ -35,7 +37,8 @@ impl Rate {
         self.runs += 1;
     }
 
-    /// Seconds of each row in a run of `rows`: of that size, else of the next smaller one, else of the next larger.
+    /// Returns the seconds per row of a batch with `rows` rows, measured at this size, else at the next
+    /// smaller one, else at the next larger one.
     pub(super) fn per_row(&self, rows: usize) -> Option<f64> {
         let bucket = rows.max(1).ilog2() as usize;
         let known = |recent: &Recent| recent.median();
@@ -43,13 +46,13 @@ impl Rate {
         below.or_else(|| self.buckets.iter().skip(bucket + 1).find_map(known))
     }
 
-    /// What a run of `rows` is taken to last.
+    /// Returns the expected duration of a batch with `rows` rows.
     pub(super) fn time(&self, rows: usize) -> Duration {
         let seconds = self.per_row(rows).unwrap_or(UNKNOWN) * rows as f64;
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
     }
 
-    /// The least batch within `tolerance` of the best rate.
+    /// Returns the efficient batch: the smallest size within `tolerance` of the best rate.
     pub(super) fn knee(&self, tolerance: f64) -> usize {
         let measured = || {
             let buckets = self.buckets.iter().zip(0_u32..);
@@ -62,7 +65,8 @@ impl Rate {
         good.map_or(1, |(_, power)| 1 << power)
     }
 
-    /// Rows that the next run should have, if there are so many: the knee, or a size that is to be tried, within the quantum.
+    /// Returns the target size of the next batch: the efficient batch or a size to measure, within the time
+    /// slice.
     pub(super) fn aim(&self, quantum: Duration, tolerance: f64, most: usize) -> usize {
         let knee = self.knee(tolerance);
         let aim = match self.untried(tolerance) {
@@ -78,7 +82,7 @@ impl Rate {
         aim.min(within).clamp(1, most.max(1))
     }
 
-    /// How many runs ago the last probe began.
+    /// Returns the number of batches since the last probe started.
     fn since_probe(&self) -> u64 {
         match self.runs {
             ..FIRST_PROBE => u64::MAX,
@@ -87,7 +91,7 @@ impl Rate {
         }
     }
 
-    /// The next size to try: doubled as long as each doubling gained more than the tolerance.
+    /// Returns the next size to measure. Sizes double while each doubling gains more than the tolerance.
     fn untried(&self, tolerance: f64) -> Option<usize> {
         let mut before = f64::INFINITY;
         for (recent, power) in self.buckets.iter().zip(0_u32..) {
@@ -110,7 +114,8 @@ mod tests {
     use super::*;
     use crate::device::QUANTUM;
 
-    /// Where it ends up with a network of so many milliseconds a row at 1, 2, 4, .. rows, the last for all more.
+    /// Returns the state for a network that needs `millis` per row at 1, 2, 4, ... rows, with the last value
+    /// for all larger batches.
     fn settled(millis: &[f64]) -> (Rate, usize) {
         let mut rate = Rate::default();
         for _ in 0..FIRST_PROBE * 2 - 1 {
@@ -138,7 +143,7 @@ mod tests {
         assert!(rows >= 4, "{rows}");
     }
 
-    /// Numbers from 0 to 1 without an order.
+    /// Pseudorandom numbers from 0 to 1.
     struct Random(u64);
 
     impl Random {
@@ -158,7 +163,7 @@ mod tests {
                 let pays = rows <= 2;
                 rows_of[usize::from(pays)] += rows;
                 let alone = rows as f64 * if pays { 0.0153 } else { 0.017 } * (0.95 + random.next() / 10.0);
-                // The core does something else for some milliseconds now and then.
+                // Occasionally, other work occupies the core for some milliseconds.
                 let others = (0..(alone * 1e3) as usize)
                     .filter(|_| random.next() < 0.03)
                     .count();
@@ -169,7 +174,7 @@ mod tests {
         let [bad, good] = rows_of;
         assert!(
             bad * 10 < good,
-            "{bad} of {} rows ran in batches that do not pay",
+            "{bad} of {} rows ran in inefficient batches",
             good + bad
         );
     }

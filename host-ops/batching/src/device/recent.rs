@@ -1,10 +1,11 @@
 use std::collections::VecDeque;
 
-/// Measurements that count. Lanes share the cores with decoders and connections, which makes a run of ResNet18's up to a third longer than
-/// the next one: replayed, the median of five had 54 % of all rows run in batches that take a tenth longer a row, that of 15 has 7 %.
+/// Number of measurements in the median. Lanes share the cores with decoders and connections, which can make
+/// an execution of ResNet18 a third longer than the next one. In a replay, the median of 5 put 54 % of all
+/// rows into batches that need a tenth more time per row, the median of 15 only 7 %.
 const KEPT: usize = 15;
 
-/// The latest of what was measured again and again.
+/// The latest values of a repeated measurement.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Recent {
     values: VecDeque<f64>,
@@ -22,7 +23,7 @@ impl Recent {
         self.values.len()
     }
 
-    /// The middle one; the lower of two.
+    /// Returns the median, or the lower one of the two middle values.
     pub(super) fn median(&self) -> Option<f64> {
         let mut sorted: Vec<f64> = self.values.iter().copied().collect();
         sorted.sort_unstable_by(f64::total_cmp);

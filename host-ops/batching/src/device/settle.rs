@@ -1,4 +1,4 @@
-//! What became of a run.
+//! Results of batches.
 
 use super::Device;
 use super::decision::{Part, PartOutcome, Verdict};
@@ -10,14 +10,14 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Runs that a process was lost in before the work is at fault: the first may be chance.
+/// Number of lost processes before a work item is refused; the first loss may be a coincidence.
 const LOST: u32 = 2;
 
-/// Kills of the process, one after the other, after which the host gives the work up: whoever kills it will do so again.
+/// Number of consecutive kills before a work item is refused; further attempts would probably be killed too.
 const KILLS: u32 = 5;
 
 impl<S: Clone + Eq + Hash> Device<S> {
-    /// The session that a lane's cold run needs is there. `taken` since the run began.
+    /// Records that a cold batch has opened the session; `taken` covers the time since the batch started.
     pub fn opened(&mut self, lane: usize, taken: Taken) {
         let Some(lane) = self.lanes.get_mut(lane) else {
             return;
@@ -43,8 +43,8 @@ impl<S: Clone + Eq + Hash> Device<S> {
         lane.held = running.before;
     }
 
-    /// Whether the run of a lane that ended its own process may have done so for want of memory: it was bounded, and was not yet tried with
-    /// all that is free.
+    /// True if the batch of a lane that aborted its process may have lacked memory: the reservation was
+    /// limited, and no attempt with all free memory was made yet.
     pub fn may_lack(&self, lane: usize) -> bool {
         let running = self.lanes.get(lane).and_then(super::Lane::running);
         running.is_some_and(|running| {
@@ -56,7 +56,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
         })
     }
 
-    /// A lane's run is over at the time `now`: what became of its rows, part by part.
+    /// Records that the batch of a lane ended at the time `now`. Returns the outcome of each part.
     pub fn ended(&mut self, now: Duration, lane: usize, end: End) -> Vec<Verdict> {
         let Some(running) = self.free(lane, end) else {
             return Vec::new();
@@ -73,7 +73,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
         verdicts.collect()
     }
 
-    /// The lane has nothing to do any more; what it did.
+    /// Marks the lane as idle, or as absent if the process was lost. Returns the ended batch.
     fn free(&mut self, index: usize, end: End) -> Option<Running> {
         let lane = self.lanes.get_mut(index)?;
         let after = if end.is_lost() {
@@ -135,7 +135,8 @@ impl<S: Clone + Eq + Hash> Device<S> {
                 match taken.peak {
                     Some(peak) => {
                         let grown = peak.saturating_sub(running.before);
-                        // Within what was kept nobody sees how much of it a run took.
+                        // A batch within the retained memory does not raise the peak, so the used bytes are
+                        // unknown.
                         let took = Took {
                             least: if grown > 0 { kept + grown } else { 0 },
                             most: kept.saturating_add(grown).saturating_add(taken.spare),
@@ -169,7 +170,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
         }
     }
 
-    /// A lane holds so many bytes after a run, if that can be seen.
+    /// Records the bytes that a lane holds after a batch, if known, and those that the session retained.
     fn keep(&mut self, index: usize, running: &Running, held: Option<u64>) {
         let Some(held) = held else { return };
         if let Some(lane) = self.lanes.get_mut(index).filter(|_| self.rules.keeps)

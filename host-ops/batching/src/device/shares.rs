@@ -1,4 +1,4 @@
-//! Time divided between those that want it, by their weights.
+//! Division of time among competitors by weight.
 
 use super::QUANTUM;
 use std::cmp::Reverse;
@@ -6,23 +6,24 @@ use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 use std::time::Duration;
 
-/// Time over weight, in nanoseconds times [`SCALE`].
+/// Time divided by weight, in nanoseconds times [`SCALE`].
 pub(super) type Virtual = u128;
 
 const SCALE: u128 = 1_000_000;
 
-/// Who has used the least time over its weight, as in Linux's completely fair scheduler, of those first that rank highest; among equals
-/// the one whose last turn is longest ago.
+/// Fair queue, similar to Linux's completely fair scheduler: the highest rank is first, then the least time
+/// divided by weight, then the oldest last turn.
 ///
-/// Who comes anew, or back, is next, owes nothing, and is owed a quantum at most for the time before: no more than a little, as it wanted nothing
-/// then, and no less, as one whose runs are short has nothing for a moment after each of them. Somebody is known here only while it is ready,
-/// has something running, or has used more than that.
+/// A new or returning competitor is credited with one time slice at most: not more, because it had no work
+/// before, and not less, because a competitor with short batches has no work for a moment after each of them.
+/// If it has used more than others, it waits until they have caught up. Idle competitors are forgotten unless
+/// they used more than this credit allows for; all of them are forgotten when nothing is active.
 #[derive(Debug)]
 pub(super) struct Shares<K> {
     known: HashMap<K, Account>,
-    /// Those that are ready, the next first.
+    /// Ready competitors in scheduling order.
     ready: BTreeSet<(Place, K)>,
-    /// The active ones, and the others, by what they used.
+    /// Active competitors by used time; `idle` contains the others.
     active: BTreeSet<(Virtual, K)>,
     idle: BTreeSet<(Virtual, K)>,
     floor: Virtual,
@@ -36,7 +37,7 @@ struct Account {
     rank: i32,
     weight: u32,
     used: Virtual,
-    /// Which of all turns was its last.
+    /// Sequence number of the last turn.
     last: u64,
     ready: bool,
     running: usize,
@@ -66,7 +67,7 @@ impl<K> Default for Shares<K> {
 }
 
 impl<K: Clone + Eq + Hash + Ord> Shares<K> {
-    /// `who` has something ready from now on.
+    /// Marks `who` as ready.
     pub(super) fn ready(&mut self, who: &K, rank: i32, weight: u32) {
         let floor = self.floor;
         self.change(who, |account| {
@@ -81,12 +82,12 @@ impl<K: Clone + Eq + Hash + Ord> Shares<K> {
         });
     }
 
-    /// `who` has nothing ready any more.
+    /// Marks `who` as no longer ready.
     pub(super) fn unready(&mut self, who: &K) {
         self.change(who, |account| account.ready = false);
     }
 
-    /// A turn of `who` begins, and is taken to last `guess`.
+    /// Starts a turn of `who` with the expected duration `guess`.
     pub(super) fn start_turn(&mut self, who: &K, guess: Duration) {
         self.turns += 1;
         let last = self.turns;
@@ -97,7 +98,7 @@ impl<K: Clone + Eq + Hash + Ord> Shares<K> {
         });
     }
 
-    /// A turn of `who` that was taken to last `guess` took `time`.
+    /// Ends a turn of `who` after `time`; `guess` was the expected duration.
     pub(super) fn end(&mut self, who: &K, guess: Duration, time: Duration) {
         self.change(who, |account| {
             account.running = account.running.saturating_sub(1);
@@ -106,12 +107,12 @@ impl<K: Clone + Eq + Hash + Ord> Shares<K> {
         });
     }
 
-    /// Those that are ready, the next first.
+    /// Ready competitors in scheduling order.
     pub(super) fn iter(&self) -> impl Iterator<Item = &K> {
         self.ready.iter().map(|(_, who)| who)
     }
 
-    /// What `who` lacks to stand where the active one does that is furthest ahead.
+    /// Returns the time that `who` is behind the active competitor with the most time per weight.
     pub(super) fn owed(&self, who: &K) -> Duration {
         let Some(account) = self.known.get(who) else {
             return Duration::ZERO;
@@ -121,7 +122,7 @@ impl<K: Clone + Eq + Hash + Ord> Shares<K> {
         Duration::from_nanos(u64::try_from(lacks).unwrap_or(u64::MAX))
     }
 
-    /// How many are ready or have something running.
+    /// Number of competitors that are ready or have a running turn.
     #[cfg(test)]
     pub(super) fn active(&self) -> usize {
         self.active.len()
@@ -156,7 +157,7 @@ impl<K: Clone + Eq + Hash + Ord> Shares<K> {
     fn forget(&mut self) {
         match self.active.first() {
             Some((least, _)) => self.floor = self.floor.max(*least),
-            // Nobody wants anything, so nobody is owed anything.
+            // No competitor is active, so no differences have to be balanced.
             None => *self = Self::default(),
         }
         while let Some((used, who)) = self.idle.first()

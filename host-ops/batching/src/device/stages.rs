@@ -1,4 +1,4 @@
-//! What is known of stages, by small numbers.
+//! Known stages, indexed by small numbers.
 
 use super::needs::Needs;
 use super::rate::Rate;
@@ -6,7 +6,7 @@ use super::work::MemoryEstimate;
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// Stages that something is known of: beyond these the one that was used longest ago is forgotten.
+/// Number of stages after which the least recently used one without sessions and work is replaced.
 const KNOWN: usize = 1024;
 
 pub(super) type StageId = usize;
@@ -18,17 +18,17 @@ pub(super) struct Stages<S> {
     uses: u64,
 }
 
-/// What is known of one.
+/// Measurements and state of a stage.
 #[derive(Debug)]
 pub(super) struct Known<S> {
     pub(super) stage: S,
     pub(super) rate: Rate,
     pub(super) needs: Needs,
-    /// Rows that wait.
+    /// Number of waiting rows.
     pub(super) waiting: usize,
-    /// Lanes that have a session, whatever they do.
+    /// Lanes with a session, busy or idle.
     pub(super) lanes: Vec<usize>,
-    /// Works that are here.
+    /// Number of work items.
     works: usize,
     used: u64,
 }
@@ -48,7 +48,7 @@ impl<S: Clone + Eq + Hash> Stages<S> {
         }
     }
 
-    /// A work of this stage comes.
+    /// Adds a work item of a stage.
     pub(super) fn enter(&mut self, stage: &S, guess: MemoryEstimate) -> StageId {
         let id = self.id(stage, guess);
         self.uses += 1;
@@ -60,7 +60,7 @@ impl<S: Clone + Eq + Hash> Stages<S> {
         id
     }
 
-    /// A work of this stage is over.
+    /// Removes a work item of a stage.
     pub(super) fn leave(&mut self, id: StageId) {
         if let Some(known) = self.known.get_mut(id) {
             known.works = known.works.saturating_sub(1);

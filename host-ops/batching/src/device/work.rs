@@ -1,40 +1,44 @@
-//! What is asked of the device, and within what it decides.
+//! Input of the device: rules, work items, available memory and results of lanes.
 
 use frostline_tensor::RunTerms;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a run takes at most, where one row allows it: short beside what people wait for, long beside what a run costs by itself.
+/// Longest execution of a batch, if one row allows it. Short compared with waits that users notice, and long
+/// compared with the fixed cost of an execution.
 pub const QUANTUM: Duration = Duration::from_millis(500);
 
-/// How a device works.
+/// Configuration of a device.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DeviceRules {
-    /// Lanes, of which each runs one batch at a time.
+    /// Number of lanes. Each executes one batch at a time.
     pub lanes: usize,
-    /// How long a run takes at most, where one row allows it; and how long work may be overtaken.
+    /// Longest execution of a batch, if one row allows it, and the longest time for which waiting work may be
+    /// overtaken.
     pub quantum: Duration,
-    /// A larger batch is not worth it that gains less than this part of the best rate.
+    /// Fraction of the best rate that an efficient batch may lose.
     pub tolerance: f64,
-    /// Rows that a run has at most.
+    /// Maximum number of rows of a batch.
     pub most_rows: usize,
-    /// Sessions that a lane keeps at most, whatever memory there is.
+    /// Maximum number of open sessions per lane, regardless of memory.
     pub sessions_per_lane: usize,
-    /// Works that may be here, of all tenants together.
+    /// Maximum number of work items in the queue, for all tenants together.
     pub works: usize,
-    /// Bytes of their batches.
+    /// Maximum bytes of the queued work items.
     pub bytes: usize,
-    /// Whether a session keeps what its runs took until it is closed, for its next ones, as a GPU's arena does. One that lacked memory is
-    /// closed then: its arena may be in pieces that are of no use.
+    /// True if a session retains the memory of earlier batches until closed, like the arena of a GPU. After
+    /// running out of memory, such a session is closed, because the arena may be fragmented.
     pub keeps: bool,
-    /// Rows of every run, as far as memory allows: fewer are padded. For devices that plan kernels anew when the number of rows changes.
-    /// `None` runs as many rows as there are, in the most efficient batch.
+    /// Number of rows of every batch, as far as memory allows; smaller batches are padded. Use this for
+    /// devices that plan kernels again when the number of rows changes. With `None`, batches contain the
+    /// waiting rows, up to the efficient batch.
     pub padded_rows: Option<usize>,
 }
 
 impl DeviceRules {
-    /// So many lanes, quanta of [`QUANTUM`], batches within 2 % of the best rate and of 1,024 rows at most.
+    /// Returns rules for `lanes` lanes, time slices of [`QUANTUM`], a tolerance of 2 % and batches of up to
+    /// 1,024 rows.
     pub fn for_lanes(lanes: usize) -> Self {
         Self {
             lanes,
@@ -50,112 +54,113 @@ impl DeviceRules {
     }
 }
 
-/// A batch that is to go through a stage.
+/// A work item: rows that a stage has to process.
 #[derive(Debug, Clone)]
 pub struct Work<S> {
-    /// What it is known by; larger than any before.
+    /// Identifier; larger than all earlier ones.
     pub id: u64,
-    /// Whose it is.
+    /// Tenant that sent the rows.
     pub tenant: Arc<str>,
-    /// The tenant's part of the device's time beside that of others; 0 counts as 1.
+    /// Weight of the tenant relative to other tenants; 0 counts as 1.
     pub weight: u32,
-    /// Which of the tenant's jobs it belongs to, and on what terms it runs.
+    /// Job of the tenant and terms of execution.
     pub terms: RunTerms,
-    /// The stage.
+    /// Stage to execute.
     pub stage: S,
-    /// Rows of the batch.
+    /// Number of rows.
     pub rows: NonZeroUsize,
-    /// Bytes of the batch.
+    /// Size of the rows in bytes.
     pub bytes: usize,
-    /// What the stage may take, where nothing is known of it yet.
+    /// Memory estimate of the stage, used before the first measurement.
     pub guess: MemoryEstimate,
 }
 
-/// What a stage may take before anything was measured: bytes.
+/// Estimated memory of a stage, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MemoryEstimate {
-    /// An open session, and opening it.
+    /// Bytes required to open and to hold a session.
     pub session: u64,
-    /// A run, whatever rows it has.
+    /// Bytes of an execution, independent of the number of rows.
     pub fixed: u64,
-    /// Each of its rows.
+    /// Additional bytes per row.
     pub per_row: u64,
 }
 
-/// Memory that lanes could have, in bytes.
+/// Memory available to the lanes, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
-    /// Now, beyond what they hold and what their runs have reserved.
+    /// Free memory, excluding everything that lanes hold or have reserved.
     pub now: u64,
-    /// All together at most, were nothing else held.
+    /// Maximum for all lanes together, if no other memory were in use.
     pub most: u64,
 }
 
-/// What a lane's process was seen to take; `None` where that cannot be seen.
+/// Memory usage of a lane's process; `None` if not measurable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Taken {
-    /// The most bytes that it held since it began what it reports of.
+    /// Peak bytes held during the reported step.
     pub peak: Option<u64>,
-    /// Bytes that it holds now.
+    /// Bytes held now.
     pub held: Option<u64>,
-    /// Bytes that it held before and that no session needs: a run may have taken so many more than the peak shows.
+    /// Bytes held before the step that belong to no session. The step may have reused them, so up to this
+    /// many bytes are missing in the peak.
     pub spare: u64,
 }
 
-/// How a run ended.
+/// Result of an execution.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum End {
-    /// All its rows are there.
+    /// All rows were computed.
     Done {
-        /// Time of the run alone, without that of opening a session.
+        /// Duration of the execution, excluding the time to open a session.
         time: Duration,
-        /// What it took since the session was there.
+        /// Memory usage since the session was open.
         taken: Taken,
     },
-    /// Memory did not suffice, be it to open the session or to run.
+    /// Not enough memory to open the session or to execute the batch.
     OutOfMemory {
-        /// Bytes that the lane holds now, if that can be seen.
+        /// Bytes that the lane holds now, if known.
         held: Option<u64>,
     },
-    /// It did not begin: what it was to reserve was not there any more.
+    /// The batch did not start because the memory to reserve was no longer available.
     OutOfBudget,
-    /// The network, or a batch, is at fault.
+    /// The execution failed because of the network or the input.
     Failed,
-    /// The lane's process was lost; [`Device::started`](super::Device::started) must follow when there is another.
+    /// The lane's process was lost; [`Device::started`](super::Device::started) must follow after a restart.
     Lost,
-    /// Likewise, and somebody killed it who was not the host: nobody in it is at fault.
+    /// Same as `Lost`, but the process was killed from outside, so no work item is to blame.
     Killed,
-    /// Likewise, and it ended itself as native code does that is refused memory: it may have wanted more than it had
-    /// ([`Device::may_lack`](super::Device::may_lack)).
+    /// Same as `Lost`, but the process aborted, as native code does after a failed allocation. Memory may
+    /// have been insufficient ([`Device::may_lack`](super::Device::may_lack)).
     Aborted,
-    /// It was ended since nobody waits for it any more.
+    /// The execution was stopped because all its work items were removed.
     Cancelled,
 }
 
 impl End {
-    /// Whether the lane has no process any more.
+    /// True if the lane has no process anymore.
     pub(super) fn is_lost(self) -> bool {
         matches!(self, Self::Lost | Self::Killed | Self::Aborted)
     }
 }
 
-/// A work that was not taken.
+/// Rejection of a work item because the queue is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the queue of the lanes is full: of {works} jobs with {bytes} bytes that it may hold, this tenant's share is one of {tenants}; it has \
-     {own_works} jobs with {own_bytes} bytes there, and {more} bytes more go beyond it; try again when some are done"
+    "the queue of the lanes is full: its limits of {works} jobs and {bytes} bytes are divided among {tenants} tenants; this tenant has \
+     {own_works} jobs with {own_bytes} bytes in the queue, and {more} more bytes do not fit; try again when some jobs have finished"
 )]
 pub struct QueueFull {
-    /// Works that may be there.
+    /// Maximum number of work items.
     pub works: usize,
-    /// Bytes that they may have.
+    /// Maximum number of bytes.
     pub bytes: usize,
-    /// Tenants that share it, this one included.
+    /// Number of tenants that share the queue, including this one.
     pub tenants: usize,
-    /// Works of the tenant.
+    /// Queued work items of the tenant.
     pub own_works: usize,
-    /// Their bytes.
+    /// Bytes of these work items.
     pub own_bytes: usize,
-    /// Bytes of the work that was not taken.
+    /// Bytes of the rejected work item.
     pub more: usize,
 }

@@ -1,28 +1,29 @@
-//! What there is, what is asked of it, and what somebody gets.
+//! Budget, requests and reservations.
 
 use super::kind::Kind;
 use std::sync::Arc;
 
-/// What there is to reserve.
+/// Memory budget of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Budget {
-    /// Bytes that the host may hold in all, its lanes included.
+    /// Bytes that the host may use in total, including lanes.
     pub bytes: u64,
-    /// What stays free for a base that grows: nothing but small requests is let in beyond the rest.
+    /// Bytes kept free for a growing base. Only small requests may use them.
     pub spare: u64,
-    /// For small requests alone, of which each tenant's may hold a 16th: nobody who holds or waits for anything else keeps these waiting.
+    /// Bytes for small requests. Each tenant may hold a 16th of them, regardless of other reservations and
+    /// waiting requests.
     pub small: u64,
-    /// The largest grant of one sample, that requests do not take all; what earlier kinds leave untouched.
+    /// Bytes that requests leave free for one grant: the largest grant of a single sample.
     pub grant: u64,
-    /// See `grant`: the largest object read, the image whose decoding takes most, and the least a lane needs.
+    /// Bytes that requests and grants leave free for one read: the largest object.
     pub read: u64,
-    /// See `grant`.
+    /// Bytes that earlier kinds leave free for one image while decoding: the image that needs the most.
     pub decode: u64,
-    /// See `grant`.
+    /// Bytes that all other kinds leave free for lanes: the minimum that a lane needs.
     pub lane: u64,
 }
 
-/// Of [`Budget::small`], the part of each tenant.
+/// Number of parts of [`Budget::small`]; a tenant may hold one.
 pub(super) const SMALL: u64 = 16;
 
 impl Budget {
@@ -37,21 +38,22 @@ impl Budget {
     }
 }
 
-/// What is asked for: a fixed part, and so many units of which a smaller number will do.
+/// A request for memory: a fixed part and a number of units. Fewer units may be granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ask {
-    /// What for.
+    /// Purpose of the memory.
     pub kind: Kind,
-    /// Bytes that come with the first unit.
+    /// Bytes required in addition to the units.
     pub fixed: u64,
-    /// Bytes of a unit.
+    /// Bytes per unit.
     pub each: u64,
-    /// Units; at least 1 is used. Fewer are granted only where so many can never fit, or are beyond the tenant's share.
+    /// Number of units; 0 counts as 1. Fewer are granted only if this number can never fit or exceeds the
+    /// tenant's fair share.
     pub units: usize,
 }
 
 impl Ask {
-    /// So many bytes, all or none.
+    /// Creates a request for `bytes` bytes, all or none.
     pub fn exactly(kind: Kind, bytes: u64) -> Self {
         Self {
             kind,
@@ -61,12 +63,12 @@ impl Ask {
         }
     }
 
-    /// Bytes of so many units.
+    /// Returns the bytes of a number of units.
     pub(crate) fn bytes(&self, units: usize) -> u64 {
         self.fixed.saturating_add(self.each.saturating_mul(units as u64))
     }
 
-    /// The most units that take no more than `bytes`, of which at least 1.
+    /// Returns the number of units within `bytes` bytes, between 1 and the requested number.
     pub(super) fn units_within(&self, bytes: u64) -> usize {
         let room = bytes.saturating_sub(self.fixed);
         let fit = room.checked_div(self.each).unwrap_or(u64::MAX);
@@ -76,28 +78,28 @@ impl Ask {
     }
 }
 
-/// What somebody holds.
+/// An entry of the ledger.
 #[derive(Debug)]
 pub struct Reservation {
     pub(super) tenant: Arc<str>,
     pub(super) kind: Kind,
     pub(super) bytes: u64,
-    /// Of these, what is in the part for small requests.
+    /// Part of `bytes` in the area for small requests.
     pub(super) small: u64,
-    /// Units of what was asked for.
+    /// Number of granted units.
     pub(super) units: usize,
 }
 
-/// More than there can ever be, or now.
+/// Refusal of a request that exceeds the available memory, now or permanently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{needed} bytes of memory are needed, of which this host has at most {most} for it within its memory_budget of {budget}"
+    "{needed} bytes of memory are needed, but at most {most} are available for this within the host's memory_budget of {budget}"
 )]
 pub struct OutOfBudget {
-    /// Bytes that were asked for.
+    /// Bytes requested.
     pub needed: u64,
-    /// The most that could be had.
+    /// Maximum bytes available.
     pub most: u64,
-    /// The whole budget.
+    /// Total budget in bytes.
     pub budget: u64,
 }

@@ -1,7 +1,8 @@
-/// What memory is reserved for, in the order in which work goes on.
+/// Purposes of reserved memory, in the order in which a job needs them.
 ///
-/// Who holds memory of one kind may wait for that of a later one, never for that of the same or an earlier one; and each kind leaves
-/// untouched what the later ones need for one job. So somebody can always go on, and whoever waits is served in the end.
+/// A holder of one kind of memory may wait for a later kind, never for the same or an earlier one. Each kind
+/// leaves enough free for one job of every later kind. Therefore a job can always proceed, and every waiting
+/// request is served eventually.
 #[derive(
     Debug,
     Clone,
@@ -17,22 +18,23 @@
 )]
 #[strum(serialize_all = "kebab-case")]
 pub enum Kind {
-    /// What is kept because it may be asked for again. It goes when others lack memory, and nobody waits for it.
+    /// Caches. They are evicted when memory is short, and no request waits for them.
     Kept,
-    /// A request being read, and what is held for it until it ends.
+    /// A request while it is read, and data held until the request ends.
     Request,
-    /// What a guest's call and the answer made of it take.
+    /// Memory of a guest call and of the resulting answer.
     Grant,
-    /// An object that was read, until it is decoded or sent.
+    /// An object from reading until it is decoded or sent.
     Read,
     /// An image while it is decoded.
     Decode,
-    /// Sessions and runs of a lane. Lanes do not wait here: the scheduler of the device asks for what there is.
+    /// Sessions and batches of a lane. Lanes do not wait in the ledger; the device scheduler reserves what is
+    /// available.
     Lane,
 }
 
 impl Kind {
-    /// How many there are.
+    /// Number of kinds.
     pub(crate) const COUNT: usize = 6;
 
     pub(crate) const ALL: [Self; Self::COUNT] = [

@@ -1,4 +1,4 @@
-//! Who holds how much of the host's memory, and who gets more: without a clock, a lock or a wait inside.
+//! Ledger of the host's memory: reservations and waiting requests, without clocks, locks or waits.
 
 use super::ask::{Ask, Budget, OutOfBudget, Reservation, SMALL};
 use super::kind::Kind;
@@ -7,19 +7,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Who holds how much, and who waits for more.
+/// Reservations and waiting requests.
 ///
-/// Of those that wait for a kind, the tenant that holds least comes first; within a tenant, and between equals, who waits longest.
-/// Later kinds come before earlier ones, and while one waits nothing is given to earlier ones. A tenant alone may hold all; beside others
-/// it gets no more than its max-min fair share of what requests and grants may hold together, and keeps nobody waiting where it waits for
-/// more than that, nor by reads and decoding beyond what is left untouched for these. Small requests wait for nobody.
+/// Later kinds are served before earlier ones, and no memory is given to earlier kinds while a later one
+/// waits. Within a kind, the tenant with the least memory is first; within a tenant and among equals, the
+/// oldest request. A single tenant may hold all memory. Under contention, a tenant receives up to its max-min
+/// fair share of the memory for requests and grants. Requests beyond the share do not block other tenants,
+/// and neither do reads and decodes beyond the memory set aside for them. Small requests never wait.
 #[derive(Debug)]
 pub struct Ledger {
     budget: Budget,
-    /// What the host's process holds that nobody reserved.
+    /// Bytes that the host's process uses without a reservation.
     base: u64,
     held: [u64; Kind::COUNT],
-    /// Of requests, what is in the part for small ones.
+    /// Part of the requests in the area for small requests.
     small: u64,
     tenants: BTreeMap<Arc<str>, Holding>,
     waiting: BTreeMap<u64, (Arc<str>, Ask)>,
@@ -27,25 +28,25 @@ pub struct Ledger {
 
 #[derive(Debug, Default)]
 struct Holding {
-    /// Of requests and grants, which are shared fairly.
+    /// Bytes of requests and grants, which are divided fairly.
     shared: u64,
-    /// Of grants alone.
+    /// Bytes of grants alone.
     grants: u64,
-    /// Of small requests.
+    /// Bytes of small requests.
     small: u64,
-    /// Of all kinds.
+    /// Bytes of all kinds.
     all: u64,
-    /// The most of `shared` since it last held none: what it makes use of, and may ask for again.
+    /// Maximum of `shared` since it was last 0: the amount that the tenant uses and may request again.
     most: u64,
 }
 
-/// Kinds that tenants share fairly: the others last only as long as something works on them.
+/// True for kinds that are divided fairly among tenants; other kinds are only held while work is in progress.
 const fn is_shared(kind: Kind) -> bool {
     matches!(kind, Kind::Request | Kind::Grant)
 }
 
 impl Ledger {
-    /// Nobody holds anything.
+    /// Creates a ledger without reservations.
     pub fn new(budget: Budget) -> Self {
         Self {
             budget,
@@ -57,59 +58,59 @@ impl Ledger {
         }
     }
 
-    /// What there is to reserve.
+    /// Returns the budget.
     pub fn budget(&self) -> Budget {
         self.budget
     }
 
-    /// What the host's process holds that nobody reserved.
+    /// Bytes that the host's process uses without a reservation.
     pub fn base(&self) -> u64 {
         self.base
     }
 
-    /// The base is `bytes` from now on.
+    /// Sets the base.
     pub fn set_base(&mut self, bytes: u64) {
         self.base = bytes;
     }
 
-    /// Bytes of this kind that are held.
+    /// Reserved bytes of this kind.
     pub fn held(&self, kind: Kind) -> u64 {
         self.held.get(kind.index()).copied().unwrap_or(0)
     }
 
-    /// Bytes of all kinds that are held, with the base.
+    /// Reserved bytes of all kinds, including the base.
     pub fn held_in_all(&self) -> u64 {
         self.held
             .iter()
             .fold(self.base, |sum, held| sum.saturating_add(*held))
     }
 
-    /// Bytes that this tenant holds.
+    /// Reserved bytes of this tenant.
     pub fn held_by(&self, tenant: &str) -> u64 {
         self.tenants.get(tenant).map_or(0, |holding| holding.all)
     }
 
-    /// Every tenant that holds something, and how much.
+    /// Tenants with reservations, and the number of bytes.
     pub fn tenants(&self) -> impl Iterator<Item = (&str, u64)> {
         self.tenants.iter().map(|(name, holding)| (&**name, holding.all))
     }
 
-    /// How many wait.
+    /// Number of waiting requests.
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Whether others than `tenant` wait for memory.
+    /// True if a tenant other than `tenant` waits for memory.
     pub fn is_wanted_beside(&self, tenant: &str) -> bool {
         self.waiting.values().any(|(waiting, _)| **waiting != *tenant)
     }
 
-    /// Bytes that could be reserved for `kind` now. Small requests have [`Budget::small`] besides.
+    /// Bytes that can be reserved for `kind` now, in addition to [`Budget::small`] for small requests.
     pub fn room(&self, kind: Kind) -> u64 {
         self.budget.bytes.saturating_sub(self.taken(kind))
     }
 
-    /// What is held, and what is not for `kind`.
+    /// Bytes that are reserved or unavailable to `kind`.
     fn taken(&self, kind: Kind) -> u64 {
         let untouched = later(kind).map(|later| self.budget.floor(later).saturating_sub(self.held(later)));
         let small = self.budget.small.saturating_sub(self.small);
@@ -117,7 +118,7 @@ impl Ledger {
         others.fold(self.held_in_all(), u64::saturating_add)
     }
 
-    /// Bytes that could be reserved for `kind` were nothing else held.
+    /// Bytes that could be reserved for `kind` without other reservations.
     pub fn most(&self, kind: Kind) -> u64 {
         let untouched = later(kind).map(|later| self.budget.floor(later));
         let others = untouched.chain([self.budget.spare, self.budget.small]);
@@ -125,7 +126,8 @@ impl Ledger {
         self.budget.bytes.saturating_sub(taken)
     }
 
-    /// Bytes that caches and idle sessions should give back: what whoever is next lacks, or what the base took of the spare ones.
+    /// Bytes that caches and idle sessions should release: those missing for the next request, or for
+    /// restoring [`Budget::spare`].
     pub fn lacking(&self) -> u64 {
         let next = self.first_waiting();
         let (kind, bytes) = next.map_or((Kind::Lane, 0), |(_, _, ask)| (ask.kind, ask.bytes(1)));
@@ -134,7 +136,7 @@ impl Ledger {
             .saturating_sub(self.budget.bytes)
     }
 
-    /// Whether so much fits into the part for small requests.
+    /// True if the request fits into the area for small requests.
     fn is_small(&self, tenant: &str, kind: Kind, bytes: u64) -> bool {
         let own = || self.tenants.get(tenant).map_or(0, |holding| holding.small);
         let after = |held: u64| held.saturating_add(bytes);
@@ -148,10 +150,10 @@ impl Ledger {
         bytes <= self.room(kind) || self.is_small(tenant, kind, bytes)
     }
 
-    /// Reserves at once, before anybody that waits.
+    /// Reserves memory immediately, ahead of waiting requests.
     ///
     /// # Errors
-    /// [`OutOfBudget`] where there is less now.
+    /// Returns [`OutOfBudget`] if less memory is available now.
     pub fn reserve(&mut self, tenant: &str, kind: Kind, bytes: u64) -> Result<Reservation, OutOfBudget> {
         if !self.fits(tenant, kind, bytes) {
             return Err(self.no_room(bytes, self.room(kind)));
@@ -159,10 +161,10 @@ impl Ledger {
         Ok(self.book(Arc::from(tenant), kind, bytes, 1))
     }
 
-    /// Makes a reservation larger or smaller.
+    /// Changes the size of a reservation.
     ///
     /// # Errors
-    /// [`OutOfBudget`] where there is less now; it stays as it was.
+    /// Returns [`OutOfBudget`] if less memory is available now; the reservation remains unchanged.
     pub fn resize(&mut self, reservation: &mut Reservation, bytes: u64) -> Result<(), OutOfBudget> {
         let more = bytes.saturating_sub(reservation.bytes);
         if !self.fits(&reservation.tenant, reservation.kind, more) {
@@ -189,9 +191,10 @@ impl Ledger {
         }
     }
 
-    /// The latest kind comes first; in it who holds least, then who waits longest. Passed over is who would go beyond its share, and who
-    /// reads or decodes beyond what is left untouched for that while others wait for what they may have: else somebody who reads on and on
-    /// would keep them waiting for ever.
+    /// Returns the next request: the latest kind first, then the tenant with the least memory, then the
+    /// oldest request. Requests beyond the tenant's share are skipped. So are reads and decodes beyond the
+    /// memory set aside for them while another tenant waits for memory within its share; otherwise a tenant
+    /// that reads continuously would block that tenant forever.
     fn first_waiting(&self) -> Option<(u64, &Arc<str>, Ask)> {
         let share = self.share();
         let waiting = || self.waiting.values().filter(|(_, ask)| is_shared(ask.kind));
@@ -214,7 +217,8 @@ impl Ledger {
         Some((id, tenant, ask))
     }
 
-    /// A first grant is always within: else those that hold nothing but requests could wait for each other.
+    /// True if the request stays within `share`. The first grant of a tenant always does; otherwise tenants
+    /// that only hold requests could wait for each other.
     fn within_share(&self, share: u64, tenant: &str, ask: &Ask) -> bool {
         let (shared, grants) = self.shared(tenant);
         let first = shared == 0 || (ask.kind == Kind::Grant && grants == 0);
@@ -226,13 +230,13 @@ impl Ledger {
         held == 0 || held.saturating_add(ask.bytes(1)) <= self.budget.floor(ask.kind)
     }
 
-    /// What a tenant holds of requests and grants, and of grants alone.
+    /// Returns the tenant's bytes of requests and grants together, and of grants alone.
     fn shared(&self, tenant: &str) -> (u64, u64) {
         let holding = self.tenants.get(tenant);
         holding.map_or((0, 0), |holding| (holding.shared, holding.grants))
     }
 
-    /// Who is next, and how many units of what was asked for.
+    /// Returns the next request and the number of units to grant.
     fn choose(&self) -> Option<(u64, usize)> {
         let mut waiting = self.waiting.iter();
         let small = waiting.find(|(_, (tenant, ask))| self.is_small(tenant, ask.kind, ask.bytes(ask.units)));
@@ -248,9 +252,10 @@ impl Ledger {
         (ask.bytes(units) <= self.room(ask.kind)).then_some((id, units))
     }
 
-    /// How much of requests and grants a tenant may hold before it gets no more: what they may hold together split evenly, where what some do
-    /// not want is split among the others. Everybody wants what it holds or has held, and what it waits for. At least 1; all there is while
-    /// nobody waits.
+    /// Returns the max-min fair share of a tenant: memory for requests and grants is divided evenly, and
+    /// unused parts are divided among the other tenants. The demand of a tenant is the sum of its
+    /// reservations and waiting requests, or its earlier maximum if larger. Returns 1 or more, and
+    /// [`u64::MAX`] if no request waits.
     fn share(&self) -> u64 {
         if self.waiting.is_empty() {
             return u64::MAX;

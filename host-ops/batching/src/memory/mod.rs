@@ -1,4 +1,4 @@
-//! The host's memory: one [`Ledger`], and the waiting for it.
+//! Memory budget of a host: the [`Ledger`], and waiting for memory.
 
 mod ask;
 mod kind;

@@ -15,7 +15,7 @@ const BUDGET: Budget = Budget {
     lane: 200,
 };
 
-/// Kinds in the order in which work takes them up, and the most that is asked of each.
+/// Kinds in the order in which jobs reserve them, with the maximum of each request.
 const STEPS: [(Kind, u64); 4] = [
     (Kind::Request, 100),
     (Kind::Grant, BUDGET.grant),
@@ -23,7 +23,7 @@ const STEPS: [(Kind, u64); 4] = [
     (Kind::Decode, BUDGET.decode),
 ];
 
-/// Work of a tenant that takes so much of each kind, one after the other, and then gives all of it back.
+/// Simulated job that reserves memory of each kind in sequence and finally releases everything.
 #[derive(Debug)]
 struct Job {
     tenant: &'static str,
@@ -32,7 +32,7 @@ struct Job {
 }
 
 impl Job {
-    /// Asks for the next kind; whether there is one.
+    /// Requests the next kind. Returns false if all kinds are reserved.
     fn ask(&self, ledger: &mut Ledger, id: u64) -> bool {
         let step = self.held.len();
         let Some((kind, _)) = STEPS.get(step) else {
@@ -61,7 +61,8 @@ fn check(ledger: &Ledger) {
 }
 
 proptest! {
-    /// Whoever takes kinds in order, in pieces that are left untouched for it, is served in the end, in whatever order others end.
+    /// Every job that reserves kinds in order, within the memory set aside for them, is served eventually, in
+    /// any order in which other jobs end.
     #[test]
     fn nobody_waits_for_ever_and_nothing_is_beyond_the_budget(
         jobs in prop::collection::vec(job(), 1..60),
@@ -93,7 +94,7 @@ proptest! {
                     done.push(number);
                 }
             }
-            prop_assert!(!done.is_empty(), "all of {before:?} wait for each other: {ledger:?}");
+            prop_assert!(!done.is_empty(), "deadlock of {before:?}: {ledger:?}");
             let number = done.swap_remove(ends.next().unwrap().index(done.len()));
             for reservation in running.remove(&number).unwrap().held.iter().rev() {
                 ledger.give_back(reservation, Duration::ZERO);
@@ -103,7 +104,7 @@ proptest! {
         prop_assert_eq!((ledger.held_in_all(), ledger.waiting()), (base, 0));
     }
 
-    /// Beside others that want as much, nobody gets beyond an even share by more than what it was last given.
+    /// Tenants with equal demand differ by no more than two grants.
     #[test]
     fn who_wants_much_leaves_as_much_to_the_others(each in 1_u64..50, order in prop::collection::vec(0_usize..3, 300)) {
         let names = ["a", "b", "c"];
@@ -141,7 +142,7 @@ fn who_has_its_share_keeps_nobody_waiting() {
     let all = ledger.reserve("hog", Kind::Grant, 80).unwrap();
     ledger.ask(1, "hog", Ask::exactly(Kind::Grant, 30)).unwrap();
     assert!(ledger.next(Instant::now()).is_none());
-    // A later kind comes first, but not that of who has all it may.
+    // A later kind comes first, unless the tenant has exceeded its share.
     ledger.ask(2, "modest", Ask::exactly(Kind::Request, 10)).unwrap();
     let (id, modest) = ledger.next(Instant::now()).unwrap();
     assert_eq!((id, modest.bytes), (2, 10));
@@ -149,7 +150,8 @@ fn who_has_its_share_keeps_nobody_waiting() {
     assert_eq!(ledger.next(Instant::now()).map(|(id, _)| id), Some(1));
 }
 
-/// The hog's reads, of which it asks for another whenever it gives one back, until `id` is served: how many it gave back meanwhile.
+/// Simulates a tenant that replaces each released read by a new request until the request `wanted` is served.
+/// Returns the number of released reads.
 fn reads_until(ledger: &mut Ledger, mut reads: VecDeque<Reservation>, wanted: u64) -> usize {
     let mut given_back = 0;
     for id in 10_000.. {
@@ -164,7 +166,7 @@ fn reads_until(ledger: &mut Ledger, mut reads: VecDeque<Reservation>, wanted: u6
         ledger.give_back(&reads.pop_front().unwrap(), Duration::ZERO);
         given_back += 1;
         ledger.ask(id, "hog", Ask::exactly(Kind::Read, 20)).unwrap();
-        assert!(given_back < 1000, "it waits for ever: {ledger:?}");
+        assert!(given_back < 1000, "the request is never served: {ledger:?}");
     }
     given_back
 }
@@ -181,7 +183,7 @@ fn who_reads_on_and_on_keeps_nobody_waiting_for_longer_than_its_reads_take() {
             .collect();
         assert!(
             ledger.room(kind) < 20 && reads.len() > 30,
-            "alone it may have all: {ledger:?}"
+            "a single tenant may hold all memory: {ledger:?}"
         );
         ledger.ask(1000, "modest", Ask::exactly(kind, bytes)).unwrap();
         let most = reads.len();
@@ -189,11 +191,11 @@ fn who_reads_on_and_on_keeps_nobody_waiting_for_longer_than_its_reads_take() {
     }
 }
 
-/// A part of those that [`BUDGET`] has for the small requests of a tenant each.
+/// Memory of one tenant for small requests.
 const SMALL: u64 = BUDGET.small / 16;
 
 proptest! {
-    /// Whatever others hold and wait for: a tenant's small requests are let in at once.
+    /// A tenant's small requests are served immediately, for any other reservations and requests.
     #[test]
     fn small_requests_wait_for_nobody(
         asks in prop::collection::vec((prop::sample::select(vec!["a", "b", "c"]), 0_usize..4, 1_u64..100), 1..100),
@@ -217,7 +219,7 @@ proptest! {
         }
         held.iter().for_each(|(_, reservation)| ledger.give_back(reservation, Duration::ZERO));
         prop_assert_eq!(ledger.held_in_all(), BUDGET.spare);
-        // All of the part for small requests is there again, and untouched.
+        // The area for small requests is completely free again.
         prop_assert_eq!(ledger.room(Kind::Lane), BUDGET.bytes - 2 * BUDGET.spare - BUDGET.small);
     }
 }
@@ -250,7 +252,8 @@ fn a_tenant_has_its_part_for_small_requests_and_no_more() {
     );
 }
 
-/// A base that grows while all is reserved takes what was kept free for it; nothing new is let in until that is free again.
+/// A base that grows while all memory is reserved uses the spare memory. No request is served until the spare
+/// memory is free again.
 #[test]
 fn a_growing_base_takes_what_is_spare_and_nothing_new_comes_until_that_is_free() {
     let mut ledger = Ledger::new(BUDGET);
@@ -260,7 +263,7 @@ fn a_growing_base_takes_what_is_spare_and_nothing_new_comes_until_that_is_free()
     assert_eq!(
         (ledger.room(Kind::Lane), ledger.lacking()),
         (0, BUDGET.spare),
-        "caches give it back"
+        "caches should release it"
     );
     let less = lane.bytes - BUDGET.spare;
     ledger.resize(&mut lane, less).unwrap();

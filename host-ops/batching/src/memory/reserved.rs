@@ -10,7 +10,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-/// The memory that a host may hold, its lanes included, and those that wait for some of it. Clones are the same memory.
+/// Memory budget of a host, including lanes, with the queue of waiting requests. Clones share the same
+/// budget.
 #[derive(Clone)]
 pub struct Memory(Arc<Inner>);
 
@@ -19,30 +20,30 @@ type GiveBack = dyn Fn(u64) + Send + Sync;
 
 struct Inner {
     ledger: Arc<Waiters<Ledger>>,
-    /// Told that there is more room.
+    /// Called when memory becomes available.
     on_room: RwLock<Vec<Box<Tell>>>,
-    /// Asked to give back so many bytes of what is kept only in case.
+    /// Called to release a number of bytes from caches.
     on_pressure: RwLock<Vec<Box<GiveBack>>>,
 }
 
-/// Bytes of a [`Memory`]; dropping it gives them back.
-#[must_use = "dropping it gives the memory back"]
+/// Reserved bytes of a [`Memory`]; released on drop.
+#[must_use = "dropping the reservation releases the memory"]
 pub struct Reserved {
-    /// Until it is dropped.
+    /// `None` only while dropping.
     held: Option<Held<Ledger>>,
     memory: Memory,
 }
 
-/// Samples of one guest's call, and the memory they take.
+/// Samples of a guest call and the reserved memory.
 pub struct Grant {
-    /// How many; at least 1.
+    /// Number of samples, from 1 to the requested number.
     pub samples: usize,
-    /// Their memory.
+    /// Memory reserved for the samples.
     pub memory: Reserved,
 }
 
 impl Memory {
-    /// Memory of which nobody holds anything.
+    /// Creates a budget without reservations.
     pub fn new(budget: Budget) -> Self {
         Self(Arc::new(Inner {
             ledger: Waiters::new(Ledger::new(budget)),
@@ -51,7 +52,7 @@ impl Memory {
         }))
     }
 
-    /// Memory without a bound, for programs that run what is their own.
+    /// Creates an unlimited budget, for programs that only execute trusted work.
     pub fn unbounded() -> Self {
         Self::new(Budget {
             bytes: u64::MAX,
@@ -59,18 +60,19 @@ impl Memory {
         })
     }
 
-    /// Waits for `bytes`; dropping the future gives up.
+    /// Waits for `bytes`. Dropping the future withdraws the request.
     ///
     /// # Errors
-    /// [`OutOfBudget`] at once for more than there can ever be.
+    /// Returns [`OutOfBudget`] immediately if this many bytes can never be available.
     pub async fn reserve(&self, tenant: &str, kind: Kind, bytes: u64) -> Result<Reserved, OutOfBudget> {
         self.ask(tenant, Ask::exactly(kind, bytes)).await
     }
 
-    /// Waits for what a guest's call takes: `fixed` bytes and `each` for every one of up to `samples`; dropping the future gives up.
+    /// Waits for the memory of a guest call: `fixed` bytes, and `each` bytes for each of up to `samples`
+    /// samples. Dropping the future withdraws the request.
     ///
     /// # Errors
-    /// [`OutOfBudget`] at once where not even one sample can ever fit.
+    /// Returns [`OutOfBudget`] immediately if even one sample can never fit.
     pub async fn grant(
         &self,
         tenant: &str,
@@ -94,14 +96,14 @@ impl Memory {
     async fn ask(&self, tenant: &str, ask: Ask) -> Result<Reserved, OutOfBudget> {
         let waiting = self.0.ledger.ask(tenant, ask)?;
         self.relieve();
-        // It is never closed.
+        // The queue is never closed.
         Ok(self.reserved(waiting.await))
     }
 
-    /// Reserves at once or not at all.
+    /// Reserves memory immediately.
     ///
     /// # Errors
-    /// [`OutOfBudget`] where there is less now.
+    /// Returns [`OutOfBudget`] if less memory is available now.
     pub fn try_reserve(&self, tenant: &str, kind: Kind, bytes: u64) -> Result<Reserved, OutOfBudget> {
         let held = self
             .0
@@ -110,10 +112,10 @@ impl Memory {
         Ok(self.reserved(Some(held)))
     }
 
-    /// [`Self::reserve`] for threads, `longest` at most.
+    /// Same as [`Self::reserve`], for threads. Waits up to `longest`.
     ///
     /// # Errors
-    /// [`OutOfBudget`] also when there was less all that time.
+    /// Returns [`OutOfBudget`] if `bytes` can never be available or did not become available in time.
     pub fn reserve_blocking(
         &self,
         tenant: &str,
@@ -148,30 +150,31 @@ impl Memory {
         }
     }
 
-    /// Looks at the ledger.
+    /// Calls `read` with the ledger.
     pub fn read<R>(&self, read: impl FnOnce(&Ledger) -> R) -> R {
         self.0.ledger.with_policy(read)
     }
 
-    /// What the host's process holds that nobody reserved is `bytes` from now on.
+    /// Sets the bytes that the host's process uses without a reservation.
     pub fn set_base(&self, bytes: u64) {
         self.0.ledger.change(|ledger| ledger.set_base(bytes));
         self.relieve();
         self.tell_room();
     }
 
-    /// Calls `tell` whenever there is more room, from whichever thread gave it back; it must not wait or drop reservations.
+    /// Registers a callback for released memory. It is called on the thread that released the memory, and
+    /// must not wait or drop reservations.
     pub fn on_room(&self, tell: impl Fn() + Send + Sync + 'static) {
         self.0.on_room.write().push(Box::new(tell));
     }
 
-    /// Calls `give_back` with how many bytes somebody lacks, from the thread of who asks. It drops reservations of what is kept only in case,
-    /// as far as it has some, and waits for nothing.
+    /// Registers a callback that receives the number of bytes missing, on the thread of the waiting request.
+    /// It should drop reservations of caches, as far as possible, without waiting.
     pub fn on_pressure(&self, give_back: impl Fn(u64) + Send + Sync + 'static) {
         self.0.on_pressure.write().push(Box::new(give_back));
     }
 
-    /// Somebody who does not wait here lacks `bytes`: asks for what is kept only in case.
+    /// Asks caches to release `bytes`, for a caller that does not wait in the ledger.
     pub fn lack(&self, bytes: u64) {
         self.0
             .on_pressure
@@ -180,7 +183,7 @@ impl Memory {
             .for_each(|give_back| give_back(bytes));
     }
 
-    /// Asks for what is kept only in case where somebody lacks memory.
+    /// Asks caches to release memory while a request lacks some.
     fn relieve(&self) {
         for give_back in self.0.on_pressure.read().iter() {
             match self.read(Ledger::lacking) {
@@ -211,15 +214,15 @@ impl fmt::Debug for Memory {
 }
 
 impl Reserved {
-    /// How many.
+    /// Returns the number of bytes.
     pub fn bytes(&self) -> u64 {
         self.held.as_ref().map_or(0, |held| held.bytes)
     }
 
-    /// Makes it `bytes`, at once.
+    /// Changes the reservation to `bytes` immediately.
     ///
     /// # Errors
-    /// [`OutOfBudget`] where there is less now; it stays as it was.
+    /// Returns [`OutOfBudget`] if less memory is available now; the reservation remains unchanged.
     pub fn resize(&mut self, bytes: u64) -> Result<(), OutOfBudget> {
         let Some(held) = &mut self.held else { return Ok(()) };
         let shrinks = bytes < held.bytes;

@@ -66,7 +66,7 @@ async fn a_tenant_alone_may_hold_all_and_beside_others_its_share() {
     assert!(poll!(&mut more).is_pending() && poll!(&mut modest).is_pending());
     all.truncate(4);
     assert_eq!(modest.await.unwrap().samples, 40);
-    assert!(poll!(&mut more).is_ready(), "nobody else wants it any more");
+    assert!(poll!(&mut more).is_ready(), "no other tenant waits");
 }
 
 #[tokio::test]

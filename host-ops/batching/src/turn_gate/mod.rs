@@ -7,23 +7,25 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A number of permits for long work, and those who wait for one. A free permit goes to the tenant that has the fewest; among
-/// equals to the one whose work took the least time; within a tenant, first come, first served.
+/// A limited number of permits for long work. A free permit goes to the tenant with the fewest permits; among
+/// equals, to the one whose work took the least time. Within a tenant, requests are served first come, first
+/// served.
 ///
-/// Tenants share the queue as they do the permits. Once it is full, whoever has fewer in it takes the place of the latest of the tenant
-/// that has the most, as long as that keeps no fewer than the other has then: what each has is its max-min fair share (Bertsekas and
-/// Gallager, "Data networks", 6.5.2). A tenant that has nothing here finds room for one in any case, beyond the queue if need be, up to
-/// [`NEWCOMERS`] of them.
+/// Tenants share the queue in the same way. If it is full, a new request displaces the newest one of the
+/// tenant with the most entries, provided that this tenant keeps no fewer entries than the new request's
+/// tenant has then: each tenant gets its max-min fair share (Bertsekas and Gallager, "Data networks", 6.5.2).
+/// A request of a tenant without permits or entries is always accepted, beyond the queue's limit if
+/// necessary, up to [`NEWCOMERS`].
 pub type TurnGate = Waiters<GateTurns>;
 
-/// The right to work, until dropped.
+/// The right to work; released on drop.
 pub type Permit = Held<GateTurns>;
 
-/// How many may wait beyond a full queue, of tenants that have nothing else at the gate: more tenants than that are not served by one host
-/// at a time.
+/// Maximum number of entries beyond a full queue, from tenants without a permit or another entry. A single
+/// host serves fewer tenants than this at a time.
 pub const NEWCOMERS: usize = 1024;
 
-/// Whose turn it is at a [`TurnGate`].
+/// Policy of a [`TurnGate`].
 pub struct GateTurns {
     turns: Turns<Entrant>,
     permits: usize,
@@ -37,49 +39,51 @@ struct Entrant {
     share: Share,
 }
 
-/// How many permits of a gate one tenant may have at once.
+/// Limits of a tenant at a gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Share {
-    /// As many as it leaves free: one that takes all it can leaves half of them, a second one half of the rest, so whoever comes
-    /// anew finds one. A single permit goes from one to the next. Any number may wait.
+    /// The tenant may hold as many permits as it leaves free, and queue any number of requests. The first
+    /// tenant gets up to half of the permits and the second one half of the rest, so a new tenant finds a
+    /// free one. A single permit is passed from tenant to tenant.
     AsManyAsItLeaves,
-    /// So many, and so many waiting for one.
+    /// Fixed limits of permits and queued requests.
     AtMost(Standing),
 }
 
-/// How many run and wait, or may.
+/// Number of running and queued requests, or their limits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Standing {
-    /// With a permit.
+    /// Requests with a permit.
     pub running: usize,
-    /// Without one yet.
+    /// Requests that wait for a permit.
     pub queued: usize,
 }
 
-/// Why somebody may not wait for a permit.
+/// Reason for rejecting or dismissing a request for a permit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum EnterError {
-    /// The tenant's share is in use, and as many wait for it as may.
-    #[error("the tenant has {} running and {} queued, its limit", .0.running, .0.queued)]
+    /// The tenant has reached its limits of permits and queued requests.
+    #[error("the tenant has reached its limit with {} running and {} queued", .0.running, .0.queued)]
     TenantFull(Standing),
-    /// As many wait as may, all tenants together.
-    #[error("{} are running and {} queued, the limit", .0.running, .0.queued)]
+    /// The queue is full.
+    #[error("the limit for all tenants is reached with {} running and {} queued", .0.running, .0.queued)]
     Full(Standing),
-    /// Nobody gets a permit any more.
+    /// The gate is closed.
     #[error("closed")]
     Closed,
 }
 
 impl TurnGate {
-    /// So many permits, and at most so many waiting for them.
+    /// Opens a gate with `permits` permits and a queue for `queued` requests.
     pub fn open(permits: usize, queued: usize) -> Arc<Self> {
         Self::new(GateTurns::new(permits, queued))
     }
 
-    /// Waits for this tenant's turn; dropping the future gives it up.
+    /// Waits for a permit for `tenant`. Dropping the future withdraws the request.
     ///
     /// # Errors
-    /// [`EnterError`]; whoever waits when the gate is closed, or when others need its place in the queue, is told so as well.
+    /// Returns [`EnterError`] if the tenant has reached its limits, or if the queue is full, including when
+    /// another tenant displaces the request. Returns [`EnterError::Closed`] if the gate is or becomes closed.
     pub async fn enter(self: &Arc<Self>, tenant: &str, share: Share) -> Result<Permit, EnterError> {
         let sent_away = || match self.closed() {
             true => EnterError::Closed,
@@ -88,17 +92,17 @@ impl TurnGate {
         self.ask(tenant, share)?.await.ok_or_else(sent_away)
     }
 
-    /// How many have a permit and how many wait.
+    /// Number of running and queued requests of all tenants.
     pub fn standing(&self) -> Standing {
         self.with_policy(GateTurns::standing)
     }
 
-    /// The same, of one tenant.
+    /// Number of running and queued requests of `tenant`.
     pub fn standing_of(&self, tenant: &str) -> Standing {
         self.with_policy(|gate| gate.own(tenant))
     }
 
-    /// The same, of every tenant that has or waits for any.
+    /// Running and queued requests of every tenant that has any.
     pub fn standings(&self) -> BTreeMap<String, Standing> {
         self.with_policy(|gate| {
             let active = gate.turns.accounts().filter(|(_, account)| account.is_active());
@@ -119,7 +123,7 @@ impl Standing {
 }
 
 impl Share {
-    /// How many permits a tenant may have where `free` are.
+    /// Number of permits that a tenant may hold if `free` are free.
     fn permits(self, free: usize) -> usize {
         match self {
             Self::AsManyAsItLeaves => free,
@@ -165,7 +169,7 @@ impl GateTurns {
         self.permits.saturating_sub(self.running)
     }
 
-    /// Finds room in a full queue for one more of a tenant that has `own` here.
+    /// Makes room in a full queue for a request of a tenant with `own` requests.
     fn make_room(&mut self, own: Standing) -> Result<(), EnterError> {
         let longest = self.turns.accounts().map(|(_, account)| &account.ready);
         let longest = longest.max_by_key(|ready| (ready.len(), ready.back().map(|last| last.id)));
@@ -187,7 +191,7 @@ impl GateTurns {
 
 impl Policy for GateTurns {
     type Request = Share;
-    /// Whose it is.
+    /// Tenant that holds the permit.
     type Share = Arc<str>;
     type Refused = EnterError;
 
@@ -210,7 +214,7 @@ impl Policy for GateTurns {
             return None;
         }
         let (tenant, entrant) = self.turns.begin_by(|account| {
-            // What the latest to ask may have is what the tenant may have now.
+            // The newest request defines the tenant's limits.
             let most = account.ready.back()?.share.permits(free);
             (account.running < most).then_some((account.running, account.used, account.last))
         })?;

@@ -12,7 +12,7 @@ fn halving(permits: usize) -> Arc<TurnGate> {
     TurnGate::open(permits, usize::MAX)
 }
 
-/// The permit that there is, or else nothing.
+/// Returns a permit if one is available immediately.
 fn now(gate: &Arc<TurnGate>, tenant: &str) -> Option<Permit> {
     let entered = gate.enter(tenant, Share::AsManyAsItLeaves).now_or_never();
     entered.map(Result::unwrap)
@@ -46,7 +46,7 @@ fn who_takes_all_it_can_leaves_as_many_as_it_has() {
     let newcomer = now(&gate, "newcomer");
     assert!(newcomer.is_some());
     drop((second, third, newcomer));
-    assert!(now(&gate, "first").is_none(), "it has what it leaves free");
+    assert!(now(&gate, "first").is_none(), "it holds as many permits as are free");
     drop(first);
     assert_eq!(most("first").len(), 16);
 }
@@ -86,7 +86,7 @@ async fn permits_then_queue_then_full_and_permits_come_free_in_order() {
     drop(second);
     assert!(
         gate.standings().is_empty(),
-        "nothing is kept of who has nothing here"
+        "inactive tenants are forgotten"
     );
 }
 
@@ -102,7 +102,7 @@ async fn leaving_the_queue_makes_room() {
     let mut third = Box::pin(gate.enter("b", MUCH));
     assert!(poll!(&mut third).is_pending());
     drop(first);
-    // The permit is on its way to somebody who leaves.
+    // The permit was sent, but the receiver is dropped.
     drop(third);
     assert_eq!(gate.standing(), Standing::default());
 }
@@ -128,7 +128,7 @@ async fn a_free_permit_goes_to_who_has_the_fewest_and_then_to_who_used_the_least
     drop(one);
     let other = other.await.unwrap();
     assert!(poll!(&mut more).is_pending());
-    // Both have one permit now; a has used its two for a while.
+    // Both tenants have one permit, but a used two for a while.
     let mut again = enter("b");
     assert!(poll!(&mut again).is_pending());
     let each = Standing {
@@ -185,7 +185,7 @@ async fn who_has_more_of_a_full_queue_makes_room_for_who_has_less() {
         assert!(poll!(waiting).is_pending());
     }
     assert_eq!((queued("greedy"), queued("modest")), (2, 2));
-    // The latest went back, and nobody gets more by asking again.
+    // The newest requests were displaced, and repeated requests gain nothing.
     for waiting in greedy.split_off(2) {
         assert!(matches!(waiting.await, Err(EnterError::Full(_))));
     }
@@ -193,7 +193,7 @@ async fn who_has_more_of_a_full_queue_makes_room_for_who_has_less() {
         assert!(matches!(refused(&gate, tenant, MUCH).await, EnterError::Full(_)));
     }
     drop(first);
-    assert!(modest.remove(0).await.is_ok(), "it has the fewest");
+    assert!(modest.remove(0).await.is_ok(), "this tenant has the fewest permits");
 }
 
 #[derive(Debug, Clone)]
@@ -217,7 +217,8 @@ fn picked<T>(from: &mut Vec<T>, number: usize) -> Option<T> {
 }
 
 proptest! {
-    /// Whoever has nothing here gets in or waits, however others behave; and nobody is sent away for the sake of who has as much.
+    /// A tenant without requests is always accepted, for any behavior of others, and no request is displaced
+    /// by a tenant with as many entries.
     #[test]
     fn nobody_inside_keeps_newcomers_out(permits in 1..4_usize, queue in 0..8_usize, events in events()) {
         let mut gate = GateTurns::new(permits, queue);

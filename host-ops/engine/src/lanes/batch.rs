@@ -1,4 +1,4 @@
-//! What goes into a run and what comes out of it, where it lies: rows are joined and cut without a copy of their own.
+//! Input and output of an execution. Rows are joined and split without extra copies.
 
 use super::child::window::Window;
 use super::run::describe;
@@ -11,54 +11,55 @@ use std::io;
 use std::ops::Range;
 use std::time::Duration;
 
-/// One batch through one network, on one lane.
+/// Execution of an engine batch on a lane.
 pub(super) struct BatchRun<'a> {
     pub(super) stage: &'a Stage,
     pub(super) batch: &'a Batch<'a>,
     pub(super) interrupt: &'a Interrupt,
-    /// Bytes that it may take beyond what the lane holds; what goes beyond ends it as [`RunError::OutOfMemory`]. `None` sets no
-    /// bound.
+    /// Bytes that the execution may use in addition to the memory that the lane holds. Exceeding this limit
+    /// ends the execution with [`RunError::OutOfMemory`]. `None` sets no limit.
     pub(super) reservation: Option<u64>,
 }
 
-/// How a run ended.
+/// Result of an execution.
 pub(super) struct RunEnd<T> {
     pub(super) outcome: Result<T, RunError>,
-    /// What it took of memory, where the system tells.
+    /// Memory usage, if the system reports it.
     pub(super) memory: Option<RunMemory>,
-    /// The session that was opened for it.
+    /// The session, if the execution had to open it.
     pub(super) opened: Option<Opened>,
-    /// From when the session was there until the output lay ready.
+    /// Time between the opened session and the finished output.
     pub(super) time: Duration,
 }
 
-/// Bytes that only the lane's process has: no files that it maps, no window.
+/// Private memory of the lane's process in bytes. Mapped files and the window are excluded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct RunMemory {
-    /// The most that the run took at a time, its batch and output included, beyond what was held before. `None` where it cannot be
-    /// told: the run was the first to touch much of a file that is mapped.
+    /// Peak usage above the memory held before the execution, including batch and output. `None` if unknown
+    /// because the execution was the first to touch large parts of a mapped file.
     pub(super) taken: Option<u64>,
-    /// What the process holds since.
+    /// Memory that the process holds after the execution.
     pub(super) held: u64,
-    /// What malloc had kept of earlier runs: nobody sees how much of that the run used, so it may have taken so much more.
+    /// Memory that malloc had retained from earlier executions. Using it does not raise the peak, so the
+    /// actual usage may be higher by this amount.
     pub(super) spare: u64,
 }
 
-/// A session that was opened for a run.
+/// A newly opened session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Opened {
-    /// What it took, with getting the network.
+    /// Time to load the network and open the session.
     pub(super) time: Duration,
-    /// The most that opening it took at a time beyond what was held before, the network's bytes included, where the system tells.
+    /// Peak usage above the memory held before, including the network's bytes, if the system reports it.
     pub(super) taken: Option<u64>,
 }
 
-/// Why a run has no output.
+/// Failure of an execution.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum RunError {
-    /// There was no memory for it within its reservation; fewer rows may do.
+    /// The reservation was exceeded. Fewer rows may fit.
     OutOfMemory(OpError),
-    /// Whatever else.
+    /// Any other failure.
     Failed(OpError),
 }
 
@@ -69,14 +70,14 @@ impl From<OpError> for RunError {
 }
 
 impl RunError {
-    /// For the caller.
+    /// Returns the error for the caller.
     pub(super) fn into_told(self) -> OpError {
         match self {
             Self::OutOfMemory(error) | Self::Failed(error) => error,
         }
     }
 
-    /// `error` as one of `stage`.
+    /// Converts `error` and adds the name of `stage`.
     pub(super) fn about(stage: &Stage, error: &EngineError) -> Self {
         let told = super::run::about(stage, error);
         match error {
@@ -86,7 +87,7 @@ impl RunError {
     }
 }
 
-/// Rows of tensors, one behind another. Rows to fill up with are rows that are named again.
+/// Rows of several tensors in order. Padding repeats rows.
 pub(super) struct Batch<'a> {
     dtype: DType,
     shape: Shape,
@@ -94,12 +95,15 @@ pub(super) struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
+    /// Combines rows of tensors.
+    ///
     /// # Errors
-    /// [`OpError`] when there are none, one of them lies outside its tensor, or the rows differ in type or shape.
+    /// Returns an error if `parts` is empty, if a range exceeds the tensor's rows, or if types or row shapes
+    /// differ.
     pub(super) fn new(parts: Vec<(&'a Tensor, Range<usize>)>) -> Result<Self, OpError> {
         let (first, _) = parts
             .first()
-            .ok_or_else(|| OpError::invalid("a batch of nothing"))?;
+            .ok_or_else(|| OpError::invalid("the batch is empty"))?;
         let (dtype, row) = (first.dtype(), first.shape().row()?);
         let mut rows = 0_usize;
         for (tensor, range) in &parts {
@@ -132,7 +136,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// The bytes of each part, in order.
+    /// Returns the bytes of each part in order.
     pub(super) fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         self.parts.iter().map(|(tensor, range)| {
             let row = tensor.byte_len() / tensor.rows().unwrap_or(1).max(1);
@@ -143,7 +147,7 @@ impl<'a> Batch<'a> {
         })
     }
 
-    /// The rows as one tensor; a copy unless they are one.
+    /// Returns the rows as a single tensor, which is a copy unless a complete tensor was passed.
     pub(super) fn tensor(&self) -> Result<Cow<'a, Tensor>, OpError> {
         if let [(tensor, range)] = self.parts.as_slice()
             && range.len() == tensor.rows()?
@@ -161,14 +165,14 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// The output of a run, where it lies.
+/// An output that was not copied yet.
 pub(super) struct Output<'a> {
     spec: TensorSpec,
     place: Place<'a>,
 }
 
 enum Place<'a> {
-    /// In the engine's memory.
+    /// In this process.
     Here(&'a [u8]),
     /// In the window of the lane's process.
     Window(&'a Window),
@@ -185,7 +189,7 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// The elements, where they lie in this process.
+    /// Returns the elements if they are in this process.
     pub(super) fn bytes(&self) -> Option<&[u8]> {
         match self.place {
             Place::Here(bytes) => Some(bytes),
@@ -193,10 +197,10 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// What a process left in `window`.
+    /// Refers to an output in `window`.
     ///
     /// # Errors
-    /// When so many bytes do not lie there.
+    /// Returns an error if the window contains fewer bytes.
     pub(super) fn in_window(window: &'a Window, spec: TensorSpec) -> io::Result<Self> {
         window.check(spec.bytes())?;
         Ok(Self {
@@ -213,7 +217,7 @@ impl<'a> Output<'a> {
         &self.spec.shape
     }
 
-    /// Shape and type for messages, as [`Tensor::describe`].
+    /// Returns type and shape for messages, like [`Tensor::describe`].
     pub(super) fn describe(&self) -> String {
         format!("{}{}", self.dtype(), self.shape())
     }
@@ -222,13 +226,13 @@ impl<'a> Output<'a> {
         &self.spec
     }
 
-    /// All rows, as a tensor.
+    /// Copies all rows to a tensor.
     #[cfg(test)]
     pub(super) fn whole(&self) -> Result<Tensor, OpError> {
         self.tensor(0..self.shape().rows()?)
     }
 
-    /// `rows`, as a tensor.
+    /// Copies `rows` to a tensor.
     #[cfg(test)]
     pub(super) fn tensor(&self, rows: Range<usize>) -> Result<Tensor, OpError> {
         let mut target = Tensor::zeros(self.dtype(), self.shape().row()?.batched(rows.len()))?;
@@ -236,10 +240,10 @@ impl<'a> Output<'a> {
         Ok(target)
     }
 
-    /// Copies `rows` to `target`, which must be as long.
+    /// Copies `rows` to `target`, which must have the same length.
     ///
     /// # Errors
-    /// [`OpError`] when there are no such rows, or they do not fit.
+    /// Returns an error if the output has fewer rows, the length differs, or the window cannot be read.
     pub(super) fn read(&self, rows: Range<usize>, target: &mut [u8]) -> Result<(), OpError> {
         let row = self.shape().row()?.bytes(self.dtype().size())?;
         let fits = rows.end <= self.shape().rows()? && rows.len().checked_mul(row) == Some(target.len());
@@ -261,14 +265,14 @@ impl<'a> Output<'a> {
             Place::Window(window) => window.read_at(target, from).map_err(|error| {
                 OpError::of_host(
                     frostline_tensor::OpErrorCode::RuntimeError,
-                    format!("cannot take the output from the lane's process: {error}; try again"),
+                    format!("cannot read the output of the lane's process: {error}; try again"),
                 )
             }),
         }
     }
 }
 
-/// Type and shape of a tensor that lies elsewhere.
+/// Type and shape of a remote tensor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct TensorSpec {
     pub(super) dtype: DType,
@@ -276,19 +280,19 @@ pub(super) struct TensorSpec {
 }
 
 impl TensorSpec {
-    /// Bytes of its elements; more than there can be when they cannot be counted.
+    /// Returns the size of the elements in bytes, or `usize::MAX` on overflow.
     pub(super) fn bytes(&self) -> usize {
         self.shape.bytes(self.dtype.size()).unwrap_or(usize::MAX)
     }
 }
 
-/// The rows of what came out must be those of what went in.
+/// Checks that output and batch have the same number of rows.
 pub(super) fn same_rows(stage: &Stage, batch: &Tensor, made: &Output<'_>) -> Result<(), OpError> {
     if made.shape().rows()? == batch.rows()? {
         return Ok(());
     }
     Err(OpError::runtime(format!(
-        "{}: made {} from {}, the rows differ",
+        "{}: output {} and batch {} have different numbers of rows",
         describe(stage),
         made.describe(),
         batch.describe(),

@@ -7,26 +7,26 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What the smallest run has to have room for beside a lane's process: a row of the usual networks with its session, whose weights are
-/// mapped.
+/// Memory for the smallest engine batch in addition to the lane's process: a row of a common network and a
+/// session with mapped weights.
 pub(super) const SMALLEST_RUN: u64 = 64 << 20;
 
-/// What a lane's process takes of a GPU beside ONNX Runtime's arena: CUDA's context and the code of kernels (520 MB on an H200), and room for
-/// more kernels.
+/// GPU memory that a lane's process needs in addition to ONNX Runtime's arena: CUDA's context and kernel code
+/// (520 MB on an H200), with a margin for further kernels.
 const CUDA_BYTES: u64 = 768 << 20;
 
-/// Is told whatever begins on a lane; it must not wait itself.
+/// Callback for rows that start on a lane. The callback must not block.
 #[derive(Clone)]
 pub struct OnBegin(pub Arc<dyn Fn(Begun<'_>) + Send + Sync>);
 
-/// Rows of a submission that begin on a lane.
+/// Rows that start on a lane. All of them belong to the same submission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Begun<'a> {
-    /// The extraction they are of.
+    /// The extraction that submitted the rows.
     pub extraction: &'a str,
-    /// How many.
+    /// Number of rows.
     pub rows: usize,
-    /// How long they have waited for the lane.
+    /// Time the rows waited for the lane.
     pub waited: Duration,
 }
 
@@ -36,64 +36,73 @@ impl fmt::Debug for OnBegin {
     }
 }
 
-/// How lanes are set up, and their limits.
+/// Settings and limits of lanes.
 #[derive(Debug, Clone)]
 pub struct LanesConfig {
-    /// The device every lane runs on.
+    /// Device of all lanes.
     pub device: Device,
-    /// Where the lanes' sessions live.
+    /// Place of the lanes' sessions.
     pub place: LanesPlace,
-    /// Threads that run networks; 0 counts as 1.
+    /// Number of lanes; 0 means 1.
     pub lanes: usize,
-    /// Where the memory of lanes in child processes is reserved. Of lanes in this process nothing is known, and nothing promised.
+    /// Ledger in which lanes in child processes reserve host memory. Lanes in this process reserve nothing,
+    /// because their memory cannot be measured separately.
     pub memory: Memory,
-    /// Where the memory of a device is reserved, which lanes in child processes then go by; what their processes take of the host's is
-    /// only booked in `memory`, when a run is over. `None` where the device has none of its own.
+    /// Ledger in which lanes in child processes reserve device memory. If set, the host memory of these
+    /// processes is only booked in `memory` after each batch. `None` if the device has no separate memory.
     pub device_memory: Option<Memory>,
-    /// Bytes of a device that ONNX Runtime's arena of a session may have, all else of CUDA's not counted; `None` for no bound.
+    /// Limit in bytes for the GPU arena of each session. CUDA's other memory is not included. No limit if
+    /// `None`.
     pub arena_bytes: Option<u64>,
-    /// Threads one operator may use within a lane; 0 counts as 1.
+    /// Number of threads per operator; 0 means 1.
     pub threads_per_lane: usize,
-    /// Submissions that may wait or run; tenants share them, and each may have one.
+    /// Maximum number of waiting and running submissions. Tenants share this limit fairly, and each tenant
+    /// may have at least one submission.
     pub queue_jobs: usize,
-    /// Bytes of their batches, likewise.
+    /// Maximum size of all batches in the queue in bytes, shared in the same way.
     pub queue_bytes: usize,
-    /// The longest a submission may wait for a lane.
+    /// Maximum time a submission waits for a lane.
     pub queue_deadline: Duration,
-    /// The longest it may take to have a session for a submission: to get its network, and to read and optimize it.
+    /// Maximum time to open a session, which includes reading and optimizing the network.
     pub open_deadline: Duration,
-    /// The longest one may run, once its session is open.
+    /// Maximum execution time of engine batches, measured from the opened session.
     pub run_deadline: Duration,
-    /// The longest one run may keep a tenant waiting that has nothing on a lane.
+    /// Maximum time an engine batch may block tenants without rows on any lane.
     pub hold_up: Duration,
-    /// A lane without work for this long gives back the memory that only its next run would need.
+    /// Idle time before a lane releases memory that only the next batch would reuse.
     pub idle: Duration,
-    /// Sessions a lane keeps; the one unused for longest goes first.
+    /// Maximum number of sessions per lane. The least recently used session is closed first.
     pub sessions_per_lane: usize,
-    /// Bytes of the models whose sessions a lane keeps, where its memory is not bounded. One larger model is still run, alone.
+    /// Maximum size in bytes of all models with sessions on a lane, if the memory of lanes is unlimited.
+    /// Larger models still run, without other sessions.
     pub session_bytes_per_lane: usize,
-    /// Who is told of waits, if anyone.
+    /// Receives the waiting times of rows.
     pub on_begin: Option<OnBegin>,
 }
 
 impl LanesConfig {
-    /// The defaults for `device`.
+    /// Returns the defaults for `device`.
     ///
-    /// - CPU: one lane per core with one thread each. Whole batches side by side need no meeting of threads inside an
-    ///   operator: on two busy cores, 2 lanes x 1 thread ran SqueezeNet (batch 16) at 99 samples/s and 1 x 2 at 83, for
-    ///   7.4 and 8.5 ms of processor time a sample. The price is a copy of the weights per lane.
-    /// - CUDA: one lane, because a GPU runs one batch at a time well and a second would double the weights on it.
-    /// - 256 submissions and 1 GiB wait at most: 256 grants of 16 SqueezeNet samples are 15 s of work for two free cores;
-    ///   what waits longer is better refused and sent again. 1 GiB holds 100 such grants of f32 pixels (10 MB each).
-    /// - 2 minutes in the queue and 2 minutes running: VGG19, the slowest of the usual networks, takes 0.36 s a sample
-    ///   on one thread, 46 s for a batch of 128; twice that leaves room for a busy machine.
-    /// - 5 seconds beside somebody who waits: ten times what a run takes where its rows allow it. A row of the slowest of the usual networks takes
-    ///   0.36 s, and 5 leave room for a fixed batch of 13 of them.
-    /// - 1 minute to open a session: 10,000 layers take 1.6 s, and half a gigabyte of weights from a slow store some
-    ///   seconds more. What takes longer was made to take long.
-    /// - 1 second until an idle lane gives memory back: touching it again costs some ten milliseconds, a hundredth of this.
-    /// - 64 sessions a lane, and 2 GiB of models where its memory is not bounded: three of the largest usual networks (VGG19, 0.57 GB) with
-    ///   room to spare. Where it is, what that has room for decides.
+    /// - CPU: one lane per core with a single thread each, which avoids synchronization of threads within
+    ///   operators. On two busy cores, SqueezeNet (batch 16) reached 99 samples/s and 7.4 ms of CPU time per
+    ///   sample with 2 lanes x 1 thread, but 83 samples/s and 8.5 ms with 1 x 2. The price is a copy of the
+    ///   weights per lane.
+    /// - CUDA: one lane, because a GPU processes a single batch efficiently and a second lane would double
+    ///   the weights.
+    /// - 256 submissions and 1 GiB in the queue: 256 grants of 16 SqueezeNet samples are 15 s of work for two
+    ///   idle cores. Requests beyond this should be refused and retried instead of waiting longer. 1 GiB is
+    ///   enough for 100 such grants of f32 pixels (10 MB each).
+    /// - 2 minutes in the queue and 2 minutes of execution: VGG19, the slowest common network, needs 0.36 s
+    ///   per sample on a single thread and 46 s for a batch of 128. The limit is more than twice as long
+    ///   because machines can be busy.
+    /// - 5 seconds while another tenant waits: ten times the time slice, and enough for a fixed batch of 13
+    ///   rows of VGG19.
+    /// - 1 minute to open a session: 10,000 layers need 1.6 s, and half a gigabyte of weights from a slow
+    ///   store some seconds more. Only a malicious network needs longer.
+    /// - 1 second until an idle lane releases memory: touching the memory again costs about ten milliseconds,
+    ///   a hundredth of this.
+    /// - 64 sessions per lane, and 2 GiB of models if memory is unlimited: three of the largest common
+    ///   networks (VGG19, 0.57 GB) with a margin. Otherwise the memory budget decides.
     pub fn for_device(device: Device) -> Self {
         let lanes = match device {
             Device::Cpu => std::thread::available_parallelism().map_or(1, usize::from),
@@ -120,7 +129,8 @@ impl LanesConfig {
         }
     }
 
-    /// The same lanes within `memory`, that of a device. Of a lane's part ONNX Runtime's arena gets what CUDA leaves.
+    /// Bounds the lanes by `memory`, the ledger of a device. Each session's arena is limited to the lane's
+    /// part minus CUDA's own memory, but to half of that part or more.
     #[must_use]
     pub fn within(self, memory: Memory) -> Self {
         let bytes = memory.read(|ledger| ledger.budget().bytes);
@@ -132,13 +142,14 @@ impl LanesConfig {
         }
     }
 
-    /// The memory that the lanes keep to, if they can: a device's own, or else the host's.
+    /// Returns the ledger that bounds the lanes: the device's if it is set, otherwise the host's. Returns
+    /// `None` if the ledger is unlimited or the lanes run in this process.
     pub(super) fn bounded(&self) -> Option<&Memory> {
         let memory = self.device_memory.as_ref().unwrap_or(&self.memory);
         Some(memory).filter(|memory| self.bounds(memory))
     }
 
-    /// The host's memory, where the lanes keep to a device's.
+    /// Returns the host's ledger if a device's memory bounds the lanes and the host's memory is limited, too.
     pub(super) fn beside(&self) -> Option<&Memory> {
         let beside = self.device_memory.is_some() && self.bounds(&self.memory);
         Some(&self.memory).filter(|_| beside)
@@ -149,7 +160,7 @@ impl LanesConfig {
         bounded && self.place != LanesPlace::InProcess
     }
 
-    /// The setting of a host that says how much memory there is for its lanes.
+    /// Returns the host setting for the memory of lanes.
     pub(super) fn budget_key(&self) -> &'static str {
         match self.device_memory {
             Some(_) => "device_memory_budget",
@@ -157,7 +168,7 @@ impl LanesConfig {
         }
     }
 
-    /// The same with nothing at 0 that has to be at least 1.
+    /// Replaces zeros that are treated as 1, and removes the limit on session bytes if memory is bounded.
     pub(super) fn checked(self) -> Self {
         let session_bytes_per_lane = match self.bounded() {
             Some(_) => usize::MAX,
@@ -174,73 +185,77 @@ impl LanesConfig {
 }
 
 impl Default for LanesConfig {
-    /// [`LanesConfig::for_device`] of the CPU.
+    /// Returns [`LanesConfig::for_device`] for the CPU.
     fn default() -> Self {
         Self::for_device(Device::Cpu)
     }
 }
 
-/// Where the lanes' sessions live.
+/// Place of the lanes' sessions.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum LanesPlace {
-    /// In this process: the fastest, and right where every network is one's own.
+    /// In this process. This is the fastest place, and appropriate if all networks are trusted.
     #[default]
     InProcess,
-    /// Each lane in a child process: a network that crashes ONNX Runtime ends only the run it was in.
+    /// In child processes, one per lane. A network that crashes ONNX Runtime only ends the current engine
+    /// batch.
     Child(ChildLanes),
 }
 
-/// How lanes run in child processes.
+/// Settings of lanes in child processes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChildLanes {
-    /// A program that calls [`enter_lane`](crate::enter_lane), best by its full path.
+    /// Program that calls [`enter_lane`](crate::enter_lane), preferably an absolute path.
     pub program: PathBuf,
-    /// What makes it do so.
+    /// Arguments that make the program call [`enter_lane`](crate::enter_lane).
     pub arguments: Vec<OsString>,
-    /// How long a run that was told to end may take to do so, before its process is killed.
+    /// Time for an interrupted execution to stop before the process is killed.
     pub grace: Duration,
-    /// How long a model that crashed two processes is not run any more, for the tenant whose work it was.
+    /// Duration of a quarantine, which follows two crashes with the same model and applies to a single
+    /// tenant.
     pub quarantine: Duration,
-    /// Bytes of address space a process may have; `None` for no bound.
+    /// Limit in bytes for the address space of each process. No limit if `None`.
     pub address_space: Option<u64>,
-    /// Where stages are kept prepared, whose weights lanes share; `None` for a copy of them in each lane.
+    /// Folder for prepared stages, which share weights between lanes. With `None`, each lane loads a copy of
+    /// the weights.
     pub prepared: Option<PreparedStages>,
-    /// What a lane keeps from one tenant to the next.
+    /// State that survives a change of tenants.
     pub isolation: Isolation,
-    /// Whether a process must not work without one of its walls (`frostline-walls`); else it says which it lacks.
+    /// Requires all walls (`frostline-walls`). Without this setting, missing walls are only logged.
     pub require_walls: bool,
 }
 
-/// What a lane keeps when its next run is another tenant's.
+/// State that a lane keeps when the next engine batch belongs to another tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Isolation {
-    /// Its process and sessions; memory of the last run is given back before.
+    /// Keeps the process and sessions, but releases the memory of the last batch.
     #[default]
     Shared,
-    /// Nothing: its process ends, and another one runs the next tenant's work.
+    /// Keeps nothing. The process is replaced.
     Tenant,
 }
 
-/// Where stages are kept prepared.
+/// Settings of the prepared stages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PreparedStages {
-    /// A folder that nobody but this host writes to.
+    /// A folder to which only this host writes.
     pub folder: PathBuf,
-    /// Bytes that may lie there; those used longest ago go first.
+    /// Maximum size in bytes. The least recently used stages are evicted.
     pub most_bytes: u64,
 }
 
 impl ChildLanes {
-    /// Processes of `program`, with the defaults:
+    /// Creates settings for `program` with the defaults:
     ///
-    /// - 10 seconds of grace: ONNX Runtime looks for the signal between two layers, and the largest layers of the usual
-    ///   networks take seconds with a batch of 128 on one thread.
-    /// - 1 hour of quarantine: whoever tries again and again costs the host two restarts of a lane (0.1 s each) an hour.
-    /// - Nothing prepared: that needs a folder.
-    /// - Processes that tenants share: another one for each switch costs 0.1 s and the sessions.
-    /// - No bound on address space: CUDA reserves hundreds of gigabytes that it never uses. On a CPU, four times the
-    ///   session bytes leave room for what networks compute.
+    /// - 10 seconds of grace: ONNX Runtime checks for interrupts between two layers, and the largest layers
+    ///   of common networks need seconds for a batch of 128 on a single thread.
+    /// - 1 hour of quarantine: a client that keeps trying costs the host two restarts of a lane (0.1 s each)
+    ///   per hour.
+    /// - No prepared stages, because they need a folder.
+    /// - Shared processes: each replacement costs 0.1 s and the sessions.
+    /// - No limit on address space: CUDA reserves hundreds of gigabytes without using them. On a CPU, four
+    ///   times the session bytes leave room for the computation.
     pub fn new(
         program: impl Into<PathBuf>,
         arguments: impl IntoIterator<Item = impl Into<OsString>>,

@@ -10,17 +10,18 @@ use frostline_tensor::Stage;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Between two attempts to start a process that cannot start, at first: what is short of memory now may not be soon.
+/// First pause between attempts to start a process. Memory may be available again soon.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
-/// And at last. Submissions wait meanwhile, within their own deadline.
+/// Longest pause. Submissions wait within their deadline.
 const LAST_PAUSE: Duration = Duration::from_secs(10);
 
-/// What a lane runs networks with. What it keeps for the next run is given up before a run of another tenant, as far as
-/// [`Isolation`](super::Isolation) says: a kernel that leaves its output unwritten shows what lay there before.
+/// Executes networks for a lane. When the tenant changes, the lane releases the memory of the last batch, or
+/// the whole process with [`Isolation::Tenant`](super::Isolation::Tenant). Otherwise a kernel that leaves
+/// parts of the output unwritten could reveal earlier contents.
 pub(super) struct Engine {
     place: Place,
-    /// Whose run was the last.
+    /// Tenant of the last batch.
     tenant: Option<Arc<str>>,
 }
 
@@ -30,7 +31,7 @@ enum Place {
 }
 
 impl Engine {
-    /// For lane `index`.
+    /// Creates the engine of lane `index`.
     pub(super) fn new(config: &LanesConfig, index: usize) -> Self {
         let place = match &config.place {
             LanesPlace::InProcess => Place::InProcess {
@@ -42,7 +43,7 @@ impl Engine {
         Self { place, tenant: None }
     }
 
-    /// Makes sure that networks can be run, and says so once they can.
+    /// Ensures that networks can run. Reports the lane as started once they can.
     pub(super) fn prepare(&mut self, shared: &Shared, index: usize) -> Result<(), EngineError> {
         match &mut self.place {
             Place::InProcess { started: true, .. } => Ok(()),
@@ -56,12 +57,12 @@ impl Engine {
         }
     }
 
-    /// [`Engine::prepare`], again and again. `false` when the lanes end before that succeeds.
+    /// Repeats [`Engine::prepare`] until success. Returns false if the lanes end before.
     pub(super) fn recover(&mut self, shared: &Shared, index: usize) -> bool {
         let mut backoff = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
         while let Err(error) = self.prepare(shared, index) {
             let pause = backoff.wait();
-            tracing::error!(%error, ?pause, "cannot start the process of a lane; retrying");
+            tracing::error!(%error, ?pause, "cannot start a lane's process; retrying");
             if !shared.pause(pause) {
                 return false;
             }
@@ -69,7 +70,7 @@ impl Engine {
         true
     }
 
-    /// Does `order` as lane `index`.
+    /// Executes `order` on lane `index`.
     pub(super) fn run(&mut self, shared: &Shared, index: usize, order: &Order) -> Ended {
         let batch = match order.batch() {
             Ok(batch) => batch,
@@ -90,7 +91,7 @@ impl Engine {
         }
     }
 
-    /// Whether the run can begin.
+    /// Prepares the engine for the tenant of `order`. Returns false if the batch cannot start.
     fn change_tenant(&mut self, shared: &Shared, order: &Order) -> bool {
         let before = std::mem::replace(&mut self.tenant, order.tenant());
         if before.is_none() || before == self.tenant {
@@ -105,7 +106,7 @@ impl Engine {
         }
     }
 
-    /// Closes the sessions of `stages`; the bytes that are held then, if the system tells.
+    /// Closes the sessions of `stages`. Returns the held bytes if the system reports them.
     pub(super) fn close(&mut self, stages: &[Stage]) -> Option<u64> {
         match &mut self.place {
             Place::InProcess { sessions, .. } => {
@@ -116,7 +117,8 @@ impl Engine {
         }
     }
 
-    /// Gives memory back that only the next run would need; the bytes that are held then, if the system tells.
+    /// Releases the memory that the next batch would reuse. Returns the held bytes if the system reports
+    /// them.
     pub(super) fn rest(&mut self) -> Option<u64> {
         match &mut self.place {
             Place::InProcess { sessions, .. } => {

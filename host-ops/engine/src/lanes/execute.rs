@@ -1,4 +1,4 @@
-//! What a lane does for one run, on the sessions it owns.
+//! Executes engine batches with a lane's sessions.
 
 use super::LanesConfig;
 use super::batch::{BatchRun, Opened, Output, RunEnd, RunError, same_rows};
@@ -9,7 +9,7 @@ use crate::{Interrupt, Session, SessionOptions};
 use frostline_tensor::{OpError, Precision, Stage, Tensor};
 use std::time::Instant;
 
-/// The sessions of one lane, the one used last at the end.
+/// A lane's sessions, sorted by last use.
 pub(super) struct Sessions {
     entries: Vec<Entry>,
     staging: Staging,
@@ -21,11 +21,11 @@ pub(super) struct Sessions {
 struct Entry {
     stage: Stage,
     session: Session,
-    /// Of the model, of which the weights are nearly all.
+    /// Size of the model in bytes, which is almost entirely weights.
     bytes: usize,
 }
 
-/// A whole batch for a stage.
+/// Execution of a complete batch.
 pub(super) struct StageRun<'a> {
     pub(super) stage: &'a Stage,
     pub(super) batch: &'a Tensor,
@@ -33,7 +33,7 @@ pub(super) struct StageRun<'a> {
 }
 
 impl Sessions {
-    /// Sessions that keep the memory of one run for the next, with an `arena`, or give it back.
+    /// Creates an empty set of sessions. With `arena`, they retain memory for the next execution.
     pub(super) fn new(config: &LanesConfig, arena: bool) -> Self {
         Self {
             entries: Vec::new(),
@@ -51,7 +51,8 @@ impl Sessions {
         }
     }
 
-    /// Does `run` in this process, where nothing is known of its memory. Says `opened` when the session is there.
+    /// Executes `run` in this process, where memory is not measured. Calls `opened` when the session is
+    /// ready.
     pub(super) fn run<T>(
         &mut self,
         source: &Networks,
@@ -89,8 +90,9 @@ impl Sessions {
         }
     }
 
-    /// Runs the network of a stage, which `find` finds, and shows `take` its output. Says `opened` when the session is there, whether it was
-    /// opened for this, and what bytes are kept for inputs and outputs.
+    /// Executes a stage and calls `take` with the output. `find` loads the network if no session is open.
+    /// `opened` is called when the session is ready. It receives true if the session was opened for this
+    /// execution, and the size of the retained buffers.
     pub(super) fn execute<T>(
         &mut self,
         run: StageRun<'_>,
@@ -124,18 +126,18 @@ impl Sessions {
         Ok(taken.map_err(|error| RunError::about(stage, &error))??)
     }
 
-    /// How sessions are opened.
+    /// Returns the options of new sessions.
     pub(super) fn options(&self) -> &SessionOptions {
         &self.options
     }
 
-    /// Closes the session of `stage`, if there is one.
+    /// Closes the session of `stage` if it is open.
     pub(super) fn close(&mut self, stage: &Stage) {
         let network = stage.network();
         self.entries.retain(|entry| entry.stage != network);
     }
 
-    /// Gives back the memory that is kept for the next run.
+    /// Releases the buffers that the next batch would reuse.
     pub(super) fn rest(&mut self) {
         self.staging = Staging::default();
     }
@@ -159,11 +161,11 @@ impl Sessions {
             .ok_or_else(|| OpError::runtime("the lane lost a session").into())
     }
 
-    /// Opens a session, dropping those unused for longest before it takes their room.
+    /// Opens a session. Closes the least recently used sessions first if the limits are reached.
     fn open(&mut self, model: StageModel, stage: &Stage, interrupt: &Interrupt) -> Result<Entry, RunError> {
         let bytes = match &model {
             StageModel::Bytes(bytes) => bytes.len(),
-            // Its weights are mapped.
+            // The weights are mapped and shared.
             StageModel::Prepared(_) => 0,
         };
         while !self.entries.is_empty() && !self.has_room(bytes) {
@@ -195,5 +197,5 @@ impl Sessions {
 }
 
 fn lacks_output(stage: &Stage) -> OpError {
-    OpError::not_found(format!("{}: the network has no such output", describe(stage)))
+    OpError::not_found(format!("{}: the network does not have this output", describe(stage)))
 }

@@ -1,4 +1,4 @@
-//! What somebody submitted, on its way through the lanes.
+//! Submissions in progress.
 
 use super::batch::Output;
 use super::run::{Customer, describe};
@@ -11,23 +11,26 @@ use tracing::Span;
 pub(super) type Outcome = Result<Tensor, OpError>;
 pub(super) type Reply = oneshot::Sender<Outcome>;
 
-/// A batch through one network, in as many runs as that takes.
+/// A batch and a network. It runs in one or more engine batches.
 pub(super) struct Job {
     pub(super) customer: Customer,
     pub(super) stage: Stage,
     pub(super) batch: Tensor,
     rows: usize,
-    /// What a row has to be that comes out, where that is known.
+    /// Expected type and shape of output rows, if known.
     row: Option<(DType, Shape)>,
-    /// Where its log lines belong.
+    /// Span of the caller, for log lines.
     pub(super) span: Span,
-    /// Rows that came out so far, each in its place.
+    /// Finished output rows.
     output: Mutex<Option<Tensor>>,
 }
 
 impl Job {
+    /// Creates a job without output.
+    ///
     /// # Errors
-    /// When `batch` has no rows to count, or no elements: kernels that are given nothing may leave their output unwritten.
+    /// Returns an error if `batch` has no row dimension or no elements. Kernels may leave their output
+    /// unwritten for empty inputs.
     pub(super) fn new(
         customer: Customer,
         stage: Stage,
@@ -55,10 +58,11 @@ impl Job {
         self.rows
     }
 
-    /// Keeps rows `from` of `output` as the rows `to` of what comes out.
+    /// Stores the rows `from` of `output` as the rows `to` of the job's output.
     ///
     /// # Errors
-    /// The host's when there is no memory for it; the network's when rows are not what the model makes, or differ between two runs.
+    /// Returns an error of the host if the output cannot be allocated, and an error of the network if rows
+    /// have another type or shape than expected or than in an earlier batch.
     pub(super) fn keep(
         &self,
         output: &Output<'_>,
@@ -69,7 +73,7 @@ impl Job {
         if let Some(row) = self.row.as_ref().filter(|row| **row != made) {
             let stage = describe(&self.stage);
             return Err(OpError::runtime(format!(
-                "{stage}: made rows of {}{}, and the model's are {}{}; upload it again",
+                "{stage}: the output rows are {}{}, but the model's are {}{}; upload the model again",
                 made.0, made.1, row.0, row.1
             )));
         }
@@ -85,7 +89,7 @@ impl Job {
         if *whole.shape() != shape || whole.dtype() != output.dtype() {
             let (stage, whole) = (describe(&self.stage), whole.describe());
             let text = format!(
-                "{stage}: made rows of {}{shape} and of {whole} in turn; a stage has to make one kind of row",
+                "{stage}: the output is {}{shape}, but was {whole} in an earlier batch; all rows of a stage must have the same type and shape",
                 output.dtype()
             );
             return Err(OpError::runtime(text));
@@ -95,14 +99,14 @@ impl Job {
         output.read(from, place.unwrap_or_default())
     }
 
-    /// What came out, once.
+    /// Takes the output. Later calls return `None`.
     pub(super) fn take_output(&self) -> Option<Tensor> {
         self.output.lock().take()
     }
 
     fn no_memory(&self, error: &ShapeError) -> OpError {
         let text = format!(
-            "{}: this host has no memory for the output: {error}; try again",
+            "{}: this host has not enough memory for the output: {error}; try again",
             describe(&self.stage)
         );
         match error {

@@ -1,4 +1,4 @@
-//! A lane as the others see it: what it does, and what memory it holds.
+//! Lane state: task and memory.
 
 use super::order::{Order, Task};
 use super::state::Deadline;
@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 
 #[derive(Default)]
 pub(super) struct Lane {
-    /// What its thread is to begin with.
+    /// Task that the lane's thread has not taken yet.
     pub(super) task: Option<Task>,
     pub(super) running: Option<Running>,
     pub(super) busy: Duration,
     pub(super) process: Option<u32>,
-    /// Bytes that its process holds between two runs, as far as the system tells.
+    /// Bytes that the process holds between batches, if the system reports them.
     pub(super) held: u64,
-    /// What is reserved for it: that, and what its run may take.
+    /// Reservation for the held bytes and the current batch.
     pub(super) memory: Option<Reserved>,
-    /// What its process holds of the host's memory, where `memory` is of a device's.
+    /// Reservation in the host's ledger, if `memory` belongs to a device.
     pub(super) beside: Option<Reserved>,
 }
 
@@ -25,28 +25,28 @@ pub(super) struct Running {
     pub(super) order: Arc<Order>,
     pub(super) since: Instant,
     pub(super) deadline: Deadline,
-    /// Since when its session is open.
+    /// Time when the session was ready.
     pub(super) opened: Option<Instant>,
 }
 
 impl Lane {
-    /// Ids of the submissions in its run.
+    /// Returns the ids of all submissions with rows in the current batch.
     pub(super) fn ids(&self) -> impl Iterator<Item = u64> {
         let parts = self.running.iter().flat_map(|running| &running.order.parts);
         parts.map(|part| part.id)
     }
 
-    /// How long it has worked.
+    /// Returns the total working time, with the current batch.
     pub(super) fn busy(&self, now: Instant) -> Duration {
         let running = self.running.as_ref().map(|running| running.since);
         self.busy + running.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 
-    /// Reserves `bytes` beyond what it holds, if they are there.
+    /// Reserves `bytes` in addition to the held bytes, if they are free.
     pub(super) fn reserve(&mut self, bytes: u64) {
         let held = self.held.saturating_add(bytes);
         if let Some(memory) = &mut self.memory {
-            // Where sessions are to be closed before, the lane tries again when they are.
+            // If this fails because sessions must be closed first, the lane tries again after closing them.
             memory.resize(held).ok();
         }
     }

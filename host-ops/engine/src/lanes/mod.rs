@@ -1,4 +1,4 @@
-//! Engine worker threads that own their sessions, behind one bounded queue.
+//! Worker threads with sessions, behind a bounded queue.
 
 mod batch;
 mod child;
@@ -37,19 +37,19 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Lanes: each a thread with sessions of its own. A [`Device`](frostline_batching::Device) decides which rows of whose submissions run
-/// where: large ones are cut, small ones joined.
+/// Lanes: threads with separate sessions. A [`Device`](frostline_batching::Device) selects which rows run on
+/// which lane. It splits large submissions and joins small ones.
 ///
-/// A submission is queued before its future is first polled. Dropping the future takes the work out of the queue, or
-/// ends its run where nobody else is in it. Whatever goes wrong in one piece of work stays there: its submission gets the error, the lane
-/// goes on.
+/// Submissions are queued immediately, even if the future is never polled. Dropping the future removes the
+/// submission from the queue, or ends the engine batch if no other submission has rows in it. A failure only
+/// affects the submissions in the same batch; the lane continues.
 pub struct Lanes {
     shared: Arc<Shared>,
     lanes: usize,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// [`Lanes`] on behalf of one tenant.
+/// [`Lanes`] on behalf of a tenant.
 #[derive(Clone)]
 pub struct TenantLanes {
     shared: Arc<Shared>,
@@ -57,11 +57,13 @@ pub struct TenantLanes {
 }
 
 impl Lanes {
-    /// Loads ONNX Runtime and starts the lanes, with their processes where they have such: as many as `config.memory` has room for.
+    /// Loads ONNX Runtime and starts as many of the configured lanes as fit into `config.memory`, with their
+    /// child processes if configured.
     ///
     /// # Errors
-    /// The library's and the device's, so that a host that cannot work does not start; [`EngineError::Threads`];
-    /// [`EngineError::Process`]; [`EngineError::Memory`] when there is no room for one lane.
+    /// Returns an error if ONNX Runtime or the device cannot be used, so a misconfigured host fails at
+    /// startup. Returns [`EngineError::Threads`] or [`EngineError::Process`] if a lane cannot be started, and
+    /// [`EngineError::Memory`] if the memory is too small for a single lane.
     pub fn start(config: LanesConfig, source: Arc<dyn StageSource>) -> Result<Self, EngineError> {
         library::environment()?;
         if config.place == LanesPlace::InProcess {
@@ -86,25 +88,25 @@ impl Lanes {
         Ok(lanes)
     }
 
-    /// Lanes that were started: fewer than configured where memory has no room for more.
+    /// Returns the number of started lanes, which is lower than configured if memory was too small.
     pub fn lanes(&self) -> usize {
         self.lanes
     }
 
-    /// What is known of the stages that were submitted lately.
+    /// Returns the measurements of recently submitted stages.
     pub fn stage_figures(&self) -> Vec<(Stage, StageFigures)> {
         self.shared.figures()
     }
 
-    /// Removes what was prepared on disk of models, by SHA-256, that `keep` does not. Blocks.
+    /// Deletes the prepared stages of all models (SHA-256) for which `keep` returns false. Blocks.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of the operating system if a folder cannot be read or deleted.
     pub fn retain_models(&self, keep: impl Fn(&str) -> bool) -> io::Result<()> {
         self.shared.source().retain(keep)
     }
 
-    /// The lanes on behalf of `tenant`, whose work takes turns with that of others.
+    /// Returns the lanes on behalf of `tenant`, which shares them fairly with other tenants.
     pub fn for_tenant(&self, tenant: &str) -> TenantLanes {
         TenantLanes {
             shared: Arc::clone(&self.shared),
@@ -112,24 +114,24 @@ impl Lanes {
         }
     }
 
-    /// What the lanes do now and have done.
+    /// Returns the current load and the totals since the start.
     pub fn stats(&self) -> LaneStats {
         self.shared.stats()
     }
 
-    /// How the lanes were started, with the limits that hold.
+    /// Returns the configuration with the effective limits.
     pub fn config(&self) -> &LanesConfig {
         self.shared.config()
     }
 
-    /// Takes no more work, finishes what is there for at most `grace`, ends the rest, and returns when the threads are
-    /// gone. Blocks; a second call only waits.
+    /// Refuses new submissions, waits up to `grace` until the accepted ones are finished, ends the rest, and
+    /// joins the threads. Blocks. Further calls have no effect.
     pub fn shutdown(&self, grace: Duration) {
         self.shared.drain(grace);
         let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {
             if thread.join().is_err() {
-                tracing::error!("a thread of the lanes panicked");
+                tracing::error!("a lane thread panicked");
             }
         }
     }
@@ -146,7 +148,8 @@ impl Lanes {
 }
 
 impl TenantLanes {
-    /// The same lanes on `terms`, for a tenant that gets `weight` times as much of the device as one of weight 1 beside it.
+    /// Returns the same lanes with `terms` for a tenant of this `weight`. Under contention, the tenant
+    /// receives `weight` times the device time of a tenant with weight 1. The minimum weight is 1.
     #[must_use]
     pub fn on_terms(&self, weight: u32, terms: RunTerms) -> Self {
         Self {
@@ -160,7 +163,10 @@ impl TenantLanes {
     }
 }
 
-/// How many of the `wanted` lanes work.
+/// Returns the number of lanes that started.
+///
+/// # Errors
+/// Returns the first error. [`EngineError::Memory`] is only an error if no lane started.
 fn working(wanted: usize, started: &mpsc::Receiver<Result<(), EngineError>>) -> Result<usize, EngineError> {
     let (mut lanes, mut lacking) = (0, None);
     for started in started {
@@ -172,7 +178,7 @@ fn working(wanted: usize, started: &mpsc::Receiver<Result<(), EngineError>>) -> 
     }
     match lacking {
         Some(error) if lanes == 0 => return Err(error),
-        Some(error) => tracing::warn!(%error, lanes, wanted, "fewer lanes are started than there could be"),
+        Some(error) => tracing::warn!(%error, lanes, wanted, "started fewer lanes than configured because of too little memory"),
         None => {}
     }
     Ok(lanes)
@@ -185,7 +191,7 @@ impl Drop for Lanes {
 }
 
 impl GraphExecutor for Lanes {
-    /// Submits as the tenant without a name.
+    /// Submits the batch as the tenant with an empty name.
     fn submit(&self, stage: &Stage, batch: Tensor) -> BoxFuture<Result<Tensor, OpError>> {
         pending::submit(&self.shared, &Customer::new(""), stage, batch)
     }

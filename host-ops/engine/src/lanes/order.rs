@@ -1,4 +1,4 @@
-//! What a lane is told to run, and how that ended.
+//! Tasks of lanes and their results.
 
 use super::batch::{Batch, BatchRun, Output, RunEnd};
 use super::job::Job;
@@ -12,68 +12,68 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a lane is to do.
+/// A lane's task.
 pub(super) enum Task {
     Run(Arc<Order>),
-    /// Close the sessions of these stages, if they are there.
+    /// Close the sessions of these stages if they are open.
     Close(Vec<Stage>),
-    /// Keep no memory for the next run: none comes for now.
+    /// Release the memory that the next batch would reuse, because no work is waiting.
     Rest,
 }
 
-/// One batch through one network: rows of one submission or of several.
+/// An engine batch for a lane, with rows from any number of submissions.
 pub(super) struct Order {
     pub(super) stage: Stage,
     pub(super) parts: Vec<Part>,
-    /// Rows of the batch; those beyond the parts' are padding.
+    /// Rows of the batch with padding.
     pub(super) rows: usize,
     /// Sessions to close before.
     pub(super) close: Vec<Stage>,
-    /// Bytes that it may take beyond what the lane holds then.
+    /// Bytes to reserve in addition to the memory that the lane holds after closing sessions.
     pub(super) bytes: u64,
     pub(super) interrupt: Interrupt,
 }
 
-/// Rows of a submission in a run.
+/// A submission's rows in an engine batch.
 pub(super) struct Part {
     pub(super) id: u64,
     pub(super) job: Arc<Job>,
     pub(super) rows: Range<usize>,
 }
 
-/// How a run ended.
+/// Result of an order.
 pub(super) enum Ended {
-    /// The lane is as it was. Of each part, why its rows could not be kept.
+    /// The lane still works. Contains an error for each part whose rows could not be stored.
     Ran(RunEnd<Vec<Option<OpError>>>),
-    /// There was no memory left to reserve for it.
+    /// The memory for the batch could not be reserved.
     OutOfBudget,
-    /// The lane's process is gone.
+    /// The lane's process ended.
     Lost(Loss),
 }
 
-/// Who ended a process.
+/// Reason for the end of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LossBy {
-    /// What it ran, or the host that waited in vain.
+    /// The network crashed, or the host killed the process after a timeout.
     Run,
-    /// It itself (`SIGABRT`), as native code does that is refused memory, and that checks what it believes.
+    /// The process ended with `SIGABRT`: native code aborted after a failed allocation or assertion.
     Itself,
-    /// Somebody who was not the host, such as a system without memory, or who ends all its processes.
+    /// An external signal ended the process, for example from the out-of-memory killer or an operator.
     Other,
 }
 
-/// How a process was lost.
+/// Description of a lost process.
 pub(super) struct Loss {
-    /// As the system tells.
+    /// Text of the operating system or the host.
     pub(super) how: String,
     pub(super) by: LossBy,
 }
 
 impl Order {
-    /// Its rows, the last ones again where it is padded.
+    /// Combines the rows of all parts. Padding repeats the last row.
     ///
     /// # Errors
-    /// [`OpError`] when they do not fit together.
+    /// Returns an error if the parts' rows have different types or shapes.
     pub(super) fn batch(&self) -> Result<Batch<'_>, OpError> {
         let rows: usize = self.parts.iter().map(|part| part.rows.len()).sum();
         let last = self.parts.last().filter(|part| !part.rows.is_empty());
@@ -83,7 +83,7 @@ impl Order {
         Batch::new(parts.chain(padding).collect())
     }
 
-    /// It, as a lane does it.
+    /// Creates the execution of this order.
     pub(super) fn run<'a>(&'a self, batch: &'a Batch<'a>, reservation: Option<u64>) -> BatchRun<'a> {
         BatchRun {
             stage: &self.stage,
@@ -93,7 +93,7 @@ impl Order {
         }
     }
 
-    /// Gives each part its rows of what came out; why not, of each.
+    /// Stores the rows of the output in the job of each part. Returns an error for each part that failed.
     pub(super) fn hand_out(&self, output: &Output<'_>) -> Vec<Option<OpError>> {
         let mut from = 0;
         let kept = self.parts.iter().map(|part| {
@@ -104,20 +104,20 @@ impl Order {
         kept.collect()
     }
 
-    /// Whose rows they are; `None` where they are of several tenants.
+    /// Returns the tenant of all rows, or `None` if there are several.
     pub(super) fn tenant(&self) -> Option<Arc<str>> {
         let mut tenants = self.parts.iter().map(|part| &part.job.customer.tenant);
         let first = tenants.next()?;
         tenants.all(|tenant| tenant == first).then(|| Arc::clone(first))
     }
 
-    /// Whether it cannot have fewer rows.
+    /// Returns true if the batch cannot be split into fewer rows.
     pub(super) fn is_least(&self) -> bool {
         let fixed = |part: &Part| part.job.customer.terms.terms.fixed_batch.is_some();
         self.rows <= 1 || self.parts.first().is_some_and(fixed)
     }
 
-    /// Whether rows of several submissions are in it.
+    /// Returns true if the batch contains rows of multiple submissions.
     pub(super) fn is_joined(&self) -> bool {
         self.parts
             .iter()
@@ -126,7 +126,7 @@ impl Order {
 }
 
 impl Ended {
-    /// The run failed before it began.
+    /// Creates the result for an error before the execution.
     pub(super) fn failed(error: OpError) -> Self {
         Self::Ran(RunEnd {
             outcome: Err(error.into()),
@@ -138,7 +138,7 @@ impl Ended {
 }
 
 impl Loss {
-    /// Of a process that ended with this status, by nothing that the host did.
+    /// Classifies the exit status of a process. Exits caused by the host are handled elsewhere.
     pub(super) fn from_status(status: ExitStatus) -> Self {
         let ended_by = status.signal().and_then(Signal::from_named_raw);
         let by = match ended_by {
@@ -147,16 +147,16 @@ impl Loss {
             _ => LossBy::Run,
         };
         let how = match ended_by {
-            Some(Signal::SYS) => format!("{status}: it asked the system for what no network needs"),
+            Some(Signal::SYS) => format!("{status}: the process made a system call that networks do not need"),
             _ => status.to_string(),
         };
         Self { how, by }
     }
 
-    /// Nothing ran in it.
+    /// Describes the loss of an idle process.
     pub(super) fn idle() -> Self {
         Self {
-            how: "it ended between two runs".to_owned(),
+            how: "the process ended while idle".to_owned(),
             by: LossBy::Other,
         }
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::sync::oneshot;
 
-/// Queues the work at once; the future only waits for it.
+/// Queues a submission immediately. The returned future waits for the outcome.
 pub(super) fn submit(
     shared: &Arc<Shared>,
     customer: &Customer,
@@ -33,7 +33,7 @@ pub(super) fn submit(
     }
 }
 
-/// A submission under way; dropping it takes it back.
+/// A submission in progress. Dropping it cancels the submission.
 struct Pending {
     shared: Arc<Shared>,
     id: u64,
@@ -49,7 +49,7 @@ impl Future for Pending {
             outcome.unwrap_or_else(|_| {
                 Err(OpError::of_host(
                     OpErrorCode::RuntimeError,
-                    "the lane ended without an answer",
+                    "the lane ended before it returned an output",
                 ))
             })
         })

@@ -1,34 +1,38 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Crashes after which a model is not run any more. The first may be chance (the system was out of memory, somebody
-/// ended the process); a third would cost the neighbors on the lane a third restart and tell nothing new.
+/// Crashes before a model is quarantined. A single crash can be a coincidence, for example if the system was
+/// out of memory or an operator killed the process. A third crash would cost other tenants another restart
+/// without new information.
 pub(super) const CRASHES: u32 = 2;
 
-/// Models under suspicion, at most. A stranger who has more of them crash only gets the oldest forgotten.
+/// Maximum number of recorded models. If a client crashes more, the oldest record is dropped.
 const CASES: usize = 1024;
 
-/// Tenants whose losses are counted, at most; the one with the oldest goes first.
+/// Maximum number of recorded tenants. The oldest record is dropped first.
 const TENANTS: usize = 1024;
 
-/// Of the time a model is put away: the first pause of a tenant, which doubles with each further loss, and its longest one. With an hour
-/// that is a second, and a quarter of an hour: some fourteen lanes an hour, however many models are sent.
+/// Divisors that compute a tenant's first and longest pause from the quarantine time. The pause doubles with
+/// each further loss. For a quarantine of an hour they are 1 s and 15 minutes, which limits a tenant to about
+/// 14 lanes per hour.
 const FIRST_PAUSE: u32 = 3600;
 const LONGEST_PAUSE: u32 = 4;
 
-/// Which models crashed the engine, for whom, and how often. A model that two tenants share is judged for each alone, as
-/// it may be the data of one that makes it crash. Lanes that a tenant lost are counted over all its models, as the next may differ by one
-/// byte, and it pauses for longer after each.
+/// Records crashes by tenant and model.
+///
+/// Tenants that share a model are judged separately, because the crash may depend on a tenant's data. Lost
+/// lanes are also counted over all models of a tenant, because the next model may differ by a single byte.
+/// The tenant's pause grows with each loss.
 #[derive(Debug)]
 pub(super) struct Quarantine {
     time: Duration,
-    /// The latest at the end.
+    /// Sorted by time, latest last.
     cases: VecDeque<Case>,
-    /// The latest at the end.
+    /// Sorted by time, latest last.
     losses: VecDeque<Losses>,
 }
 
-/// Lanes that were lost to a tenant's models.
+/// Lanes lost because of a tenant's models.
 #[derive(Debug)]
 struct Losses {
     tenant: String,
@@ -45,18 +49,18 @@ struct Case {
     at: Instant,
 }
 
-/// A model that is not run any more, for now.
+/// A quarantined model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Quarantined {
     pub(super) crashes: u32,
-    /// How the process ended the last time.
+    /// End of the process in the latest crash.
     pub(super) how: String,
-    /// How long it will not be run.
+    /// Remaining time in quarantine.
     pub(super) left: Duration,
 }
 
 impl Quarantine {
-    /// Crashes are held against a model for `time` after the latest.
+    /// Creates a quarantine that remembers crashes for `time` after the latest.
     pub(super) fn new(time: Duration) -> Self {
         Self {
             time,
@@ -65,7 +69,7 @@ impl Quarantine {
         }
     }
 
-    /// Notes that the process crashed while it ran `model` for `tenant`, and `how` it ended.
+    /// Records that the process crashed while it ran `model` for `tenant`, and `how` it ended.
     pub(super) fn note(&mut self, now: Instant, tenant: &str, model: &str, how: &str) {
         self.count(now, tenant);
         let same = |case: &Case| case.tenant == tenant && case.model == model;
@@ -83,7 +87,7 @@ impl Quarantine {
         });
     }
 
-    /// Counts a lane that was lost to `tenant`, by whatever model.
+    /// Counts a lane that was lost because of `tenant`, independent of the model.
     pub(super) fn count(&mut self, now: Instant, tenant: &str) {
         self.forget(now);
         let before = self.losses.iter().position(|losses| losses.tenant == tenant);
@@ -98,7 +102,7 @@ impl Quarantine {
         });
     }
 
-    /// How long nothing is run for `tenant`.
+    /// Returns the remaining time for which batches of `tenant` are refused.
     pub(super) fn pause(&mut self, now: Instant, tenant: &str) -> Option<Duration> {
         self.forget(now);
         let losses = self.losses.iter().find(|losses| losses.tenant == tenant)?;
@@ -110,7 +114,7 @@ impl Quarantine {
         (!left.is_zero()).then_some(left)
     }
 
-    /// Whether `model` must not be run for `tenant`.
+    /// Returns the quarantine of `model` for `tenant`, if any.
     pub(super) fn check(&mut self, now: Instant, tenant: &str, model: &str) -> Option<Quarantined> {
         self.forget(now);
         let case = self
@@ -160,7 +164,7 @@ mod tests {
     fn a_tenant_pauses_longer_with_every_lane_whatever_model_it_was() {
         let (mut quarantine, start) = (Quarantine::new(HOUR), Instant::now());
         quarantine.note(start, "a", "0", "");
-        assert_eq!(quarantine.pause(start, "a"), None, "it may be chance");
+        assert_eq!(quarantine.pause(start, "a"), None, "may be a coincidence");
         let mut now = start;
         let mut lost = 1;
         while now < start + HOUR {

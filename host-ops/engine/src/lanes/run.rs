@@ -1,10 +1,10 @@
-//! What lanes do for a submission.
+//! Identity of submissions, and texts about stages.
 
 use crate::EngineError;
 use frostline_tensor::{OpError, RunTerms, Stage};
 use std::sync::Arc;
 
-/// Whose work it is, and on what terms.
+/// Tenant of a submission with scheduling terms.
 #[derive(Debug, Clone)]
 pub(super) struct Customer {
     pub(super) tenant: Arc<str>,
@@ -22,13 +22,13 @@ impl Customer {
     }
 }
 
-/// What the stage is called in messages.
+/// Returns the name of `stage` for messages.
 pub(super) fn describe(stage: &Stage) -> String {
     let model: String = stage.model.chars().take(12).collect();
     format!("model {model}, `{}` to `{}`", stage.from, stage.to)
 }
 
-/// `error` as one of `stage`.
+/// Converts `error` and adds the name of `stage`.
 pub(super) fn about(stage: &Stage, error: &EngineError) -> OpError {
     error.with_message(format!("{}: {error}", describe(stage)))
 }

@@ -1,4 +1,4 @@
-//! What comes of a run that is over: for the device, for those who wait for its rows, and for a model's name.
+//! Consequences of a finished engine batch for the device, the callers and the quarantine.
 
 use super::batch::{RunEnd, RunError};
 use super::job::Outcome;
@@ -10,7 +10,7 @@ use frostline_batching::device::{End, PartOutcome, Taken, Verdict};
 use frostline_tensor::{OpError, OpErrorCode, Stage};
 use std::time::Instant;
 
-/// How a run ended: for the device, and why rows have failed, all or those of some parts.
+/// Result for the device, with the errors of all rows or individual parts.
 struct Account {
     end: End,
     error: Option<OpError>,
@@ -28,7 +28,7 @@ impl Account {
 }
 
 impl State {
-    /// Lane `index` is done with what it ran; what callers are told.
+    /// Records that lane `index` finished its task. Returns the outcomes for callers.
     pub(super) fn finish(&mut self, index: usize, ended: Ended, now: Instant) -> Told {
         let lane = self.lanes.get_mut(index);
         let Some((lane, running)) = lane.and_then(|lane| lane.running.take().map(|running| (lane, running)))
@@ -59,7 +59,7 @@ impl State {
         told
     }
 
-    /// Lane `index` has no process: what it was to do is decided anew.
+    /// Records that lane `index` does not have a process. Unfinished rows return to the queue.
     pub(super) fn absent(&mut self, index: usize, now: Instant) -> Told {
         if let Some(lane) = self.lanes.get_mut(index) {
             lane.task = None;
@@ -70,7 +70,7 @@ impl State {
         told
     }
 
-    /// The lane is as it was before the run, or better.
+    /// Evaluates a batch after which the lane still works.
     fn ran(&mut self, index: usize, order: &Order, run: RunEnd<Vec<Option<OpError>>>) -> Account {
         let before = self.lanes.get(index).map_or(0, |lane| lane.held);
         let held = run.memory.map(|memory| memory.held);
@@ -80,7 +80,8 @@ impl State {
         let mut base = before;
         if let Some(opened) = run.opened {
             let peak = opened.taken.map(|taken| before.saturating_add(taken));
-            // On a device the run left something as well; the session alone is what it took to open it.
+            // On a device, the memory of the batch is still held as well, so the size of the session is the
+            // peak while it was opened.
             let held = if self.on_device { peak } else { held };
             base = held.unwrap_or(before);
             self.counts.sessions_opened += 1;
@@ -102,14 +103,14 @@ impl State {
                     of_parts,
                 }
             }
-            // Nothing is known of memory here, so there is nothing to wait for.
+            // Memory is not bounded here, so waiting for memory would not help.
             Err(RunError::OutOfMemory(error)) if self.memory.is_none() && order.is_least() => {
                 Account::new(End::Failed, Some(error))
             }
             Err(RunError::OutOfMemory(error)) => {
                 self.counts.out_of_memory += 1;
                 let stage = describe(&order.stage);
-                tracing::debug!(lane = index, stage, rows = order.rows, reserved = order.bytes, %error, "out of memory, tried again with fewer rows");
+                tracing::debug!(lane = index, stage, rows = order.rows, reserved = order.bytes, %error, "out of memory; retrying with fewer rows");
                 Account::new(End::OutOfMemory { held }, Some(error))
             }
             Err(RunError::Failed(error)) => {
@@ -120,7 +121,8 @@ impl State {
         }
     }
 
-    /// The lane's process is gone. Who is alone with it is to blame, unless it was to end, somebody killed it, or it may have lacked memory.
+    /// Evaluates a batch that ended with the lane's process. A submission that ran alone is blamed, unless
+    /// the batch was interrupted, the process was killed from outside, or memory may have been too small.
     fn lost(&mut self, index: usize, order: &Order, loss: &Loss, now: Instant) -> Account {
         let cause = order.interrupt.cause();
         let (how, stage) = (&loss.how, describe(&order.stage));
@@ -131,8 +133,8 @@ impl State {
         };
         self.counts.out_of_memory += u64::from(end == End::Aborted);
         let mut put_away = None;
-        // A client that leaves, or a host that ends, says nothing about the model.
-        // One that held others up was counted when it was told to end.
+        // Cancellation and shutdown do not indicate a faulty model. Blocking other tenants was already
+        // counted at the interrupt.
         let counted = matches!(cause, Some(InterruptCause::HeldUp { .. }));
         if !matches!(cause, Some(InterruptCause::Cancelled | InterruptCause::Shutdown)) {
             self.counts.crashes += 1;
@@ -152,7 +154,7 @@ impl State {
         let again = || {
             OpError::of_host(
                 OpErrorCode::RuntimeError,
-                format!("{stage}: the engine's process was lost again and again ({how}); try again"),
+                format!("{stage}: the engine's process was lost repeatedly ({how}); try again"),
             )
         };
         let error = put_away.map_or_else(again, |case| refusal(&order.stage, &case));
@@ -174,7 +176,7 @@ impl State {
                 let output = entry.job.take_output();
                 Some((
                     entry.reply,
-                    output.ok_or_else(|| OpError::runtime("the run left no output")),
+                    output.ok_or_else(|| OpError::runtime("the batch did not produce an output")),
                 ))
             }
             PartOutcome::Done { last: false } | PartOutcome::Again => {
@@ -194,7 +196,8 @@ impl State {
         }
     }
 
-    /// Once a model is put away, nothing of it is run any more for the tenant; and nothing at all while that pauses.
+    /// After a model was quarantined, refuses the tenant's waiting submissions with that model, or all of
+    /// them if the tenant is paused.
     fn refuse_put_away(&mut self, order: &Order, now: Instant) -> Told {
         let Some(part) = order.parts.first().filter(|_| !order.is_joined()) else {
             return Told::new();

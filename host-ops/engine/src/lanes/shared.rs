@@ -1,4 +1,4 @@
-//! What the lanes' threads and their callers share: one lock, held briefly, and what each of them waits for.
+//! State shared by lane threads and callers. A lock protects it, which is only held briefly.
 
 use super::job::{Job, Reply};
 use super::lane::Lane;
@@ -19,13 +19,13 @@ pub(super) struct Shared {
     config: LanesConfig,
     networks: Networks,
     state: Mutex<State>,
-    /// Work waits for memory that somebody else holds.
+    /// True while work waits for memory that is reserved elsewhere.
     lacks: AtomicBool,
-    /// Signaled when a lane may have something to do.
+    /// Signaled when a lane may have a new task.
     work: Condvar,
-    /// Signaled when the clock sleeps too long.
+    /// Signaled when an earlier deadline is set.
     clock: Condvar,
-    /// Signaled when a lane has finished something, and when the lanes end.
+    /// Signaled when a lane has finished a batch, and when the lanes end.
     finished: Condvar,
 }
 
@@ -44,7 +44,7 @@ impl Shared {
         shared
     }
 
-    /// To what the host's memory has to say.
+    /// Subscribes to changes of the memory ledger.
     fn listen(self: &Arc<Self>) {
         let Some(memory) = self.config.bounded() else {
             return;
@@ -54,7 +54,7 @@ impl Shared {
             if let Some(shared) = shared.upgrade()
                 && shared.lacks.load(Ordering::Relaxed)
             {
-                // Nobody is between looking and waiting once this was held.
+                // Once the lock was held, no lane is between checking for work and waiting.
                 drop(shared.state.lock());
                 shared.work.notify_all();
             }
@@ -88,7 +88,7 @@ impl Shared {
         all.map(|(stage, figures)| (stage.clone(), figures)).collect()
     }
 
-    /// Takes a submission in; what it is known by.
+    /// Queues a submission and returns the submission's id.
     pub(super) fn push(&self, job: Job, reply: Reply) -> Result<u64, OpError> {
         let now = Instant::now();
         let until = now + self.config.queue_deadline;
@@ -101,15 +101,16 @@ impl Shared {
         Ok(id)
     }
 
-    /// Takes a submission back: out of the queue, or ends its run.
+    /// Removes a submission from the queue or ends its engine batches.
     pub(super) fn cancel(&self, id: u64) {
         let reply = self.state.lock().cancel(id);
         drop(reply);
         self.work.notify_one();
     }
 
-    /// Waits for the next task of lane `index`; None if no more will come. A lane that has not `rested` rests if no task comes for
-    /// [`LanesConfig::idle`], or if one waits for memory.
+    /// Waits for the next task of lane `index`. Returns `None` when no more tasks will follow. Returns
+    /// [`Task::Rest`] after [`LanesConfig::idle`] without a task, or when work waits for memory, unless the
+    /// lane has already `rested`.
     pub(super) fn next(&self, index: usize, rested: bool) -> Option<Task> {
         let idle = (!rested).then(|| Instant::now() + self.config.idle);
         let mut state = self.state.lock();
@@ -138,7 +139,7 @@ impl Shared {
         }
     }
 
-    /// Has lanes begin with what can begin; when to ask again if nothing happens.
+    /// Starts everything that can start. Returns when to decide again if no event occurs before.
     fn decide(&self, state: &mut MutexGuard<'_, State>) -> Option<Instant> {
         let mut asked = false;
         loop {
@@ -157,14 +158,14 @@ impl Shared {
             asked |= lack;
             MutexGuard::unlocked(state, || {
                 tell_all(decided.told);
-                // Caches give back what is kept only in case.
+                // Asks other parts of the host to release cached memory.
                 let memory = self.config.bounded().filter(|_| lack);
                 memory.inspect(|memory| memory.lack(decided.lacking));
             });
         }
     }
 
-    /// Lane `index` has the session it needs: from now on the time of the run counts.
+    /// Starts the time limit for the execution on lane `index`, after the session was opened.
     pub(super) fn opened(&self, index: usize) {
         let (now, limit) = (Instant::now(), self.config.run_deadline);
         let until = now + limit;
@@ -182,7 +183,7 @@ impl Shared {
         }
     }
 
-    /// Waits for `time`; `false` when the lanes end before.
+    /// Waits for `time`. Returns false if the lanes end before.
     pub(super) fn pause(&self, time: Duration) -> bool {
         let mut state = self.state.lock();
         let open = |state: &mut State| state.phase != Phase::Ended;
@@ -190,28 +191,29 @@ impl Shared {
         state.phase != Phase::Ended
     }
 
-    /// Lane `index` has no process.
+    /// Records that the process of lane `index` does not exist.
     pub(super) fn absent(&self, index: usize) {
         let told = self.state.lock().absent(index, Instant::now());
         self.work.notify_one();
         tell_all(told);
     }
 
-    /// Lane `index` can work, with this process if it has one, that holds so many bytes.
+    /// Records that lane `index` is ready, with the process id, if any, and the held bytes.
     pub(super) fn started(&self, index: usize, process: Option<u32>, held: u64) {
         self.state.lock().started(index, process, held);
         self.work.notify_one();
     }
 
-    /// Lane `index` has another process, for the run that it is about to begin. Whether that can begin.
+    /// Records that lane `index` has a new process for the batch that it is about to start. Returns false if
+    /// the batch cannot start.
     pub(super) fn replaced(&self, index: usize, process: u32, held: u64) -> bool {
         self.state.lock().replaced(index, process, held)
     }
 
-    /// Makes what is reserved for lane `index` so many bytes.
+    /// Changes the reservation of lane `index` to `bytes`.
     ///
     /// # Errors
-    /// [`OutOfBudget`] where there is less now; it stays as it was.
+    /// Returns [`OutOfBudget`] and keeps the reservation if not enough memory is free.
     pub(super) fn book(&self, index: usize, bytes: u64) -> Result<(), OutOfBudget> {
         let Some(memory) = self.config.bounded() else {
             return Ok(());
@@ -219,12 +221,12 @@ impl Shared {
         self.book_in(memory, index, |lane| &mut lane.memory, bytes)
     }
 
-    /// The process of lane `index` holds so many bytes of the host's memory, where lanes keep to a device's.
+    /// Books the host memory of lane `index` if device memory bounds the lanes.
     pub(super) fn book_beside(&self, index: usize, bytes: Option<u64>) {
         if let Some((memory, bytes)) = self.config.beside().zip(bytes)
             && let Err(error) = self.book_in(memory, index, |lane| &mut lane.beside, bytes)
         {
-            tracing::warn!(lane = index, %error, "a lane's process holds more of the host's memory than there is");
+            tracing::warn!(lane = index, %error, "a lane's process exceeds the host's memory budget");
         }
     }
 
@@ -235,7 +237,7 @@ impl Shared {
         of: fn(&mut Lane) -> &mut Option<Reserved>,
         bytes: u64,
     ) -> Result<(), OutOfBudget> {
-        // Others are told of the room, for which this must not hold the lock.
+        // The ledger notifies others when memory is released, and they need this lock.
         let reserved = self.with_lane(index, |lane| of(lane).take()).flatten();
         let (reserved, booked) = match reserved {
             Some(mut reserved) => {
@@ -251,13 +253,14 @@ impl Shared {
         booked
     }
 
-    /// Reserves `bytes` for lane `index` beyond the `held` ones; whether they were there.
+    /// Reserves `bytes` for lane `index` in addition to the memory that it holds. Returns false if not enough
+    /// is free.
     pub(super) fn reserve(&self, index: usize, bytes: u64) -> bool {
         let held = self.held(index);
         self.book(index, held.saturating_add(bytes)).is_ok()
     }
 
-    /// Lane `index` holds so many bytes, if that can be seen, before its run begins.
+    /// Records the bytes that lane `index` holds before a batch starts, if they are known.
     pub(super) fn holds(&self, index: usize, held: Option<u64>) {
         self.with_lane(index, |lane| lane.held = held.unwrap_or(lane.held));
     }
@@ -270,7 +273,8 @@ impl Shared {
         self.state.lock().lanes.get_mut(index).map(of)
     }
 
-    /// Lane `index` gave memory back and holds so many bytes, if that can be seen: it closed sessions, as it was told, or rests.
+    /// Records that lane `index` released memory and the bytes that it still holds, if they are known. The
+    /// lane either `closed` sessions or rested.
     pub(super) fn gave_back(&self, index: usize, held: Option<u64>, closed: bool) {
         self.shrink(index, held);
         let mut state = self.state.lock();
@@ -282,7 +286,7 @@ impl Shared {
         self.work.notify_one();
     }
 
-    /// Tells the outcome of what lane `index` ran.
+    /// Records the result of lane `index` and notifies the callers.
     pub(super) fn finish(&self, index: usize, ended: Ended) {
         if let Ended::Ran(end) = &ended {
             self.shrink(index, end.memory.map(|memory| memory.held));
@@ -290,22 +294,22 @@ impl Shared {
         let now = Instant::now();
         let mut state = self.state.lock();
         let told = state.finish(index, ended, now);
-        // What runs again waits anew.
+        // Rows that will run again have a new deadline.
         self.wake_clock(&mut state, now + self.config.queue_deadline);
         drop(state);
         self.finished.notify_all();
         tell_all(told);
     }
 
-    /// A run is over: what is reserved is what the lane holds.
+    /// Reduces the reservation of lane `index` to the bytes that it holds.
     fn shrink(&self, index: usize, held: Option<u64>) {
         let held = held.unwrap_or_else(|| self.held(index));
         if let Err(error) = self.book(index, held) {
-            tracing::warn!(lane = index, %error, "a lane holds more than was reserved for it");
+            tracing::warn!(lane = index, %error, "a lane exceeds the reserved memory");
         }
     }
 
-    /// The clock: ends what is beyond its deadline, until there will be no more.
+    /// Body of the clock thread, which gives up overdue work until the lanes end.
     pub(super) fn watch(&self) {
         let mut state = self.state.lock();
         while state.phase != Phase::Ended {
@@ -322,7 +326,7 @@ impl Shared {
         }
     }
 
-    /// Takes no more work and lets the lanes finish what there is; what is left after `grace` is ended.
+    /// Refuses new work, waits up to `grace` until the lanes have finished, and ends the rest.
     pub(super) fn drain(&self, grace: Duration) {
         let mut state = self.state.lock();
         state.phase = state.phase.max(Phase::Draining);
@@ -337,7 +341,7 @@ impl Shared {
         tell_all(left);
     }
 
-    /// The clock sleeps until the earliest deadline; an earlier one must wake it.
+    /// Wakes the clock thread if `deadline` is earlier than the time until which it sleeps.
     fn wake_clock(&self, state: &mut State, deadline: Instant) {
         if state.clock_wakes.is_none_or(|wakes| deadline < wakes) {
             state.clock_wakes = Some(deadline);
@@ -346,7 +350,7 @@ impl Shared {
     }
 }
 
-/// A caller that is gone does not want to know.
+/// Sends outcomes to callers that are still waiting.
 fn tell_all(told: Told) {
     for (reply, outcome) in told {
         drop(reply.send(outcome));

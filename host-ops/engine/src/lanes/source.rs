@@ -12,55 +12,59 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a lane waits for memory to prepare a stage in; with none it runs from its bytes, and is prepared when it is opened again.
+/// Time to wait for the memory that preparing a stage needs. If this time expires, the stage runs from its
+/// bytes and is prepared the next time it is opened.
 const WAIT: Duration = Duration::from_secs(1);
 
-/// Where lanes get the networks they run.
+/// Provides the networks that lanes run.
 pub trait StageSource: Send + Sync + 'static {
-    /// The ONNX bytes of `stage`: one input named `stage.from`, one output named `stage.to`, weights inside. Asked by a
-    /// lane's thread, which may block on it, whenever there is neither a session for the stage nor a prepared form of it.
+    /// Returns the ONNX bytes of `stage`, with an input called `stage.from`, an output called `stage.to`, and
+    /// internal weights. A lane thread calls this if the stage has neither a session nor a prepared form.
+    /// Blocking is allowed.
     ///
     /// # Errors
-    /// [`OpError`] for a model or cut that does not exist; the submission ends with it.
+    /// Returns an error if the model or the cut does not exist. The submission fails with this error.
     fn stage_model(&self, stage: &Stage) -> Result<Bytes, OpError>;
 
-    /// What a row of `stage`'s output is, where that is known. Asked as [`StageSource::guess`] is.
+    /// Returns the type and shape of an output row of `stage`, if known. Called for each submission by the
+    /// submitting thread, so it must not block.
     fn row(&self, stage: &Stage) -> Option<(DType, Shape)> {
         let _ = stage;
         None
     }
 
-    /// What `stage` may take of memory, before a lane has measured it. Asked with every submission, by its caller: it must not wait.
+    /// Estimates the memory that `stage` needs. The estimate is used until a lane has measured the stage.
+    /// Called for each submission by the submitting thread, so it must not block.
     fn guess(&self, stage: &Stage) -> MemoryEstimate {
         let _ = stage;
         MemoryEstimate::default()
     }
 }
 
-/// A network, as a lane opens it.
+/// A network as input for opening a session.
 pub(super) enum StageModel {
     Bytes(Bytes),
-    /// The folder where it lies prepared.
+    /// The folder with the prepared stage.
     Prepared(PathBuf),
 }
 
-/// The networks of a host, as they come and as they were prepared.
+/// Networks of a host and their prepared forms.
 pub(super) struct Networks {
     source: Arc<dyn StageSource>,
     config: LanesConfig,
     prepared: Option<Prepared>,
 }
 
-/// What a lane's process is given.
+/// A network for a lane's process.
 pub(super) enum Given {
     Bytes(Bytes),
     Prepared(Lent),
 }
 
-/// Why a stage was not prepared, where that says nothing of it.
+/// Reason for not preparing a stage that does not count as a failure.
 enum NotNow {
     Refused(OpError),
-    /// There is none to prepare it in.
+    /// Not enough memory was free.
     Memory,
 }
 
@@ -73,7 +77,7 @@ impl From<OpError> for NotNow {
 impl Networks {
     pub(super) fn new(config: &LanesConfig, source: Arc<dyn StageSource>) -> Self {
         let stages = match &config.place {
-            // What is laid out for the processor is of no use to a GPU.
+            // A CPU's kernel layout is useless on a GPU.
             LanesPlace::Child(place) if config.device == Device::Cpu => place.prepared.as_ref(),
             _ => None,
         };
@@ -92,29 +96,30 @@ impl Networks {
         }
     }
 
-    /// What `stage` may take before it was measured.
+    /// Estimates the memory that `stage` needs until a lane has measured it.
     pub(super) fn guess(&self, stage: &Stage) -> MemoryEstimate {
         self.source.guess(stage)
     }
 
-    /// Removes what was prepared of models that `keep` does not.
+    /// Removes the prepared stages of models for which `keep` returns false.
     pub(super) fn retain(&self, keep: impl Fn(&str) -> bool) -> io::Result<()> {
         self.prepared
             .as_ref()
             .map_or(Ok(()), |prepared| prepared.retain(keep))
     }
 
-    /// What a row of `stage`'s output is.
+    /// Returns the type and shape of an output row of `stage`, if known.
     pub(super) fn row(&self, stage: &Stage) -> Option<(DType, Shape)> {
         self.source.row(stage)
     }
 
-    /// The bytes of `stage`.
+    /// Returns the ONNX bytes of `stage`.
     pub(super) fn bytes(&self, stage: &Stage) -> Result<Bytes, OpError> {
         self.source.stage_model(&stage.network())
     }
 
-    /// The stage of `run` for a lane in a process of its own: prepared, if that can be had before the run's interrupt ends it.
+    /// Returns the stage of `run` for a lane in a child process, prepared if possible. The interrupt of `run`
+    /// also ends the preparation.
     pub(super) fn given(&self, run: &BatchRun<'_>) -> Result<Given, OpError> {
         let (stage, interrupt) = (run.stage, run.interrupt);
         let (Some(prepared), LanesPlace::Child(place)) = (&self.prepared, &self.config.place) else {
@@ -123,13 +128,13 @@ impl Networks {
         let (stage, mut bytes) = (&stage.network(), None);
         let lent = prepared.get(stage, |folder| {
             let network = bytes.insert(self.bytes(stage)?);
-            // What the run may take it takes later.
+            // The lane does not use the batch's reservation while the stage is prepared.
             let takes = prepare::takes(network.len()).saturating_sub(run.reservation.unwrap_or(0));
             let memory = &self.config.memory;
             let Ok(_memory) = memory.reserve_blocking("", Kind::Lane, takes, WAIT) else {
                 tracing::debug!(
                     takes,
-                    "there is no memory to prepare a stage in; it runs from its bytes"
+                    "not enough memory to prepare a stage; running from its bytes"
                 );
                 return Err(NotNow::Memory);
             };

@@ -1,5 +1,5 @@
-//! What was submitted, what lanes do for it, and what of it is late: without a clock or a wait inside. The [`Device`] decides; this knows
-//! whom to tell.
+//! State of submissions, lanes and deadlines, independent of clocks and locks. The [`Device`] makes the
+//! decisions; this state maps them to lanes and callers.
 
 use super::job::{Job, Outcome, Reply};
 use super::lane::{Lane, Running};
@@ -17,12 +17,12 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What callers are to be told, once the lock is free.
+/// Outcomes that are sent to callers after the lock is released.
 pub(super) type Told = Vec<(Reply, Outcome)>;
 
 pub(super) struct State {
     pub(super) phase: Phase,
-    /// Until when the clock sleeps.
+    /// Time until which the clock thread sleeps.
     pub(super) clock_wakes: Option<Instant>,
     pub(super) lanes: Vec<Lane>,
     pub(super) device: Device<Stage>,
@@ -30,21 +30,21 @@ pub(super) struct State {
     pub(super) quarantine: Quarantine,
     pub(super) waits: Waits,
     on_begin: Option<OnBegin>,
-    /// Where it is kept to.
+    /// The ledger that bounds the lanes.
     pub(super) memory: Option<Memory>,
-    /// Whether that is a device's, whose sessions keep what their runs took; and the host's setting that says how much there is.
+    /// True if `memory` belongs to a device, where sessions retain the memory of their batches.
     pub(super) on_device: bool,
     pub(super) budget_key: &'static str,
-    /// How long a submission waits for a lane.
+    /// Maximum time a submission waits for a lane.
     pub(super) patience: Duration,
-    /// How long a run may keep another tenant waiting.
+    /// Maximum time an engine batch may keep other tenants waiting.
     hold_up: Duration,
     origin: Instant,
     next_id: u64,
     pub(super) counts: LaneStats,
 }
 
-/// From one to the next, never back.
+/// Phase of the lanes, which only advances.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Phase {
     Open,
@@ -52,27 +52,27 @@ pub(super) enum Phase {
     Ended,
 }
 
-/// A submission whose caller waits.
+/// A submission with a waiting caller.
 pub(super) struct Entry {
     pub(super) job: Arc<Job>,
     pub(super) reply: Reply,
-    /// How long it waits for a lane.
+    /// Deadline for the start of the remaining rows.
     pub(super) until: Instant,
 }
 
-/// What came of looking for something to do.
+/// Result of [`State::decide`].
 #[derive(Default)]
 pub(super) struct Decided {
     pub(super) told: Told,
-    /// Whether a lane has something to do now.
+    /// True if a lane received a task.
     pub(super) begun: bool,
-    /// When to look again if nothing happens.
+    /// Time of the next decision if nothing else happens before.
     pub(super) again: Option<Instant>,
-    /// Bytes that whoever is next lacks.
+    /// Bytes missing for the next work item.
     pub(super) lacking: u64,
 }
 
-/// When a run is ended, and why then.
+/// Deadline of an engine batch, and the cause to report on expiry.
 #[derive(Clone)]
 pub(super) struct Deadline {
     pub(super) until: Instant,
@@ -113,7 +113,10 @@ impl State {
         }
     }
 
-    /// Takes a submission in that waits no longer than `until`; what it is known by.
+    /// Queues a submission with a deadline for the start of the first rows. Returns the submission's id.
+    ///
+    /// # Errors
+    /// Returns an error if the lanes are shutting down, the model or tenant is refused, or the queue is full.
     pub(super) fn push(
         &mut self,
         job: Job,
@@ -136,7 +139,7 @@ impl State {
             weight: customer.weight,
             terms: customer.terms.clone(),
             stage: job.stage.clone(),
-            // A batch without rows runs as well, for the shape of what comes out.
+            // [`Job::new`] refuses empty batches, so the fallback is never used.
             rows: NonZeroUsize::new(job.rows()).unwrap_or(NonZeroUsize::MIN),
             bytes: job.batch.byte_len(),
             guess,
@@ -149,7 +152,7 @@ impl State {
         Ok(id)
     }
 
-    /// Why nothing of `stage` is run for `tenant` now.
+    /// Returns the reason if `stage` must not run for `tenant` at present.
     pub(super) fn refused(&mut self, now: Instant, tenant: &str, stage: &Stage) -> Option<OpError> {
         let case = self.quarantine.check(now, tenant, &stage.model);
         if let Some(case) = case {
@@ -159,15 +162,16 @@ impl State {
         Some(OpError::of_host(
             OpErrorCode::RuntimeError,
             format!(
-                "{}: models of yours crashed lanes or kept others waiting, so that nothing of yours is run for {} seconds; run them with ONNX Runtime on a \
-                 machine of your own to find the layer or the data at fault",
+                "{}: your models crashed lanes or blocked other tenants, so this host refuses your batches for {} seconds; run the models with ONNX Runtime on your \
+                 machine to find the layer or data that causes this",
                 describe(stage),
                 left.as_secs() + 1
             ),
         ))
     }
 
-    /// Nobody waits for a submission any more: takes it out, and ends the runs that were only for it.
+    /// Removes a submission and ends the engine batches that only contain its rows. Returns the channel to
+    /// the caller.
     pub(super) fn cancel(&mut self, id: u64) -> Option<Reply> {
         let removed = self.device.remove(id);
         for lane in removed.into_iter().flat_map(|removed| removed.runs) {
@@ -179,7 +183,7 @@ impl State {
         Some(entry.reply)
     }
 
-    /// Has lanes begin with all that can begin now.
+    /// Starts all possible work.
     pub(super) fn decide(&mut self, now: Instant, deadline: &Deadline) -> Decided {
         let mut decided = Decided::default();
         loop {
@@ -259,26 +263,28 @@ impl State {
         }
     }
 
-    /// How long a submission has waited, or its rows since others of them ran.
+    /// Returns the waiting time of a submission, which restarts after each batch with rows of this
+    /// submission.
     pub(super) fn waited(&self, entry: &Entry, now: Instant) -> Duration {
         let left = entry.until.saturating_duration_since(now);
         let late = now.saturating_duration_since(entry.until);
         self.patience.saturating_sub(left).saturating_add(late)
     }
 
-    /// What lane `index` is to do.
+    /// Removes and returns the next task of lane `index`.
     pub(super) fn take_task(&mut self, index: usize) -> Option<Task> {
         self.lanes.get_mut(index)?.task.take()
     }
 
-    /// Others than lanes lack `bytes` of memory: idle sessions go.
+    /// Closes idle sessions because other parts of the host need `bytes` of memory.
     pub(super) fn relieve(&mut self, bytes: u64) {
         for (lane, stages) in self.device.relieve(bytes) {
             self.close(lane, stages);
         }
     }
 
-    /// Lane `index` has the session that its run needs: it has another deadline from now on.
+    /// Replaces the deadline for opening by `deadline`, because lane `index` now has the session for its
+    /// batch.
     pub(super) fn opened(&mut self, index: usize, now: Instant, deadline: Deadline) {
         if let Some(running) = self.lanes.get_mut(index).and_then(|lane| lane.running.as_mut()) {
             running.deadline = deadline;
@@ -286,7 +292,7 @@ impl State {
         }
     }
 
-    /// Lane `index` can work, with this process if it has one, that holds so many bytes.
+    /// Records that lane `index` is ready, with the process id, if any, and the held bytes.
     pub(super) fn started(&mut self, index: usize, process: Option<u32>, held: u64) {
         if let Some(lane) = self.lanes.get_mut(index) {
             lane.process = process;
@@ -295,7 +301,8 @@ impl State {
         self.device.started(index, held);
     }
 
-    /// Lane `index` has another process, for the run that it is about to begin. Whether that can begin.
+    /// Records that lane `index` has a new process for the batch that it is about to start. Returns false if
+    /// the batch cannot start.
     pub(super) fn replaced(&mut self, index: usize, process: u32, held: u64) -> bool {
         if let Some(lane) = self.lanes.get_mut(index) {
             (lane.process, lane.held) = (Some(process), held);
@@ -303,7 +310,7 @@ impl State {
         self.device.replaced(index, held)
     }
 
-    /// Lane `index` closed sessions as it was told, and holds so many bytes if that can be seen.
+    /// Records that lane `index` closed sessions, and the bytes that it still holds if they are known.
     pub(super) fn closed(&mut self, index: usize, held: Option<u64>) {
         if let Some((lane, held)) = self.lanes.get_mut(index).zip(held) {
             lane.held = held;
@@ -311,7 +318,7 @@ impl State {
         self.device.closed(index, held);
     }
 
-    /// Lane `index` gave memory back that only its next run would need.
+    /// Records that lane `index` released the memory that it reuses for the next batch.
     pub(super) fn rested(&mut self, index: usize, held: Option<u64>) {
         if let Some((lane, held)) = self.lanes.get_mut(index).zip(held) {
             lane.held = held;
@@ -319,12 +326,12 @@ impl State {
         }
     }
 
-    /// Whether lanes have something to do, or will.
+    /// Returns true if work is queued or running.
     pub(super) fn is_working(&self) -> bool {
         !self.entries.is_empty() || self.lanes.iter().any(|lane| lane.running.is_some())
     }
 
-    /// What still has to be told in time: the deadline of everything that waits, or runs and was not given up.
+    /// Returns the earliest deadline of waiting submissions and uninterrupted engine batches.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         let running = self.running_ids();
         let waiting = self.entries.iter().filter(|(id, _)| !running.contains(id));
@@ -336,8 +343,10 @@ impl State {
             .min()
     }
 
-    /// Gives up what is late; what its callers are told. Of a run that several share it is not known whose rows were too slow: they run again,
-    /// apart.
+    /// Gives up all overdue work. Returns the outcomes for the callers.
+    ///
+    /// If rows of several submissions are in an overdue engine batch, it is unknown which of them were slow.
+    /// These submissions are retried separately.
     pub(super) fn take_overdue(&mut self, now: Instant) -> Told {
         let running = self.running_ids();
         let waited = self
@@ -366,7 +375,8 @@ impl State {
         told
     }
 
-    /// When a run is ended: earlier where it keeps a tenant waiting that has nothing on any lane.
+    /// Returns the deadline of an engine batch. It is earlier if a tenant without rows on any lane is
+    /// waiting.
     fn deadline(&self, running: &Running) -> Deadline {
         let of_its_own = |tenant: &str| {
             let mut parts = running.order.parts.iter();
@@ -388,7 +398,7 @@ impl State {
         earlier.unwrap_or_else(|| running.deadline.clone())
     }
 
-    /// Gives up all that there is; what the callers of what does not run are told.
+    /// Ends all work. Returns the outcomes for callers whose submissions are not running.
     pub(super) fn end(&mut self) -> Told {
         self.phase = Phase::Ended;
         let running = self.running_ids();
@@ -401,19 +411,19 @@ impl State {
             .collect()
     }
 
-    /// A submission failed for this reason; whom to tell.
+    /// Removes a submission that failed with the error `why`. Returns the outcome for the caller.
     pub(super) fn fail(&mut self, id: u64, why: impl FnOnce(&Job) -> OpError) -> Option<(Reply, Outcome)> {
         let job = Arc::clone(&self.entries.get(&id)?.job);
         Some((self.cancel(id)?, Err(why(&job))))
     }
 
-    /// Submissions with rows in a run.
+    /// Returns the submissions with rows in an engine batch.
     pub(super) fn running_ids(&self) -> HashSet<u64> {
         self.lanes.iter().flat_map(Lane::ids).collect()
     }
 
     fn room(&self) -> Room {
-        // Half of all there can be: nothing overflows.
+        // Half of the maximum avoids overflows.
         let free = Room {
             now: u64::MAX / 2,
             most: u64::MAX / 2,
@@ -437,8 +447,8 @@ pub(super) fn never_fits(job: &Job, needs: u64, most: u64, key: &str) -> OpError
         _ => ("a single row".to_owned(), "an earlier cut"),
     };
     OpError::too_large(format!(
-        "{}: {what} needs {needs} bytes of memory, of which this host has at most {most} for its lanes; take {smaller}, or ask whoever runs \
-         the host for a larger {key}",
+        "{}: {what} needs {needs} bytes of memory, but this host has only {most} for its lanes; use {smaller}, or ask the \
+         host's operator for a larger {key}",
         describe(&job.stage)
     ))
 }
@@ -447,7 +457,7 @@ pub(super) fn refusal(stage: &Stage, case: &Quarantined) -> OpError {
     let minutes = case.left.as_secs().div_ceil(60);
     OpError::runtime(format!(
         "{}: this model crashed the engine {} times (the last time: {}) and is not run again for {minutes} minutes; run \
-         it with ONNX Runtime on a machine of your own to find the layer or the data at fault",
+         it with ONNX Runtime on your own machine to find the layer or data that causes the crash",
         describe(stage),
         case.crashes,
         case.how

@@ -3,60 +3,60 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What lanes do now and have done since they started.
+/// Current load of the lanes and totals since the start.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct LaneStats {
-    /// Submissions that wait.
+    /// Waiting submissions.
     pub queued: usize,
-    /// Bytes of their batches.
+    /// Size of their batches in bytes.
     pub queued_bytes: usize,
-    /// Submissions that run.
+    /// Running submissions.
     pub running: usize,
-    /// Submissions that ended well.
+    /// Successful submissions.
     pub jobs_done: u64,
-    /// Submissions that ended with an error, were cancelled or ran out of time, those refused by a full queue not
-    /// counted.
+    /// Failed, cancelled and expired submissions, without those refused by a full queue.
     pub jobs_failed: u64,
-    /// Samples (rows) of those that ended well.
+    /// Samples (rows) of the successful submissions.
     pub samples_done: u64,
-    /// Runs that ended well.
+    /// Successful engine batches.
     pub runs: u64,
-    /// Rows in them, padding not counted.
+    /// Rows in these batches without padding.
     pub rows: u64,
-    /// Those of them that had rows of several submissions.
+    /// Batches with rows of several submissions.
     pub runs_joined: u64,
-    /// Runs that were tried again with fewer rows, or more memory, as theirs did not suffice.
+    /// Batches repeated with fewer rows or more memory after running out of memory.
     pub out_of_memory: u64,
-    /// Runs that took more than was predicted.
+    /// Batches that exceeded the predicted memory.
     pub memory_misses: u64,
-    /// What 95 % of the latest predictions of a run's memory were off by at most, as a part of what was measured; `None` without any.
+    /// 95th percentile of the error in recent predictions of batch memory, as a fraction of the measured
+    /// value. `None` without predictions.
     pub memory_error: Option<f64>,
-    /// Bytes of a device that lanes may have, where they go by its memory and that is bounded: the two figures below are of it then, and
-    /// of the host's memory otherwise.
+    /// Device memory available to lanes, in bytes. `None` if lanes are not bounded by device memory. If it is
+    /// set, the next two values describe device memory, otherwise host memory.
     pub device_budget: Option<u64>,
-    /// Bytes that the lanes' processes hold between runs, as far as the system tells.
+    /// Bytes that the lanes' processes hold between batches, if the system reports them.
     pub memory_held: u64,
-    /// Bytes that are reserved for lanes: that, and what runs may take.
+    /// Bytes reserved for lanes: the held bytes and the expected needs of running batches.
     pub memory_reserved: u64,
-    /// Sessions that were opened.
+    /// Opened sessions.
     pub sessions_opened: u64,
-    /// Sessions that were closed for others.
+    /// Sessions closed to free memory.
     pub sessions_closed: u64,
-    /// Processes of lanes that were lost with a run in them.
+    /// Processes lost during an engine batch.
     pub crashes: u64,
-    /// How often a model was put away for its tenant, as it had crashed too many.
+    /// Quarantines of models after crashes.
     pub quarantines: u64,
-    /// Processes of the lanes, by their ids; none when the lanes run in this one.
+    /// Process ids of the lanes. Empty if the lanes run in this process.
     pub processes: Vec<u32>,
-    /// How long each lane has worked, with what it runs now.
+    /// Working time per lane, including the current batch.
     pub busy: Vec<Duration>,
-    /// Device time of tenants that used it lately, by their names.
+    /// Recent device time by tenant.
     pub used: Vec<(String, Duration)>,
-    /// The longest that tenants waited for a lane in the last minute or two, by their names, with what waits still.
+    /// Longest wait for a lane in the last one to two minutes by tenant, with submissions that still wait.
     pub waited: Vec<(String, Duration)>,
-    /// Rows that wait of each tenant, none of those that have none.
+    /// Waiting rows by tenant. Tenants without waiting rows are omitted.
     pub waiting: Vec<(String, usize)>,
-    /// Lanes that run for each tenant now; one that runs rows of several counts for each of them.
+    /// Number of busy lanes by tenant. Batches with rows of several tenants count for each tenant.
     pub holding: Vec<(String, usize)>,
 }
 

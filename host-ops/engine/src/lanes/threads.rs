@@ -1,4 +1,4 @@
-//! The bodies of the threads.
+//! Thread functions of the lanes.
 
 use super::engine::Engine;
 use super::order::{Ended, Order, Task};
@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::Sender;
 use tracing::Span;
 
-/// One lane; it tells `started` whether it can work.
+/// Runs a lane. Sends the result of the first start to `started`.
 pub(super) fn lane(shared: &Shared, index: usize, started: Sender<Result<(), EngineError>>) {
     let mut engine = Engine::new(shared.config(), index);
     let first = engine.prepare(shared, index);
@@ -26,7 +26,7 @@ pub(super) fn lane(shared: &Shared, index: usize, started: Sender<Result<(), Eng
         match task {
             Task::Run(order) => {
                 let ended = run(&mut engine, shared, index, &order);
-                // What the submissions hold goes before their callers hear of it.
+                // Release the submissions' memory before their callers are notified.
                 drop(order);
                 shared.finish(index, ended);
             }
@@ -36,7 +36,8 @@ pub(super) fn lane(shared: &Shared, index: usize, started: Sender<Result<(), Eng
     }
 }
 
-/// A panic costs the run that caused it and the lane's sessions, whose state nobody knows any more.
+/// Runs an order. A panic fails the order and resets the engine, because its sessions may be in an invalid
+/// state.
 fn run(engine: &mut Engine, shared: &Shared, index: usize, order: &Order) -> Ended {
     let span = order
         .parts
@@ -47,7 +48,7 @@ fn run(engine: &mut Engine, shared: &Shared, index: usize, order: &Order) -> End
     catch_unwind(run).unwrap_or_else(|panic| {
         *engine = Engine::new(shared.config(), index);
         let reason = text_of(&*panic);
-        tracing::error!(parent: &span, lane = index, reason, "a lane panicked and starts again");
+        tracing::error!(parent: &span, lane = index, reason, "a lane panicked; resetting the lane's engine");
         Ended::failed(OpError::runtime(format!(
             "the engine failed on this batch: {reason}"
         )))
@@ -57,5 +58,5 @@ fn run(engine: &mut Engine, shared: &Shared, index: usize, order: &Order) -> End
 pub(super) fn text_of(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("a panic without a text")
+        .unwrap_or("panic without a message")
 }

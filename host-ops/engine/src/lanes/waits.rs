@@ -1,26 +1,26 @@
-//! How long tenants waited for a lane lately.
+//! Recent waiting times of tenants.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long it is remembered, and for as long again at most.
+/// Length of a period. Waiting times expire after one to two periods.
 const LATELY: Duration = Duration::from_secs(60);
 
-/// Tenants of which it is.
+/// Maximum number of recorded tenants.
 const TENANTS: usize = 1024;
 
-/// The longest wait of each tenant whose work began lately; times count from any one origin.
+/// Longest recent waits by tenant. Times are relative to an arbitrary origin.
 #[derive(Default)]
 pub(super) struct Waits {
-    /// When the present ones began to be noted.
+    /// Start of the current period.
     since: Duration,
     present: HashMap<Arc<str>, Duration>,
     before: HashMap<Arc<str>, Duration>,
 }
 
 impl Waits {
-    /// Work of `tenant` began at `now` that had waited so long.
+    /// Records the waiting time of rows that start at `now`.
     pub(super) fn note(&mut self, now: Duration, tenant: &Arc<str>, waited: Duration) {
         let age = now.saturating_sub(self.since);
         if age >= LATELY {
@@ -34,7 +34,7 @@ impl Waits {
         }
     }
 
-    /// The longest of each, at `now`, with those that `wait` still.
+    /// Returns the longest wait of each tenant at `now`, including the waits of queued work in `wait`.
     pub(super) fn longest(
         &self,
         now: Duration,

@@ -1,9 +1,9 @@
-//! Prepared stages: each stage saved once as ONNX Runtime's optimized model, its weights as kernels read them in a file of their own. Lanes
-//! map that file, so its weights take memory once, however many lanes run the stage.
+//! Prepared stages. Each stage is saved once as ONNX Runtime's optimized model and a separate weights file in
+//! kernel layout. Lanes map that file, so the weights use memory only once for all lanes.
 //!
-//! A stage has a folder of its own, named by all that what lies in it depends on. It is made in a process that is thrown away, and a lane
-//! is told of it only when its keyed hash is right. Whatever is wrong with it, the stage is prepared anew; and where that cannot be done,
-//! it runs from its bytes.
+//! Each stage has a folder, which is named by a hash of all inputs that influence the contents. A disposable
+//! process prepares the stage, and lanes receive it only after the keyed hash was verified. If verification
+//! fails, the stage is prepared again. If preparation fails, the stage runs from its bytes.
 
 mod name;
 mod store;
@@ -26,21 +26,22 @@ use store::Store;
 
 use frostline_tensor::Stage;
 
-/// After it failed, a stage is not prepared for so long: a full disk may not be full any more.
+/// Time after which a failed stage is prepared again, because the reason may be temporary, for example a full
+/// disk.
 const RETRY: Duration = Duration::from_secs(600);
 
-/// What ONNX Runtime 1.31 refuses to read weights beside a network without.
+/// ONNX Runtime 1.31 cannot read external weights if this folder is missing.
 const OPENED_FILES: &str = "/proc/self/fd";
 
-/// Stages of which it is remembered that they could not be prepared.
+/// Maximum number of remembered failures.
 const REMEMBERED: usize = 1024;
 
-/// The prepared stages of a host.
+/// Prepared stages of a host.
 pub(crate) struct Prepared {
     naming: Naming,
     store: Store,
     state: Mutex<State>,
-    /// Signaled when a stage has been prepared, or could not be.
+    /// Signaled when a thread has finished with a stage.
     made: Condvar,
 }
 
@@ -51,13 +52,13 @@ struct State {
 }
 
 impl Prepared {
-    /// Those in `folder`, of which at most `most_bytes` are kept, for sessions with these options. `None`, with a warning, where they
-    /// cannot be kept.
+    /// Opens the prepared stages in `folder`, which are limited to `most_bytes`, for sessions with `options`.
+    /// Logs a warning and returns `None` if the folder cannot be used.
     pub(crate) fn open(folder: &Path, most_bytes: u64, options: &SessionOptions) -> Option<Self> {
         let opened = || -> Result<Self, String> {
             if cfg!(target_os = "linux") && !Path::new(OPENED_FILES).exists() {
                 return Err(format!(
-                    "ONNX Runtime finds files of weights by {OPENED_FILES}, which is not there; mount /proc"
+                    "ONNX Runtime needs {OPENED_FILES} to open weights, but /proc is not mounted; mount it"
                 ));
             }
             let naming = Naming::new(options).map_err(|error: EngineError| error.to_string())?;
@@ -70,16 +71,17 @@ impl Prepared {
         };
         let warn = |error: String| {
             let folder = folder.display();
-            tracing::warn!(%folder, error, "stages cannot be prepared: each lane keeps a copy of their weights");
+            tracing::warn!(%folder, error, "cannot prepare stages, so each lane loads a copy of the weights");
         };
         opened().map_err(warn).ok()
     }
 
-    /// The prepared `stage`, made by `make` in the folder that it is given unless it is there. Of callers that want the same stage at a
-    /// time one makes it and the others wait. `None` when it cannot be had: it runs from its bytes.
+    /// Returns the prepared `stage`. If it does not exist yet, `make` prepares it in the folder that it
+    /// receives. Concurrent callers with the same stage wait for the first one. Returns `None` if the stage
+    /// cannot be prepared; the caller then runs it from its bytes.
     ///
     /// # Errors
-    /// Those of `make` that say nothing of preparing.
+    /// Returns the outer error of `make`, which does not count as a failure of the stage.
     pub(crate) fn get<E>(
         &self,
         stage: &Stage,
@@ -107,12 +109,12 @@ impl Prepared {
         Ok(None)
     }
 
-    /// Removes stages of models that `keep` does not, but those that a lane is about to open.
+    /// Removes all stages for whose models `keep` returns false, except stages that a lane is opening.
     pub(crate) fn retain(&self, keep: impl Fn(&str) -> bool) -> io::Result<()> {
         self.store.retain(|name| keep(name::model(name)))
     }
 
-    /// Waits until nobody makes the stage `name`.
+    /// Waits until no other thread is preparing the stage `name`.
     fn turn(&self, name: &str) -> Turn<'_> {
         let mut state = self.state.lock();
         self.made
@@ -136,7 +138,7 @@ impl Prepared {
             from,
             to,
             reason,
-            "a stage cannot be prepared: each lane keeps a copy of its weights"
+            "cannot prepare a stage, so each lane loads a copy of the weights"
         );
         let mut state = self.state.lock();
         if state.failed.len() >= REMEMBERED {
@@ -146,7 +148,7 @@ impl Prepared {
     }
 }
 
-/// The right to look for a stage, and to make it.
+/// The exclusive right to look up and prepare a stage.
 struct Turn<'a> {
     prepared: &'a Prepared,
     name: String,

@@ -3,25 +3,26 @@ use frostline_tensor::Stage;
 use sha2::{Digest, Sha256};
 use std::fs;
 
-/// Counts up when what lies in a folder changes otherwise.
+/// Version of the folder's contents. Increase this number for changes that the rest of the hash does not
+/// cover.
 const FORMAT: &str = "3";
 
-/// What separates them; no SHA-256 has it.
+/// Separates the model from the hash. It does not occur in a SHA-256.
 const BETWEEN: char = '-';
 
-/// The model that a stage of this name is of.
+/// Returns the model of the stage with this name.
 pub(super) fn model(name: &str) -> &str {
     name.split_once(BETWEEN).map_or("", |(model, _)| model)
 }
 
-/// Names stages by all that their prepared form depends on: the stage, the engine, the processor that its weights are laid out for, and
-/// the session's options.
+/// Creates the names of prepared stages. A name depends on the stage, the engine, the processor for which the
+/// weights are laid out, and the session's options.
 pub(super) struct Naming(Sha256);
 
 impl Naming {
     pub(super) fn new(options: &SessionOptions) -> Result<Self, EngineError> {
         let engine = crate::library_version()?;
-        // Builds of one version differ.
+        // The size distinguishes builds of the same version.
         let bytes = fs::metadata(library::library_path()?).map_or(0, |file| file.len());
         Ok(Self::from_parts(&engine, bytes, &processor(), options))
     }
@@ -42,7 +43,7 @@ impl Naming {
         Self(hash)
     }
 
-    /// The stage's model and a hash.
+    /// Returns the stage's model followed by a hash.
     pub(super) fn name(&self, stage: &Stage) -> String {
         let mut hash = self.0.clone();
         let precision = format!("{:?}", stage.precision);
@@ -58,7 +59,7 @@ fn add_part(hash: &mut Sha256, part: &str) {
     hash.update(part);
 }
 
-/// Model and features of the first processor, where the system tells.
+/// Returns the model and the features of the first processor if the system reports them.
 fn processor() -> String {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let first = text.split("\n\n").next().unwrap_or_default();

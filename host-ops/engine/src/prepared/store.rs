@@ -9,33 +9,35 @@ use std::sync::Arc;
 use std::time::SystemTime;
 use tempfile::TempDir;
 
-/// What a prepared network is called in its folder.
+/// File name of the prepared network.
 pub(crate) const NETWORK: &str = "model.onnx";
 
-/// And the file of its weights; there is none when they are few.
+/// File name of the weights. The file is missing if the network has no large weights.
 pub(crate) const WEIGHTS: &str = "weights";
 
-/// And the keyed hash of both.
+/// File name of the keyed hash over both files.
 const SEAL: &str = "seal";
 
-/// What begins the names of folders that a host leaves which is ended: those that are not finished, and those of lanes.
+/// Prefixes of temporary folders. They contain unfinished stages and links for lanes, and are deleted when
+/// the store is opened.
 const PASSING: char = '.';
 const UNFINISHED: &str = ".making-";
 const OF_LANE: &str = ".lane-";
 
-/// Folders of prepared stages, bounded by those used longest ago.
+/// Folders of prepared stages. If they exceed their size limit, the least recently used ones are removed.
 pub(crate) struct Store {
     folder: PrivateFolder,
     most_bytes: u64,
-    /// Those that were found to be right, and what would change with their files.
+    /// Verified stages with the file state at that time.
     right: Mutex<HashMap<String, Arc<Marks>>>,
 }
 
-/// What a file is not written without. Its number of links and the time of that may change: lanes are lent links.
+/// Device, inode, length and modification time of files, which change when a file is written. Link counts and
+/// change times are ignored, because lanes receive hard links.
 #[derive(Debug, PartialEq, Eq)]
 struct Marks(Vec<(u64, u64, u64, i64, i64)>);
 
-/// A prepared stage that stays where it is while this lives.
+/// A prepared stage that is protected from eviction.
 #[derive(Debug)]
 pub(crate) struct Lent {
     path: PathBuf,
@@ -49,23 +51,24 @@ impl Lent {
     }
 }
 
-/// The folder of one lane's process, in which it finds what it is lent. Nothing else of the host's files is open to it.
+/// Folder with links to the stages that a lane's process may open. Other files of the host are not accessible
+/// to the process.
 pub(crate) struct LaneFolder {
     folder: TempDir,
     path: PathBuf,
 }
 
-/// A prepared stage in the folder of a lane, while this lives.
+/// A prepared stage in a lane's folder. Dropping this removes the links.
 pub(crate) struct Loan {
     links: Vec<PathBuf>,
     lent: Lent,
 }
 
 impl LaneFolder {
-    /// One beside the prepared stages in `stages`.
+    /// Creates a folder next to the prepared stages in `stages`.
     pub(crate) fn make(stages: &Path) -> io::Result<Self> {
         let folder = tempfile::Builder::new().prefix(OF_LANE).tempdir_in(stages)?;
-        // The process has another working directory.
+        // The process has another working directory, so it needs an absolute path.
         let path = folder.path().canonicalize()?;
         Ok(Self { folder, path })
     }
@@ -74,7 +77,7 @@ impl LaneFolder {
         &self.path
     }
 
-    /// Puts links to what is lent there, under the same names.
+    /// Creates links to the files of a prepared stage under the same names.
     pub(crate) fn lend(&self, lent: Lent) -> io::Result<Loan> {
         let mut loan = Loan {
             links: Vec::new(),
@@ -92,7 +95,8 @@ impl LaneFolder {
 
 impl Drop for Loan {
     fn drop(&mut self) {
-        // A lane that still has them opened them for this run; with the lane goes its folder.
+        // The lane's process has already opened the files that it uses. If the process ended, its folder is
+        // removed as well.
         self.links.iter().for_each(|link| drop(fs::remove_file(link)));
     }
 }
@@ -112,7 +116,7 @@ impl Store {
         })
     }
 
-    /// The stage of this name, if it lies here and is what this host put there.
+    /// Returns the stage called `name` if it exists and this host wrote it.
     pub(super) fn find(&self, name: &str) -> Option<Lent> {
         let path = self.folder.path().join(name);
         path.exists().then_some(())?;
@@ -141,7 +145,7 @@ impl Store {
         if !self.hash(name, path)?.is(&tag) {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
-                "its keyed hash is another",
+                "the keyed hash does not match",
             ));
         }
         let marks = Arc::new(marks);
@@ -149,19 +153,19 @@ impl Store {
         Ok(marks)
     }
 
-    /// A folder to prepare the stage `name` in.
+    /// Creates a folder in which the stage `name` can be prepared.
     pub(super) fn create_folder(&self, name: &str) -> io::Result<TempDir> {
         tempfile::Builder::new()
             .prefix(&format!("{UNFINISHED}{name}-"))
             .tempdir_in(self.folder.path())
     }
 
-    /// Keeps what was prepared there, and removes what was used longest ago until all fits.
+    /// Stores a prepared stage and evicts others if the size limit is exceeded.
     pub(super) fn finish(&self, name: &str, prepared: TempDir) -> io::Result<Lent> {
         let bytes = size(prepared.path())?;
         if bytes > self.most_bytes {
             let text = format!(
-                "it takes {bytes} bytes, of {} for all prepared stages",
+                "the prepared stage has {bytes} bytes, but the limit for all stages is {}",
                 self.most_bytes
             );
             return Err(io::Error::other(text));
@@ -176,7 +180,7 @@ impl Store {
         Ok(Lent { path, _used: used })
     }
 
-    /// Removes those used longest ago until the rest fits, but none that a lane is about to open.
+    /// Removes the least recently used stages until the rest fits, except stages that a lane is opening.
     fn make_room(&self) -> io::Result<()> {
         let mut kept = self.entries()?;
         kept.sort();
@@ -192,7 +196,7 @@ impl Store {
         Ok(())
     }
 
-    /// Removes those whose names `keep` does not, but none that a lane is about to open.
+    /// Removes all stages for whose names `keep` returns false, except stages that a lane is opening.
     pub(super) fn retain(&self, keep: impl Fn(&str) -> bool) -> io::Result<()> {
         for (_, _, name) in self.entries()? {
             if !keep(&name) {
@@ -202,7 +206,7 @@ impl Store {
         Ok(())
     }
 
-    /// Removes a stage; `false` where a lane is about to open it.
+    /// Removes a stage. Returns false if a lane is opening it.
     fn remove(&self, name: &str) -> io::Result<bool> {
         let mut right = self.right.lock();
         if right.get(name).is_some_and(|used| Arc::strong_count(used) > 1) {
@@ -213,7 +217,7 @@ impl Store {
         Ok(true)
     }
 
-    /// When each was used last, its bytes, its name.
+    /// Returns the last use, the size in bytes and the name of each stage.
     fn entries(&self) -> io::Result<Vec<(SystemTime, u64, String)>> {
         let mut kept = Vec::new();
         for entry in fs::read_dir(self.folder.path())? {
@@ -227,7 +231,7 @@ impl Store {
         Ok(kept)
     }
 
-    /// The keyed hash of the files in `path`, as the stage `name`.
+    /// Computes the keyed hash of the stage `name` from the files in `path`.
     fn hash(&self, name: &str, path: &Path) -> io::Result<frostline_sealed::KeyedHash> {
         let mut hash = self.folder.hash(name)?;
         let mut buffer = vec![0; 1 << 20];

@@ -1,4 +1,4 @@
-//! Prepared stages on disk, and what becomes of them.
+//! Tests of the prepared stages on disk.
 
 use super::Prepared;
 use super::name::Naming;
@@ -25,7 +25,7 @@ fn write(folder: &Path) -> Result<Result<(), String>, ()> {
     Ok(Ok(()))
 }
 
-/// The prepared stage, and whether it had to be made.
+/// Returns the prepared stage, and whether it had to be prepared.
 fn get(prepared: &Prepared, model: &str) -> (Option<Lent>, bool) {
     let mut made = false;
     let lent = prepared.get(&stage(model), |folder| {
@@ -60,7 +60,7 @@ fn a_stage_is_prepared_once_even_for_many_at_a_time() {
     });
     assert_eq!(made.load(Ordering::Relaxed), 1);
     let another_host_run = open(folder.path(), 1 << 20);
-    assert!(!get(&another_host_run, "same").1, "it lies there");
+    assert!(!get(&another_host_run, "same").1, "the stage exists");
     assert!(get(&another_host_run, "other").1);
 }
 
@@ -94,7 +94,7 @@ fn what_was_altered_is_prepared_anew() {
         let path = get(&prepared, "stage").0.unwrap().path().to_owned();
         assert!(!get(&prepared, "stage").1);
         alter(&path);
-        // Found with the next look, or by a host that starts again.
+        // A host that starts again detects the change.
         let again = open(folder.path(), 1 << 20);
         assert!(get(&again, "stage").1);
         assert_eq!(fs::read(path.join(WEIGHTS)).unwrap(), vec![1; 1000]);
@@ -111,7 +111,7 @@ fn a_stage_of_another_name_engine_or_processor_is_another() {
     let names = [name("1.31.1", "a"), name("1.31.2", "a"), name("1.31.1", "b")];
     assert_ne!(names[0], names[1]);
     assert_ne!(names[0], names[2]);
-    // A folder under another's name has another hash.
+    // The hash also covers the folder's name.
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path(), 1 << 20).unwrap();
     let begun = store.create_folder("one").unwrap();
@@ -124,14 +124,14 @@ fn a_stage_of_another_name_engine_or_processor_is_another() {
 #[test]
 fn what_was_used_longest_ago_makes_room_unless_it_is_lent() {
     let folder = tempfile::tempdir().unwrap();
-    // Room for two stages and a part of a third.
+    // The limit allows two stages, but not three.
     let prepared = open(folder.path(), 2600);
     let lent = get(&prepared, "first").0.unwrap();
     drop(get(&prepared, "second"));
     drop(get(&prepared, "third"));
-    assert!(lent.path().join(NETWORK).exists(), "a lane is about to open it");
+    assert!(lent.path().join(NETWORK).exists(), "a lane is opening the stage");
     assert!(!get(&prepared, "third").1);
-    assert!(get(&prepared, "second").1, "it made room");
+    assert!(get(&prepared, "second").1, "the second stage was evicted");
     drop(lent);
 }
 
@@ -152,7 +152,7 @@ fn what_cannot_be_prepared_runs_from_its_bytes_and_is_not_tried_again_soon() {
     assert!(get(&too_large, "large").0.is_none());
     let unfinished = fs::read_dir(folder.path()).unwrap();
     let unfinished = unfinished.filter(|entry| entry.as_ref().unwrap().file_type().unwrap().is_dir());
-    assert_eq!(unfinished.count(), 0, "nothing is left of what failed");
+    assert_eq!(unfinished.count(), 0, "failed attempts are removed");
 }
 
 #[test]

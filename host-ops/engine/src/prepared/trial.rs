@@ -1,22 +1,22 @@
-//! Trying a prepared stage before a lane uses it.
+//! Tests a prepared stage before lanes use it.
 //!
-//! ONNX Runtime 1.31 writes weights in kernel layout behind each other without aligning them. Behind a constant whose size is not a multiple of
-//! 64 bytes, its matrix products read them misaligned and crash.
+//! ONNX Runtime 1.31 writes weights in kernel layout without alignment. If the size of a constant is not a
+//! multiple of 64 bytes, the matrix products after it read misaligned weights and crash.
 
 use crate::{EngineError, Interrupt, Session};
 use frostline_tensor::{DType, Tensor};
 use sha2::{Digest, Sha256};
 
-/// Rows of the batches that are tried: one row takes other kernels than several.
+/// Batch sizes of the test. Kernels for a single row differ from those for several rows.
 const ROWS: [usize; 2] = [1, 2];
 
-/// The SHA-256 of what a session computes from a batch; `None` if it cannot run the batch.
+/// SHA-256 of a session's outputs for a batch. `None` if the batch cannot run.
 pub(crate) type Computed = Option<[u8; 32]>;
 
 /// Runs `session` on fixed batches. The results of two sessions are equal if they compute the same bits.
 ///
 /// # Errors
-/// [`EngineError::Interrupted`].
+/// Returns [`EngineError::Interrupted`] if `interrupt` is triggered.
 pub(crate) fn try_out(session: &mut Session, interrupt: &Interrupt) -> Result<[Computed; 2], EngineError> {
     let mut results = [None, None];
     for (rows, result) in ROWS.into_iter().zip(&mut results) {
@@ -42,7 +42,8 @@ pub(crate) fn try_out(session: &mut Session, interrupt: &Interrupt) -> Result<[C
     Ok(results)
 }
 
-/// Inputs of `rows` rows: floating-point numbers from -1 to 1, zeros of other types. `None` if the model does not declare their shapes.
+/// Creates inputs with `rows` rows: floats from -1 to 1, and zeros for other types. Returns `None` if the
+/// model does not declare their shapes.
 fn inputs(session: &Session, rows: usize) -> Option<Vec<(String, Tensor)>> {
     let inputs = session.inputs().iter().map(|slot| {
         let (dtype, shape) = slot.batch_of(rows)?;

@@ -1,4 +1,4 @@
-//! Runs in memory that the lane keeps.
+//! Executions with buffers that a lane reuses.
 
 use super::networks::{floats, network, node, relu, slow, value, whole};
 use crate::binding::{Passage, Staging};
@@ -14,7 +14,7 @@ fn open(model: &[u8]) -> Session {
     Session::open(model, &SessionOptions::default()).unwrap()
 }
 
-/// The output `y`, and where it lay.
+/// Returns the output `y` and its address.
 fn run(
     session: &mut Session,
     staging: &mut Staging,
@@ -95,7 +95,7 @@ fn memory_stays_from_one_run_to_the_next_of_the_same_shape() {
 
 #[test]
 fn shapes_that_are_not_what_was_declared_are_errors() {
-    // Takes the output's shape from the batch's values, where ONNX Runtime cannot see it before.
+    // The output's shape depends on the batch's values, so ONNX Runtime does not know it in advance.
     let lying = network(
         vec![
             node("Reshape", &["x", "flat"], "shape"),

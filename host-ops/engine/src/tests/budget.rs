@@ -1,4 +1,4 @@
-//! Lanes within a budget, by what their processes are measured to take.
+//! Lanes with memory budgets, based on the measured usage of their processes.
 
 use super::lane_process::{place, place_on_device, program};
 use super::setup::{Source, batch, in_runs_of, one_lane, stage, start, wait_for};
@@ -87,7 +87,7 @@ async fn idle_sessions_go_when_others_lack_memory() {
     assert!(lanes.submit(&stage("swollen"), batch(1, 1.0)).await.is_ok());
 }
 
-/// Lanes on a device with so many bytes, in a host with these.
+/// Lanes on a device with `bytes` of memory and `host` as the host's ledger.
 fn on_device(bytes: u64, host: &Memory) -> (Memory, LanesConfig) {
     let memory = budget(bytes);
     let config = LanesConfig {
@@ -113,14 +113,14 @@ async fn a_stage_is_prepared_where_there_is_memory_for_that_and_else_runs_from_i
         ..within(&memory)
     });
     let free = memory.read(|ledger| ledger.room(Kind::Lane));
-    // Enough for a small run, and not for the process that would prepare it.
+    // Enough for a small batch, but not for the process that prepares the stage.
     let others = memory.try_reserve("", Kind::Request, free - 100 * MIB).unwrap();
     for (others, model, folders) in [(Some(others), "first", 0), (None, "second", 1)] {
         let made = lanes.submit(&stage(model), batch(2, 1.0)).await;
         assert_eq!(made, Ok(batch(2, 1.0)));
         drop(others);
         let entries = std::fs::read_dir(folder.path()).unwrap().map(Result::unwrap);
-        // Beside the folders of lanes.
+        // Ignores the folders of lanes.
         let visible = |entry: &std::fs::DirEntry| !entry.file_name().to_string_lossy().starts_with('.');
         let prepared = entries.filter(|entry| entry.path().is_dir() && visible(entry));
         assert_eq!(prepared.count(), folders, "{model}");
@@ -129,7 +129,7 @@ async fn a_stage_is_prepared_where_there_is_memory_for_that_and_else_runs_from_i
     assert_eq!(
         held(&memory),
         stats.memory_held,
-        "what preparing took is given back"
+        "memory for preparing is released"
     );
 }
 
@@ -151,7 +151,7 @@ mod needs_proc {
         let memory = budget(1024 * MIB);
         let (_, lanes) = start(within(&memory));
         let stats = lanes.stats();
-        assert_eq!(held(&memory), stats.memory_held, "what the process holds");
+        assert_eq!(held(&memory), stats.memory_held, "memory of the process");
         let tenant = lanes.for_tenant("a");
         assert_eq!(
             tenant.submit(&stage("swollen"), batch(5, 2.0)).await,
@@ -162,7 +162,7 @@ mod needs_proc {
         assert_eq!((stats.crashes, stats.jobs_done, stats.jobs_failed), (0, 1, 0));
         assert_eq!(
             stats.memory_reserved, stats.memory_held,
-            "what runs took is given back"
+            "memory of batches is released"
         );
         let mut known = lanes.stage_figures().into_iter();
         let (_, figures) = known.find(|(known, _)| *known == stage("swollen")).unwrap();
@@ -173,7 +173,7 @@ mod needs_proc {
     async fn memory_that_grows_faster_than_rows_is_kept_to_the_budget() {
         let memory = budget(768 * MIB);
         let (_, lanes) = start(within(&memory));
-        // In one run they would take 1.6 GB.
+        // A single batch would need 1.6 GB.
         let rows = 20_000;
         assert_eq!(
             lanes.submit(&stage("squared"), batch(rows, 2.0)).await,
@@ -211,7 +211,8 @@ mod needs_proc {
             let rows = lanes.submit(&stage("swollen"), batch(3, 2.0)).await;
             assert_eq!(rows, Ok(batch(3, 2.0)));
         }
-        // Nothing bounds the first run, after which it is known that the device has no room for the 1 GiB of another.
+        // The first batch is not limited. Its measurement shows that the device cannot run another batch of 1
+        // GiB.
         assert!(lanes.submit(&stage("bloated"), batch(1, 1.0)).await.is_ok());
         let error = lanes.submit(&stage("bloated"), batch(1, 1.0)).await.unwrap_err();
         assert_eq!(error.code, OpErrorCode::TooLarge, "{error}");

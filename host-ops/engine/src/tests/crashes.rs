@@ -1,4 +1,4 @@
-//! What is left of the others' work when a lane's process dies.
+//! Effects on other submissions when a lane's process dies.
 
 use super::lane_process::{place, program};
 use super::setup::{Source, batch, in_runs_for, large, one_lane, stage, start, wait_for};
@@ -71,7 +71,7 @@ async fn work_whose_process_is_killed_again_and_again_fails_as_the_hosts() {
         () = killing => unreachable!(),
     };
     assert!(
-        error.host_caused && error.message.contains("again and again"),
+        error.host_caused && error.message.contains("lost repeatedly"),
         "{error}"
     );
     assert_eq!(lanes.stats().quarantines, 0);
@@ -116,9 +116,9 @@ async fn a_model_that_crashes_twice_is_put_away_and_others_go_on() {
         let again = guilty.submit(&stage(model), wholes(10)).await.unwrap_err();
         assert!(again.message.starts_with(&expected), "{again}");
     }
-    assert_eq!(lanes.stats().crashes, 4, "what is put away is not tried");
+    assert_eq!(lanes.stats().crashes, 4, "quarantined models do not run");
     let same = neighbor.submit(&stage("divided"), wholes(10)).await;
-    assert_eq!(same, Ok(wholes(-10)), "another tenant's data does no harm");
+    assert_eq!(same, Ok(wholes(-10)), "the model works with another tenant's data");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -130,10 +130,10 @@ async fn a_tenant_whose_models_crash_pauses_with_all_of_them() {
     for model in ["folded", "relu"] {
         let refused = guilty.submit(&stage(model), wholes(i64::MIN));
         let refused = refused.await.unwrap_err();
-        let pauses = refused.message.contains("nothing of yours is run for 3");
+        let pauses = refused.message.contains("refuses your batches for 3");
         assert!(refused.host_caused && pauses, "{refused}");
     }
-    assert_eq!(lanes.stats().crashes, 2, "another model is not tried");
+    assert_eq!(lanes.stats().crashes, 2, "other models do not run");
     assert!(neighbor.submit(&stage("relu"), batch(1, 1.0)).await.is_ok());
 }
 
@@ -145,9 +145,9 @@ async fn a_run_that_keeps_another_tenant_waiting_is_ended_and_counted() {
     });
     let rows = 16 << 10;
     let (slow, neighbor) = (in_runs_for("slow", &lanes, rows), lanes.for_tenant("neighbor"));
-    // Half a minute of work at least.
+    // At least half a minute of work.
     let endless = Tensor::f32([rows, 256], vec![1.0; rows * 256]).unwrap();
-    // The second is counted as a crash would be, even where it ended as it was told.
+    // The second one counts like a crash, even if it stopped in time.
     for _ in 0..2 {
         let running = slow.submit(&stage("endless"), endless.clone());
         wait_for(&lanes, |stats| stats.running == 1);
@@ -158,10 +158,10 @@ async fn a_run_that_keeps_another_tenant_waiting_is_ended_and_counted() {
         assert!(ended.message.contains("another tenant was waiting"), "{ended}");
     }
     let refused = slow.submit(&stage("relu"), batch(1, 1.0)).await.unwrap_err();
-    assert!(refused.message.contains("nothing of yours is run"), "{refused}");
+    assert!(refused.message.contains("refuses your batches"), "{refused}");
 }
 
-/// Lanes that keep models, and tenants, from running for longer than a test takes on whatever machine.
+/// Lanes with quarantines and pauses that are longer than a test on any machine.
 fn for_hours() -> LanesPlace {
     LanesPlace::Child(ChildLanes {
         quarantine: Duration::from_secs(3600 * 3600),
@@ -207,21 +207,21 @@ mod long {
     #[tokio::test(flavor = "multi_thread")]
     async fn a_process_that_does_not_end_a_run_is_killed() {
         let (_, lanes) = start(LanesConfig {
-            // Enough for a new process to run what does end.
+            // Enough for a new process to execute a batch.
             run_deadline: Duration::from_secs(8),
             open_deadline: Duration::from_secs(8),
             ..one_lane(LanesPlace::Child(ChildLanes {
-                // Enough for one that does end, as the first does that only says what its library can.
+                // Enough for processes that still answer, including the first answer of a new process.
                 grace: Duration::from_secs(2),
                 ..program()
             }))
         });
         assert!(lanes.submit(&stage("relu"), batch(1, 1.0)).await.is_ok());
-        // It ends nothing, on whatever machine.
+        // A stopped process cannot end an execution.
         let stop = || {
             let process = pid(lanes.stats().processes[0]);
             kill_process(process, Signal::STOP).unwrap();
-            // Its threads go on until one of them has been given the signal.
+            // Threads continue until one of them has received the signal.
             let stopped = WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;
             waitid(WaitId::Pid(process), stopped).unwrap();
         };
@@ -232,13 +232,14 @@ mod long {
         assert_eq!(lanes.stats().crashes, 1);
         stop();
         let mut dropped = lanes.submit(&stage("relu"), batch(1, 1.0));
-        // A lane that was to rest just then has replaced its process already, and ends the run.
+        // A lane that was about to rest has already replaced the process, and the batch succeeds.
         while lanes.stats().running == 0 && poll_immediate(&mut dropped).await.is_none() {
             tokio::task::yield_now().await;
         }
         drop(dropped);
         let next = lanes.submit(&stage("relu"), batch(1, 1.0)).await;
-        // Where the run was taken back before its process heard of it, that one stands still for the next.
+        // If the batch was cancelled before the process received it, the process is still stopped during the
+        // next batch.
         let heard = next.is_ok();
         assert!(
             heard
@@ -248,14 +249,15 @@ mod long {
             "{next:?}"
         );
         let crashes = if heard { 1 } else { 2 };
-        // It is told at its deadline; the process is lost after its grace, and the model is in quarantine then.
+        // The caller receives a timeout. The process is lost after the grace, and the model is then
+        // quarantined.
         while lanes.stats().crashes < crashes {
             tokio::task::yield_now().await;
         }
         assert_eq!(
             lanes.stats().crashes,
             crashes,
-            "who leaves says nothing about the model"
+            "a cancelled submission does not count against the model"
         );
     }
 }

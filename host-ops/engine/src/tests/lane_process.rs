@@ -1,4 +1,4 @@
-//! The program of lanes in child processes: this one, asked for a single test.
+//! Program for lanes in child processes: this test binary with a single test.
 
 use crate::gauge::Gauge;
 use crate::{ChildLanes, LanesPlace};
@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 #[test]
-#[ignore = "the process of a lane, which other tests start"]
+#[ignore = "the process of a lane; other tests start it"]
 fn serves_a_lane() {
     crate::enter_lane().unwrap().serve().unwrap();
 }
 
-/// This program, also where there is no `/proc` to ask.
+/// Returns the path of this program, also without `/proc`.
 pub(super) fn this_program() -> PathBuf {
     let named = || std::env::args_os().next().unwrap().into();
     std::env::current_exe().unwrap_or_else(|_| named())
@@ -31,9 +31,10 @@ pub(super) fn place() -> LanesPlace {
     LanesPlace::Child(program())
 }
 
-/// A lane on a device that has taken as much as this process ever did: what a run took stays with its session, as in an arena.
+/// A lane on a device whose reported usage is the peak of this process. Sessions on such a device retain the
+/// memory of their batches, like in an arena.
 #[test]
-#[ignore = "the process of a lane on a device, which other tests start"]
+#[ignore = "the process of a lane on a device; other tests start it"]
 fn serves_a_lane_on_a_device() {
     crate::enter_lane()
         .unwrap()
@@ -49,7 +50,7 @@ impl Gauge for OfThisProcess {
     }
 }
 
-/// Lanes on such a device.
+/// Returns the settings for lanes on such a device.
 pub(super) fn place_on_device() -> LanesPlace {
     let mut program = program();
     program.arguments[1] = "tests::lane_process::serves_a_lane_on_a_device".into();

@@ -1,4 +1,4 @@
-// The gate stands for a slow network: a test holds it while it waits for what happens meanwhile.
+// The gate simulates a slow network. Tests hold its lock while they wait for other events.
 #![allow(clippy::await_holding_lock)]
 use super::lane_process::{self, program};
 use super::networks::relu;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Each of these runs with the sessions in this process, and in a process of their own.
+/// Declares tests that run with sessions in this process and in child processes.
 macro_rules! in_both_places {
     ($($name:ident)*) => {
         mod in_process {
@@ -111,7 +111,7 @@ async fn lanes_that_isolate_tenants_run_each_in_a_process_of_its_own() {
             }))
         });
         let (mut tenant, mut processes) = ("first", lanes.stats().processes);
-        // All of one model, whose session the lane is thought to have.
+        // All batches use the same model, so the scheduler assumes that the session exists.
         for next in ["first", "first", "second", "second", "first", "second"] {
             let made = lanes.for_tenant(next).submit(&stage("relu"), batch(3, 2.0)).await;
             assert_eq!(made, Ok(batch(3, 2.0)));
@@ -151,7 +151,7 @@ async fn pixels_are_normalized_where_the_network_runs(place: LanesPlace) {
             Ok(floats.clone())
         );
     }
-    assert_eq!(source.asked.load(Ordering::Relaxed), 1, "one session runs both");
+    assert_eq!(source.asked.load(Ordering::Relaxed), 1, "both use the same session");
     let wrong = Tensor::new([2, 9], Data::U8(vec![0; 18])).unwrap();
     for batch in [wrong, floats] {
         let error = lanes.submit(&of_pixels, batch).await.unwrap_err();
@@ -173,7 +173,7 @@ async fn errors_name_the_stage_and_carry_the_engines_text(place: LanesPlace) {
     let error = lanes.submit(&stage("broken"), batch(1, 0.0)).await.unwrap_err();
     assert_eq!(error.code, OpErrorCode::InvalidEncoding);
     let error = lanes.submit(&stage("missing"), batch(1, 0.0)).await.unwrap_err();
-    assert_eq!(error, OpError::not_found("there is no such model"));
+    assert_eq!(error, OpError::not_found("unknown model"));
     let other = Stage {
         to: "z".to_owned(),
         ..stage("relu")
@@ -193,7 +193,7 @@ async fn a_panic_costs_one_run_and_the_lane_goes_on(place: LanesPlace) {
     assert_eq!(
         source.asked.load(Ordering::Relaxed),
         3,
-        "the lane started again without its sessions"
+        "the lane restarted without sessions"
     );
 }
 
@@ -203,7 +203,7 @@ async fn dropping_a_future_removes_queued_work(place: LanesPlace) {
     let first = lanes.submit(&stage("gated"), batch(1, 1.0));
     wait_for(&lanes, |stats| stats.running == 1);
     let second = lanes.submit(&stage("relu"), batch(1, 1.0));
-    assert_eq!(lanes.stats().queued, 1, "queued before it was polled");
+    assert_eq!(lanes.stats().queued, 1, "queued before the first poll");
     drop(second);
     assert_eq!((lanes.stats().queued, lanes.stats().queued_bytes), (0, 0));
     drop(gate);
@@ -226,7 +226,7 @@ async fn dropping_a_future_ends_running_work(place: LanesPlace) {
     assert_eq!(
         (stats.jobs_done, stats.jobs_failed),
         (1, 1),
-        "it was ended, not finished"
+        "ended before completion"
     );
 }
 
@@ -242,7 +242,7 @@ async fn what_takes_too_long_is_ended(place: LanesPlace) {
     assert_eq!(error.code, OpErrorCode::Timeout);
     assert_eq!(
         error.message,
-        "model endless, `x` to `y`: the run timed out after 20ms; send a smaller batch"
+        "model endless, `x` to `y`: the batch timed out after 20ms; send a smaller batch"
     );
     let stats = wait_for(&lanes, |stats| stats.running == 0);
     assert_eq!((stats.jobs_done, stats.jobs_failed), (0, 1));
@@ -259,7 +259,7 @@ async fn a_session_that_takes_too_long_to_open_is_given_up(place: LanesPlace) {
     assert!(error.message.starts_with(expected), "{error}");
     let stats = wait_for(&lanes, |stats| stats.running == 0);
     assert_eq!((stats.jobs_done, stats.jobs_failed), (0, 1));
-    // The lane goes on: however slow the machine is, one of many small networks opens in time.
+    // The lane continues. Even on slow machines, at least one small network opens in time.
     for name in 0.. {
         match lanes.submit(&stage(&format!("relu-{name}")), batch(2, 3.0)).await {
             Ok(rows) => return assert_eq!(rows, batch(2, 3.0)),
@@ -334,7 +334,7 @@ async fn a_lane_keeps_the_sessions_used_last(place: LanesPlace) {
     assert_eq!(
         source.asked.load(Ordering::Relaxed),
         3,
-        "there is room for one model's bytes only"
+        "the limit allows a single model"
     );
 }
 
@@ -378,9 +378,9 @@ mod needs_gpu {
     use frostline_batching::{Budget, Memory};
     use frostline_tensor::{Precision, RunTerms, Terms};
 
-    /// Two lanes' processes on one GPU, one after the other.
+    /// Runs lanes in this process and in a child process on a GPU, one after another.
     #[tokio::test]
-    #[ignore = "needs a GPU: cargo xtask test runs it where there is one"]
+    #[ignore = "requires a GPU, run by cargo xtask test"]
     async fn lanes_run_there() {
         for place in [LanesPlace::InProcess, lane_process::place()] {
             let config = LanesConfig {
@@ -396,7 +396,7 @@ mod needs_gpu {
     }
 
     #[tokio::test]
-    #[ignore = "needs a GPU: cargo xtask test runs it where there is one"]
+    #[ignore = "requires a GPU, run by cargo xtask test"]
     async fn what_lanes_take_there_is_measured_and_less_exact_runs_have_sessions_of_their_own() {
         let device = Device::Cuda(0);
         let free = crate::free_device_memory(device).unwrap();
@@ -423,7 +423,7 @@ mod needs_gpu {
         let stats = lanes.stats();
         assert_eq!((stats.sessions_opened, stats.crashes), (2, 0));
         match stats.memory_held {
-            0 => eprintln!("skipped: the driver does not tell what a process takes here"),
+            0 => eprintln!("skipped: the driver does not report memory per process here"),
             held => assert!(held < free / 2, "{stats:?}"),
         }
     }
@@ -440,7 +440,7 @@ async fn rows_are_held_against_what_the_model_makes() {
         assert!(
             error
                 .message
-                .contains("made rows of f32[4], and the model's are f32[5]"),
+                .contains("the output rows are f32[4], but the model's are f32[5]"),
             "{error}"
         );
         assert!(lanes.submit(&stage("relu"), batch(2, 1.0)).await.is_ok());

@@ -1,4 +1,4 @@
-//! What a lane's process touches and keeps of memory.
+//! A lane process's memory usage.
 
 use super::lane_process::place;
 use super::setup::{batch, in_runs_of, one_lane, stage, start};
@@ -9,26 +9,26 @@ use std::time::Duration;
 
 const WIDE: usize = 3 << 20;
 
-/// 50 MB, in and out: more than glibc's allocator, which keeps up to 32 MB, ever keeps of its own accord.
+/// Batch with 50 MB of input and output. glibc's allocator only retains up to 32 MB.
 fn wide() -> Tensor {
     batch(WIDE, 1.0)
 }
 
-/// Pages that the process touched for the first time, since it started.
+/// Returns the number of pages that the process touched for the first time since the start.
 fn faults(process: u32) -> usize {
     let text = read_to_string(format!("/proc/{process}/stat")).unwrap();
-    // The name in brackets may hold spaces.
+    // The name in parentheses may contain spaces.
     let (_, fields) = text.rsplit_once(") ").unwrap();
     fields.split(' ').nth(7).unwrap().parse().unwrap()
 }
 
-/// Pages of its own memory.
+/// Returns the number of resident pages.
 fn resident(process: u32) -> usize {
     let text = read_to_string(format!("/proc/{process}/statm")).unwrap();
     text.split(' ').nth(1).unwrap().parse().unwrap()
 }
 
-/// Bytes in the window of the process.
+/// Returns the bytes in the window of the process.
 fn in_window(process: u32) -> u64 {
     let files = read_dir(format!("/proc/{process}/fd")).unwrap();
     let window = files.map(|file| file.unwrap().path()).find(|file| {
@@ -40,7 +40,8 @@ fn in_window(process: u32) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_after_another_touches_no_new_memory() {
-    // On a busy machine more than a second may pass between two batches, and an idle lane gives its memory back.
+    // On a busy machine, more than a second can pass between two batches, after which an idle lane releases
+    // memory.
     let (_, owner) = start(LanesConfig {
         idle: Duration::from_secs(3_600),
         ..one_lane(place())
@@ -57,7 +58,7 @@ async fn a_batch_after_another_touches_no_new_memory() {
     assert!(touched < pages / 8, "{touched} pages for a batch of {pages}");
 }
 
-/// A lane hides its descriptors from all others.
+/// Requires root, because lanes hide their descriptors from other processes.
 mod needs_root {
     use super::*;
 
@@ -71,7 +72,7 @@ mod needs_root {
             resident(process),
             wide().byte_len() / rustix::param::page_size() / 2,
         );
-        // Until then: a lane that keeps it makes this wait for ever.
+        // Never ends if the lane retains the memory.
         while in_window(process) > 0 || resident(process) > kept - half {
             std::thread::yield_now();
         }

@@ -6,7 +6,7 @@ use frostline_graph::onnx::{
 };
 use prost::Message;
 
-/// A network of `nodes`, as the bytes of an ONNX file.
+/// Encodes a network of `nodes` as an ONNX file.
 pub(crate) fn network(
     nodes: Vec<NodeProto>,
     inputs: Vec<ValueInfo>,
@@ -52,7 +52,7 @@ pub(crate) fn int_attribute(name: &str, value: i32) -> AttributeProto {
     }
 }
 
-/// A tensor; a dimension of -1 is the batch.
+/// Declares a tensor. A dimension of -1 is the batch.
 pub(crate) fn value(name: &str, elem_type: i32, dims: &[i64]) -> ValueInfo {
     let dimension = |&dim: &i64| Dimension {
         value: Some(match dim {
@@ -106,7 +106,7 @@ pub(crate) fn relu(width: i64) -> Vec<u8> {
     )
 }
 
-/// `y = (x * w + a) * b` on rows of 4, where the size of `a` is not a multiple of 64 bytes.
+/// `y = (x * w + a) * b` on rows of 4. The size of `a` is not a multiple of 64 bytes.
 pub(crate) fn misaligned() -> Vec<u8> {
     let (width, columns) = (301, 96);
     let values = |count: i64| (0..count).map(|index| (index % 7) as f32 - 3.0).collect();
@@ -126,7 +126,7 @@ pub(crate) fn misaligned() -> Vec<u8> {
     )
 }
 
-/// `y = max(x, 0)` as matrices of one row.
+/// `y = max(x, 0)`, with each row as a matrix.
 pub(crate) fn matrices() -> Vec<u8> {
     of_matrices(vec![
         node("Unsqueeze", &["x", "one"], "batched"),
@@ -134,7 +134,7 @@ pub(crate) fn matrices() -> Vec<u8> {
     ])
 }
 
-/// `y` is a batched product over an axis of size 0, of which ONNX Runtime 1.31 writes the first matrix alone.
+/// `y` is a batched product over an axis of size 0. ONNX Runtime 1.31 only writes the first matrix.
 pub(crate) fn unwritten() -> Vec<u8> {
     of_matrices(vec![
         node("Unsqueeze", &["x", "one"], "batched"),
@@ -143,7 +143,7 @@ pub(crate) fn unwritten() -> Vec<u8> {
     ])
 }
 
-/// From rows of four to matrices of one row.
+/// Creates a network from rows of 4 to matrices with a single row.
 fn of_matrices(nodes: Vec<NodeProto>) -> Vec<u8> {
     let place = |name: &str, axis: i64| TensorProto {
         dims: vec![1],
@@ -171,7 +171,8 @@ pub(crate) fn pixels() -> Vec<u8> {
     )
 }
 
-/// `y = x · w^length` on rows of `width`: as slow as `length` says, and it can be interrupted between two products.
+/// `y = x · w^length` on rows of `width`. The time grows with `length`, and the execution can be interrupted
+/// between two products.
 pub(crate) fn slow(width: usize, length: usize) -> Vec<u8> {
     let dim = i64::try_from(width).unwrap();
     let identity = (0..width * width)
@@ -194,7 +195,7 @@ pub(crate) fn slow(width: usize, length: usize) -> Vec<u8> {
     )
 }
 
-/// `y = x` on rows of 4 in `length` layers: the more, the longer its session takes to open.
+/// `y = x` on rows of 4 with `length` layers, which determine the time to open a session.
 pub(crate) fn deep(length: usize) -> Vec<u8> {
     let name = |index: usize| match index {
         0 => "x".to_owned(),
@@ -210,8 +211,8 @@ pub(crate) fn deep(length: usize) -> Vec<u8> {
     )
 }
 
-/// `y = x / -1` on rows of 4 whole numbers. The quotient of the least of them does not exist, and ONNX Runtime does not
-/// look: the processor ends the process.
+/// `y = x / -1` on rows of 4 integers. ONNX Runtime does not check for the overflow of the smallest integer,
+/// so the processor raises an exception that ends the process.
 pub(crate) fn divided() -> Vec<u8> {
     network(
         vec![node("Div", &["x", "w"], "y")],
@@ -221,7 +222,7 @@ pub(crate) fn divided() -> Vec<u8> {
     )
 }
 
-/// The same division between two constants: it is done, and crashes, while the session is opened.
+/// Adds the same quotient of two constants, so the crash happens while the session is opened.
 pub(crate) fn folded() -> Vec<u8> {
     network(
         vec![node("Div", &["least", "w"], "h"), node("Add", &["x", "h"], "y")],
@@ -231,12 +232,12 @@ pub(crate) fn folded() -> Vec<u8> {
     )
 }
 
-/// Needs gigabytes.
+/// Needs gigabytes of memory.
 pub(crate) fn hungry() -> Vec<u8> {
     tiled(20_000)
 }
 
-/// `y = x` on rows of 4, each of which takes 16 bytes times `size` on the way.
+/// `y = x` on rows of 4. Each row needs 16 bytes times `size` for intermediate tensors.
 pub(crate) fn swollen(size: i64) -> Vec<u8> {
     let numbers = |name: &str, values: Vec<i64>| TensorProto {
         name: name.to_owned(),
@@ -263,7 +264,7 @@ pub(crate) fn swollen(size: i64) -> Vec<u8> {
     )
 }
 
-/// `y = x` on rows of 4, by way of every row times every other: what a run takes grows with the square of its rows.
+/// `y = x` on rows of 4 with products of all pairs of rows. Memory grows with the square of the rows.
 pub(crate) fn squared() -> Vec<u8> {
     let axes = whole("axes", 1);
     let nothing = weight("nothing", &[1], vec![0.0]);
@@ -281,7 +282,7 @@ pub(crate) fn squared() -> Vec<u8> {
     )
 }
 
-/// One row of 4 as a square of `size`, times itself.
+/// Repeats a row of 4 to a square matrix of `size` and multiplies it by itself.
 fn tiled(size: i64) -> Vec<u8> {
     let repeats = TensorProto {
         name: "repeats".to_owned(),
@@ -301,7 +302,7 @@ fn tiled(size: i64) -> Vec<u8> {
     )
 }
 
-/// Rows of 4 to rows of a million, 4 MiB each, by 16 MiB of weights.
+/// Rows of 4 to rows of 2^20 floats (4 MiB), with 16 MiB of weights.
 pub(crate) fn wide() -> Vec<u8> {
     let width = 1 << 20;
     let values = (0..4 * width).map(|index| (index % 251) as f32 / 251.0);
@@ -323,8 +324,7 @@ pub(crate) fn whole(name: &str, value: i64) -> TensorProto {
     }
 }
 
-/// A training step of one weight on one input: `loss = mean((x·w)²)`-like arithmetic in plain operators:
-/// `next_w = w - rate * x`, `next_m = m + w`, `sum = reduce_sum(w * x)`.
+/// A training step for a weight vector: `next_w = w - rate * x`, `next_m = m + w`, `sum = reduce_sum(w * x)`.
 pub(crate) fn step(width: i64) -> Vec<u8> {
     let nodes = vec![
         node("Mul", &["rate", "x"], "delta"),

@@ -79,7 +79,7 @@ fn inputs_that_do_not_fit_are_named() {
     let unknown = session.run(&[("z", &good)]).unwrap_err();
     assert_eq!(
         unknown.to_string(),
-        "the model has no input `z`; its inputs are `x`"
+        "unknown input `z`; the inputs of the model are `x`"
     );
     assert!(matches!(
         session.run(&[]),
@@ -144,7 +144,7 @@ fn an_output_of_another_kind_is_refused() {
     assert!(matches!(error, EngineError::OutputType { .. }), "{error}");
 }
 
-/// Of an index that no machine has, so that it is absent on one with GPUs too.
+/// An index that does not exist on any machine, including those with GPUs.
 pub(super) const ABSENT: Device = Device::Cuda(4095);
 
 #[test]
@@ -166,7 +166,7 @@ mod needs_gpu {
     use frostline_tensor::Precision;
 
     #[test]
-    #[ignore = "needs a GPU: cargo xtask test runs it where there is one"]
+    #[ignore = "requires a GPU, run by cargo xtask test"]
     fn convolutions_compute_there_what_the_cpu_computes() {
         let weights: Vec<f32> = (0..16 * 3 * 9)
             .map(|index| (index % 11) as f32 / 11.0 - 0.5)
@@ -212,7 +212,7 @@ fn an_interrupt_triggered_before_stops_everything() {
     assert_eq!(
         interrupt.cause(),
         Some(InterruptCause::Cancelled),
-        "the first cause counts"
+        "only the first cause is recorded"
     );
     let refused = Session::open_until(&relu(3), &SessionOptions::default(), &interrupt);
     assert!(matches!(refused, Err(EngineError::Interrupted { .. })));

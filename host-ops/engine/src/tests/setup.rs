@@ -9,7 +9,7 @@ use frostline_tensor::{DType, OpError, Precision, RunTerms, Shape, Stage, Tensor
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Serves tiny networks by the model's name; counts how often it was asked.
+/// Provides tiny networks by the name of the model, and counts the requests.
 #[derive(Default)]
 pub(super) struct Source {
     pub(super) asked: AtomicUsize,
@@ -37,11 +37,11 @@ impl StageSource for Source {
             "matrices" => return Ok(matrices().into()),
             "unwritten" => return Ok(unwritten().into()),
             "squared" => return Ok(squared().into()),
-            // 32 MiB a row, and 1 GiB.
+            // 32 MiB per row, and 1 GiB.
             "swollen" => return Ok(swollen(1 << 20).into()),
             "bloated" => return Ok(swollen(32 << 20).into()),
             "broken" => return Ok(Bytes::from_static(b"no model")),
-            "missing" => return Err(OpError::not_found("there is no such model")),
+            "missing" => return Err(OpError::not_found("unknown model")),
             _ => {}
         }
         Ok(relu(4).into())
@@ -62,12 +62,12 @@ pub(super) fn one_lane(place: LanesPlace) -> LanesConfig {
     }
 }
 
-/// The lanes on terms by which `rows` are one run.
+/// Returns the lanes with terms that run batches of exactly `rows`.
 pub(super) fn in_runs_of(lanes: &Lanes, rows: usize) -> TenantLanes {
     in_runs_for("", lanes, rows)
 }
 
-/// The same for `tenant`.
+/// Like [`in_runs_of`] for `tenant`.
 pub(super) fn in_runs_for(tenant: &str, lanes: &Lanes, rows: usize) -> TenantLanes {
     let terms = Terms {
         fixed_batch: Some(rows),

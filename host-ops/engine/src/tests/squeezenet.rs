@@ -1,12 +1,12 @@
 use crate::{Session, SessionOptions};
 use frostline_tensor::Tensor;
 
-/// SqueezeNet's bytes. Only tests in a module `needs_shared` may ask for them.
+/// Reads SqueezeNet. Only tests in a module `needs_shared` can use it.
 fn squeezenet() -> Vec<u8> {
     std::fs::read(frostline_needs::shared_file("data/squeezenet1_1_pooled.onnx")).unwrap()
 }
 
-/// Rows that differ, with values between -2 and 2 as normalized pixels have.
+/// Generates distinct rows with values between -2 and 2, like normalized pixels.
 fn pixels(rows: usize) -> Tensor {
     let noise =
         |index: u64| (index.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as f32 / (1_u64 << 22) as f32 - 2.0;
@@ -43,14 +43,14 @@ mod needs_shared {
             .unwrap()
             .iter()
             .fold(0.0_f32, |largest, v| largest.max(v.abs()));
-        assert!(largest > 0.1, "the logits say something");
+        assert!(largest > 0.1, "the logits are not zero");
         for (threads, size) in [(1, 1), (1, 4), (2, 16)] {
             let other = run(threads, size);
             let pairs = reference.as_f32().unwrap().iter().zip(other.as_f32().unwrap());
             let difference = pairs.fold(0.0_f32, |difference, (a, b)| difference.max((a - b).abs()));
             assert!(
                 difference <= 1e-5 * largest,
-                "{difference} of {largest} with batches of {size}"
+                "difference {difference} at {largest} with batches of {size}"
             );
         }
     }

@@ -1,5 +1,5 @@
-//! Lanes where the system lacks something: room on the disk, or `/proc`. Each is tried in a mount namespace of its own, in a process that
-//! runs one of the ignored tests here.
+//! Lanes in restricted environments: with a full disk or without `/proc`. Each test creates a mount namespace
+//! and runs an ignored test of this module in it.
 
 use super::lane_process::{program, this_program};
 use super::setup::{batch, one_lane, stage, start, wait_for};
@@ -10,10 +10,10 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// The folder that stands for a disk.
+/// Environment variable with the folder that is used as a disk.
 const DISK: &str = "FROSTLINE_TEST_DISK";
 
-/// Runs the ignored test `name` after the shell did `setup`, in a namespace.
+/// Runs the ignored test `name` in a mount namespace, after the shell commands in `setup`.
 fn run_after(setup: &str, name: &str, folder: &Path) {
     let mut command = frostline_needs::in_mount_namespace(setup, this_program());
     let test = format!("tests::surroundings::{name}");
@@ -34,12 +34,13 @@ fn child(prepared: &Path) -> LanesPlace {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "on a small disk, which `stages_on_a_full_disk_run_from_their_bytes` sees to"]
+#[ignore = "needs a small disk; run by `stages_on_a_full_disk_run_from_their_bytes`"]
 async fn on_a_full_disk() {
     let disk = PathBuf::from(std::env::var_os(DISK).unwrap());
     let (_, lanes) = start(one_lane(LanesPlace::InProcess));
     let expected = lanes.submit(&stage("wide"), batch(2, 1.0)).await.unwrap();
-    // The key of the folder, the network, its weights, and these laid out for kernels fit in turn; with the last all is there.
+    // These sizes are enough for the folder's key, the network, the original weights and the weights in
+    // kernel layout in turn. Only the last one is enough for everything.
     let (stages, mut prepared) = (disk.join("stages"), 0);
     for free in [0, 8 << 10, 8 << 20, 20 << 20, 63 << 20] {
         let ballast = fill(&disk, free);
@@ -53,13 +54,13 @@ async fn on_a_full_disk() {
         fs::remove_file(ballast).unwrap();
         fs::remove_dir_all(&stages).ok();
         if free < 20 << 20 {
-            assert_eq!(prepared, 0, "nothing is left of what did not fit in {free} bytes");
+            assert_eq!(prepared, 0, "failed attempts are removed with {free} bytes free");
         }
     }
-    assert_eq!(prepared, 1, "there was room for it");
+    assert_eq!(prepared, 1, "the disk has enough space");
 }
 
-/// Leaves so many bytes free.
+/// Fills the disk up to `free` bytes.
 fn fill(disk: &Path, free: u64) -> PathBuf {
     let path = disk.join("ballast");
     let mut ballast = File::create(&path).unwrap();
@@ -75,7 +76,7 @@ fn folders(path: &Path) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "where /proc is empty, which `lanes_work_where_there_is_no_proc` sees to"]
+#[ignore = "needs an empty /proc; run by `lanes_work_where_there_is_no_proc`"]
 async fn without_proc() {
     assert!(!Path::new("/proc/self").exists());
     let disk = PathBuf::from(std::env::var_os(DISK).unwrap());
@@ -87,7 +88,7 @@ async fn without_proc() {
         memory: Memory::new(budget),
         ..one_lane(child(&disk.join("stages")))
     });
-    // Its weights would be in a file of their own.
+    // The stage would have a separate file for weights.
     let wide = lanes.submit(&stage("wide"), batch(2, 1.0)).await.unwrap();
     assert_eq!(wide.rows(), Ok(2));
     for model in ["swollen", "relu", "swollen"] {
@@ -98,7 +99,7 @@ async fn without_proc() {
     }
     let stats = wait_for(&lanes, |stats| stats.running == 0);
     assert_eq!((stats.memory_held, stats.crashes, stats.jobs_failed), (0, 0, 0));
-    assert_eq!(folders(&disk.join("stages")), 0, "none could be opened");
+    assert_eq!(folders(&disk.join("stages")), 0, "prepared stages cannot be opened");
 }
 
 mod needs_unshare {

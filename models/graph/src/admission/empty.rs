@@ -1,13 +1,14 @@
-//! Axes of size 0. ONNX Runtime has kernels that leave their output unwritten when they are given one (a batched MatMul over 0 columns),
-//! so that it shows what memory held before, and kernels that never return (Conv over 0 channels). No classifier needs such an axis:
-//! only empty lists of axes and sizes are taken, where an operator reads a list.
+//! Refuses axes of size 0. Some kernels of ONNX Runtime do not write the output in this case and thereby
+//! expose previous contents of memory (a batched MatMul over 0 columns). Some kernels never return (Conv over
+//! 0 channels). Classifiers do not need such axes. The only exceptions are empty lists of axes and sizes, if
+//! the operator reads a list.
 
 use super::Inadmissible;
 use super::refusal::shown;
 use crate::onnx::NodeProto;
 use crate::values::{Probes, Value};
 
-/// The inputs of an operator that are lists of axes, sizes or places, which may be empty.
+/// Returns true if an input is a list of axes, sizes or positions, which may be empty.
 fn reads_list(operator: &str, slot: usize) -> bool {
     match operator {
         "Cast" | "Concat" | "ConstantOfShape" | "Identity" => true,
@@ -17,7 +18,7 @@ fn reads_list(operator: &str, slot: usize) -> bool {
     }
 }
 
-/// Checks a node whose outputs `probes` knows.
+/// Checks a node whose outputs are known to `probes`.
 pub(super) fn check(node: &NodeProto, probes: &Probes) -> Result<(), Inadmissible> {
     let operator = node.standard_operator().unwrap_or_default();
     let refuse = |tensor: &str| Inadmissible::Empty {
@@ -39,7 +40,7 @@ pub(super) fn check(node: &NodeProto, probes: &Probes) -> Result<(), Inadmissibl
         .map_or(Ok(()), |name| Err(refuse(name)))
 }
 
-/// How many axes a value has of which one is of size 0, for some batch.
+/// Returns the number of axes of a value if one of them has size 0 at either batch size.
 fn axes_of_empty(name: &str, probes: &Probes) -> Option<usize> {
     let (small, large) = probes.both(name);
     [small, large].into_iter().find_map(|value: &Value| {

@@ -8,17 +8,17 @@ use crate::values::{Line, Probes, SIZES};
 use crate::{GraphError, Model};
 use std::collections::{HashMap, HashSet};
 
-/// Bytes that grow with the batch: at most `fixed + per_sample * batch`, for every batch.
+/// Upper bound on a number of bytes that grows with the batch. It is `fixed + per_sample * batch`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Size {
-    /// Whatever the batch.
+    /// Bytes that do not depend on the batch.
     pub fixed: u64,
-    /// For each sample.
+    /// Bytes for each sample.
     pub per_sample: u64,
 }
 
 impl Size {
-    /// For one sample alone.
+    /// Returns the size for a single sample.
     pub(crate) fn of_one(self) -> u64 {
         self.fixed.saturating_add(self.per_sample)
     }
@@ -39,30 +39,35 @@ impl Size {
     }
 }
 
-/// What the values between a network's input and its output take, its input included and its weights not, known from its shapes
-/// alone. What an engine's kernels take beside that is not in it.
+/// Memory used by a network's values, including its input but not its weights, computed from shapes alone.
+/// The workspace of kernels is not included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Footprint {
     /// The largest single value.
     pub largest: Size,
-    /// The largest sum of values that are alive at once, when nodes run in the file's order and a value goes with its last reader.
+    /// The largest sum of values alive at the same time. Nodes are assumed to execute in the file's order,
+    /// and values to be freed after the last reader.
     pub alive: Size,
-    /// All values together: what is taken if none ever goes, or nodes run in the worst order.
+    /// All values together. This is the memory used if no value is freed, or if nodes execute in the worst
+    /// order.
     pub all: Size,
 }
 
 impl Model {
-    /// What the network's intermediate values take at most, for every batch.
+    /// Returns an upper bound on the memory of the network's values, for every batch.
     ///
     /// # Errors
-    /// [`Inadmissible::UnknownSize`] when that depends on the data, [`Inadmissible::Batch`] when it does not grow evenly with the batch,
-    /// and those of [`Model::network`].
+    /// Returns [`Inadmissible::UnknownSize`] if a size depends on the data, [`Inadmissible::Batch`] if a size
+    /// does not grow linearly with the batch, [`Inadmissible::Empty`] if a node computes with an axis of size
+    /// 0, [`GraphError::Shape`] if the inputs of a node do not fit its operator, and
+    /// [`GraphError::InputShape`] if the shape of the input is unknown.
     pub fn footprint(&self) -> Result<Footprint, GraphError> {
         walk(self, &mut |_, _, _| Ok(()))
     }
 }
 
-/// The footprint of a stranger's model, within `limits`; no kernel of it is given an axis of size 0.
+/// Returns the footprint of an untrusted model if it is within `limits` and no kernel receives an axis of
+/// size 0.
 pub(crate) fn check(model: &Model, limits: &ModelLimits) -> Result<Footprint, GraphError> {
     let (mut before, mut row) = (0_u64, 0_u64);
     let footprint = walk(model, &mut |node, size, work| {
@@ -94,8 +99,8 @@ pub(crate) fn check(model: &Model, limits: &ModelLimits) -> Result<Footprint, Gr
         Ok(())
     })?;
     for (what, size, limit) in [
-        ("alive at once", footprint.alive, limits.alive_bytes),
-        ("in all", footprint.all, limits.all_bytes),
+        ("at the same time", footprint.alive, limits.alive_bytes),
+        ("in total", footprint.all, limits.all_bytes),
     ] {
         if size.of_one() > limit {
             let bytes = size.of_one();
@@ -105,15 +110,15 @@ pub(crate) fn check(model: &Model, limits: &ModelLimits) -> Result<Footprint, Gr
     Ok(footprint)
 }
 
-/// What making a value takes, in multiply-adds.
+/// Multiply-adds required to compute a value.
 struct Work {
-    /// An engine, when it opens the model.
+    /// Cost when an engine opens the model.
     before: u64,
-    /// A run of one row.
+    /// Cost for each sample.
     row: u64,
 }
 
-/// Calls `each` with the size of every output, and the work of making it.
+/// Calls `each` with every output's size and work.
 fn walk(
     model: &Model,
     each: &mut impl FnMut(&NodeProto, Size, Work) -> Result<(), Inadmissible>,
@@ -138,13 +143,13 @@ fn walk(
     Ok(memory.footprint)
 }
 
-/// What is alive while the nodes run in order.
+/// Memory while the nodes execute in order.
 struct Memory<'a> {
     footprint: Footprint,
     alive: Size,
     kinds: Kinds,
     last_reader: HashMap<&'a str, usize>,
-    /// Elements, and bytes, of each value there is or was.
+    /// Elements and bytes of all computed values.
     made: HashMap<&'a str, (Size, Size)>,
 }
 
@@ -170,7 +175,7 @@ impl<'a> Memory<'a> {
         for input in model.inputs() {
             let unknown = || GraphError::InputShape {
                 input: input.name.clone(),
-                why: "its shape cannot be followed".into(),
+                why: "failed to infer the shape".into(),
             };
             let elements = known_elements(&input.name, probes).ok_or_else(unknown)?;
             memory.make(&input.name, elements, probes);
@@ -178,8 +183,8 @@ impl<'a> Memory<'a> {
         Ok(memory)
     }
 
-    /// The elements of an output: from its shape; of statistics and indices beside the first output, whose shapes are not inferred, at most
-    /// those of what they are made of.
+    /// Returns the number of elements of an output. For statistics and indices after the first output, whose
+    /// shapes are not inferred, the number of elements of the input is an upper bound.
     fn elements_of(&self, name: &str, node: &NodeProto, probes: &Probes) -> Result<Size, Inadmissible> {
         if let Some(elements) = known_elements(name, probes) {
             return Ok(elements);
@@ -196,9 +201,9 @@ impl<'a> Memory<'a> {
         }
     }
 
-    /// Takes in a value that now exists, and gives its bytes.
+    /// Records a computed value and returns the number of bytes.
     fn make(&mut self, name: &'a str, elements: Size, probes: &Probes) -> Size {
-        /// The widest type that is taken, for values of a type that is not known.
+        /// Bytes of the widest supported type, used for values of unknown type.
         const WIDEST: usize = 8;
         let width = weights::element_bytes(probes.data_type(name)).unwrap_or(WIDEST);
         let bytes = elements.times(width as u64);
@@ -213,7 +218,8 @@ impl<'a> Memory<'a> {
         bytes
     }
 
-    /// The work of a value: what derives from weights alone is computed when an engine opens the model, the rest in each run.
+    /// Returns the work of a value. Values derived from weights alone are computed when an engine opens the
+    /// model, the others in each execution.
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -224,15 +230,16 @@ impl<'a> Memory<'a> {
             let before = crate::cost::work(node, probes) as u64;
             return Work { before, row: 0 };
         }
-        // It grows with the value from one row to the batch that was looked at.
+        // Scale the work down from the probed batch to a single sample, in proportion to the number of
+        // elements.
         let batch = elements.per_sample.saturating_mul(SIZES.0 as u64);
         let part = elements.of_one() as f64 / (elements.fixed.saturating_add(batch).max(1)) as f64;
         let row = (crate::cost::time(node, probes) * part) as u64;
         Work { before: 0, row }
     }
 
-    /// Lets go of what node `index` was the last to read, and of what nobody reads. What derives from weights alone stays: engines
-    /// compute it once and keep it.
+    /// Frees the values that node `index` is the last to read, and outputs without readers. Values derived
+    /// from weights alone stay alive, because engines compute them once and keep them.
     fn leave(&mut self, index: usize, node: &NodeProto) {
         let last_reader = |name: &String| self.last_reader.get(name.as_str());
         let read = node.input.iter().filter(|name| last_reader(name) == Some(&index));
@@ -251,7 +258,8 @@ impl<'a> Memory<'a> {
     }
 }
 
-/// The elements of a value whose shape is known; its axes are known to follow the batch in straight lines.
+/// Returns the number of elements of a value with a known shape, whose axes have been found to grow linearly
+/// with the batch.
 fn known_elements(name: &str, probes: &Probes) -> Option<Size> {
     let (small, large) = probes.both(name);
     let (small, large) = (small.dims.as_ref()?, large.dims.as_ref()?);

@@ -1,41 +1,48 @@
-/// What a stranger's model may be. Each default says why not half and why not double.
+/// Limits on a model from an untrusted source. The documentation of the fields explains the defaults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ModelLimits {
-    /// Nodes of the graph. The oldest exports of vision transformers have 2,000 to 10,000, most of them arithmetic on shapes; everything
-    /// kept of a model grows with them.
+    /// Nodes of the graph. The oldest exports of vision transformers contain 2,000 to 10,000 nodes, mostly
+    /// shape arithmetic. The memory used for a model grows with them.
     pub nodes: usize,
-    /// Values that nodes produce. Nearly all nodes produce one; what is inferred of each takes up to 5 KB.
+    /// Values that nodes produce. Nearly all nodes produce a single value. Up to 5 KB of memory is used per
+    /// value for the inferred properties.
     pub values: usize,
-    /// Weights. DenseNet-201 has about 1,000, the largest classifiers some thousand.
+    /// Weights. DenseNet-201 contains about 1,000 weights, and the largest classifiers contain some
+    /// thousands.
     pub weights: usize,
-    /// Inputs, or outputs, of one node. A concatenation in a DenseNet joins 50.
+    /// Inputs or outputs of a node. A concatenation in a DenseNet has 50 inputs.
     pub arguments: usize,
-    /// Attributes of one node. Convolutions have six, no standard operator twenty.
+    /// Attributes of a node. Convolutions have six, and all standard operators have fewer than twenty.
     pub attributes: usize,
-    /// Numbers of one attribute that is a list. Paddings and axes have up to a dozen, constants in old exports some hundred.
+    /// Numbers in a list attribute. Paddings and axes contain up to a dozen, and constants in old exports
+    /// contain hundreds.
     pub attribute_numbers: usize,
-    /// Bytes of one name. Names built of module paths reach 200.
+    /// Bytes of a name. Names built from module paths have up to 200.
     pub name_bytes: usize,
-    /// Bytes that everything but the weights takes in memory once it is read. A few bytes of a file can become a hundred; a graph of
-    /// 2,000 nodes takes 2 MB, with the exporter's notes 20.
+    /// Bytes of memory used by a decoded model without its weights. A few bytes of a file can become a
+    /// hundred. A graph with 2,000 nodes uses 2 MB, or 20 MB with the exporter's notes.
     pub description_bytes: usize,
-    /// Bytes of one value of the network, for one sample. The widest of the usual networks, VGG's first layers, take 13 MB at 224x224 pixels
-    /// and 268 MB at 1024x1024.
+    /// Bytes per sample for a single value. The first layers of VGG, the widest common network, use 13 MB at
+    /// 224x224 pixels and 268 MB at 1024x1024.
     pub value_bytes: u64,
-    /// Bytes of all values alive at once, for one sample: a widest value, its successor, and what runs beside them.
+    /// Bytes per sample for all values alive at the same time: the widest value, the value computed from it,
+    /// and parallel branches.
     pub alive_bytes: u64,
-    /// Bytes of all values of the network together, for one sample. Engines choose their own order and may keep more alive than the file's order
-    /// needs; DenseNet-121 makes 175 MB in all, ViT-B/16 485 MB.
+    /// Bytes per sample for all values together. Engines choose the order of nodes and may keep more values
+    /// alive than the file's order requires. DenseNet-121 uses 175 MB in total, and ViT-B/16 uses 485 MB.
     pub all_bytes: u64,
-    /// Multiply-adds on weights alone, which an engine does when it opens the model: some seconds on one core. Exports that turn or scale
-    /// their weights first touch each once or twice, 140 million in VGG.
+    /// Multiply-adds on weights alone. An engine performs them when it opens the model; at the limit, this
+    /// takes some seconds on a single core. Exports that transpose or scale their weights process 140 million
+    /// elements once or twice in VGG.
     pub constant_work: u64,
-    /// What one row takes in multiply-adds, or what takes as long: a core does some 120 thousand million a second. VGG-19, the heaviest of the usual
-    /// networks, takes 36 thousand million at 224x224 pixels and 20 times that at 1024x1024; ten seconds a row keep everybody else waiting.
+    /// Work per sample. The unit is a multiply-add or the equivalent time. A core performs about 120 billion
+    /// per second. VGG-19, the heaviest common network, needs 36 billion at 224x224 pixels and 20 times that
+    /// at 1024x1024. At the default, a sample can block other tenants for ten seconds.
     pub row_work: u64,
-    /// Places to cut at: the deepest of the usual networks has 44, ResNet-1001 some 500. Each is kept in memory for as long as the model is.
+    /// Number of cuts. The deepest common network contains 44 cuts, and ResNet-1001 contains about 500. They
+    /// use memory as long as the model is stored.
     pub cuts: usize,
-    /// Bytes of what is kept of all cuts together: 44 of them take 5 KB.
+    /// Bytes of memory used by all cuts together. 44 cuts use 5 KB.
     pub cut_bytes: usize,
 }
 

@@ -1,4 +1,4 @@
-//! The check of a stranger's model before anything else looks at it.
+//! Admission of models from untrusted sources.
 
 mod empty;
 pub(crate) mod footprint;
@@ -18,13 +18,14 @@ use bytes::Bytes;
 use prost::Message;
 
 impl Model {
-    /// A network from bytes of a stranger, as [`Model::from_bytes`] reads it, when it is nothing but a plain network: operators on a
-    /// list, weights that hold what they claim inside the file, everything in bounded numbers, and a [`Footprint`] within `limits`, known
-    /// for every batch before anything runs. The file is counted before it is read, so the memory this takes is bounded by
-    /// `bytes` and `limits`.
+    /// Reads a network from untrusted bytes as [`Model::from_bytes`] does, and accepts only plain networks.
+    /// They contain listed operators, weights that match the claimed sizes and are inside the file, and
+    /// bounded numbers of parts. The [`Footprint`], which is known for every batch before execution, must be
+    /// within `limits`. The file is surveyed before it is decoded, so the memory used is bounded by `bytes`
+    /// and `limits`.
     ///
     /// # Errors
-    /// [`GraphError::Inadmissible`], and those of [`Model::from_bytes`].
+    /// Returns [`GraphError::Inadmissible`] if the model is refused, and the errors of [`Model::from_bytes`].
     pub fn admit(bytes: Bytes, limits: &ModelLimits) -> Result<Self, GraphError> {
         survey::survey(&bytes, limits)?;
         let proto = crate::read::decode(bytes)?;
@@ -36,16 +37,16 @@ impl Model {
 }
 
 impl Network {
-    /// Whether what is kept of the cuts stays within `limits`.
+    /// Checks that the cuts and the memory that they use are within `limits`.
     ///
     /// # Errors
-    /// [`GraphError::Inadmissible`].
+    /// Returns [`GraphError::Inadmissible`] if a limit is exceeded.
     pub fn check_cuts(&self, limits: &ModelLimits) -> Result<(), GraphError> {
         let (count, limit) = (self.cuts.len(), limits.cuts);
         if count > limit {
             return Err(Inadmissible::Count {
                 place: "the model".into(),
-                what: "places to cut at",
+                what: "cuts",
                 count,
                 limit,
             }
@@ -64,18 +65,19 @@ impl Network {
     }
 }
 
-/// From where on a host refuses a network's first layers.
+/// First cut at which a host refuses the layers.
 #[derive(Debug)]
 pub struct Refused {
-    /// The place of the cut among those that were asked about: the layers up to it, and to any later one, are refused.
+    /// Index of the cut in the given list. The layers up to this cut or a later cut are refused.
     pub first: usize,
-    /// Why.
+    /// Reason for the refusal.
     pub why: GraphError,
 }
 
 impl Model {
-    /// From which of `cuts`, given in order of execution, [`Model::admit`] refuses the layers up to there; `None` where it takes all. What
-    /// refuses some layers refuses those with more behind them.
+    /// Returns the first of `cuts`, given in order of execution, for which [`Model::admit`] refuses the
+    /// layers up to the cut, or `None` if it accepts all. The function performs a binary search, which
+    /// assumes that adding layers to a refused network does not make it acceptable.
     pub fn refused(&self, cuts: &[Cut], limits: &ModelLimits) -> Option<Refused> {
         let refusal = |place: usize| {
             let cut = cuts.get(place)?;
@@ -94,7 +96,7 @@ impl Model {
         Some(Refused { first, why })
     }
 
-    /// What [`Model::admit`] would say of this model's bytes.
+    /// Checks this model as [`Model::admit`] would check its bytes.
     fn check(&self, limits: &ModelLimits) -> Result<(), GraphError> {
         let proto = self.clone().into_proto();
         let mut described = proto.clone();

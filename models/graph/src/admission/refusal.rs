@@ -1,261 +1,261 @@
-/// Why a stranger's model is not taken.
+/// Reason for refusing a model from an untrusted source.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Inadmissible {
-    /// More of something than one model may have.
+    /// The number of parts exceeds a limit.
     #[error("{place} has {count} {what}; at most {limit} are allowed")]
     Count {
-        /// The model, or a node or tensor in it.
+        /// Name of the model, node or weight.
         place: String,
-        /// What is counted.
+        /// Kind of the counted parts.
         what: &'static str,
-        /// How many there are, or were when counting stopped.
+        /// Number found, or reached when counting stopped.
         count: usize,
         /// The limit.
         limit: usize,
     },
-    /// The file would take far more memory than its weights do.
+    /// The decoded model exceeds the limit on memory, not counting the weights.
     #[error(
-        "without its weights the model takes more than {limit} bytes in memory; export it again without debug \
+        "without its weights, the model needs more than {limit} bytes in memory; export it again without debug \
          information, with its weights as raw data"
     )]
     Description {
         /// The limit.
         limit: usize,
     },
-    /// A part of the format that no classifier needs.
-    #[error("the model holds {what}; {instead}")]
+    /// The file uses a feature of the format that classifiers do not need.
+    #[error("the model contains {what}; {instead}")]
     Holds {
-        /// The part.
+        /// Description of the feature.
         what: &'static str,
-        /// What to do.
+        /// Alternative for the user.
         instead: &'static str,
     },
-    /// A version of ONNX's operators outside the range that is understood.
+    /// The version of ONNX's operators is not supported.
     #[error(
-        "the model is written for version {version} of ONNX's operators, versions {least} to {most} are supported; export it \
+        "the model uses version {version} of ONNX's operators, but only versions {least} to {most} are supported; export it \
          with opset_version={most} or lower"
     )]
     Opset {
-        /// The version it names; 0 for none.
+        /// Version declared by the model; 0 if it is missing.
         version: i64,
-        /// The oldest.
+        /// Oldest supported version.
         least: i64,
-        /// The newest.
+        /// Newest supported version.
         most: i64,
     },
-    /// Branches or loops: how much they compute cannot be known before they run.
+    /// The node branches or loops, so the amount of work is unknown before execution.
     #[error(
-        "node `{node}` ({operator}) holds a graph of its own: control flow is not taken; export the network for one image \
-         size, with its loops unrolled and its branches decided"
+        "node `{node}` ({operator}) contains a graph, but control flow is not supported; export the network for one image \
+         size, with its loops unrolled and its branches resolved"
     )]
     ControlFlow {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// Its operator.
+        /// Operator of the node.
         operator: String,
     },
-    /// An operator that is not ONNX's own.
+    /// The operator does not belong to ONNX's standard domain.
     #[error(
-        "node `{node}` uses `{operator}` of the domain `{domain}`; only ONNX's own operators are taken: export the network \
-         without an engine's optimizations and custom operators"
+        "node `{node}` uses `{operator}` of the domain `{domain}`; only ONNX's own operators are supported; export the network \
+         without engine-specific optimizations and custom operators"
     )]
     Domain {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// Its operator.
+        /// Operator of the node.
         operator: String,
-        /// Its domain.
+        /// Domain of the operator.
         domain: String,
     },
-    /// An operator of ONNX's own that is not on the list.
+    /// The standard operator is not supported.
     #[error(
-        "node `{node}` uses the operator `{operator}`, which is not on the list of operators that are taken; express it with \
-         others, or cut the network before it"
+        "node `{node}` uses the operator `{operator}`, which is not supported; replace it by \
+         supported operators, or cut the network before it"
     )]
     Operator {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// Its operator.
+        /// Operator of the node.
         operator: String,
     },
-    /// An operator that the model's version of the operators does not have.
+    /// The operator does not exist in the model's operator set version.
     #[error(
-        "node `{node}` uses `{operator}`, which version {version} of ONNX's operators does not have ({since}); export the \
+        "node `{node}` uses `{operator}`, which does not exist in version {version} of ONNX's operators ({since}); export the \
          network again with one version throughout"
     )]
     NotInOpset {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// Its operator.
+        /// Operator of the node.
         operator: String,
         /// The model's version.
         version: i64,
-        /// From where to where there is one.
+        /// Version that added or removed the operator.
         since: String,
     },
-    /// An attribute of a kind that no operator on the list has.
+    /// The kind or the value of an attribute is not supported.
     #[error("attribute `{attribute}` of node `{node}` {why}; export the network again")]
     Attribute {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// The attribute.
+        /// Name of the attribute.
         attribute: String,
-        /// What is wrong with it.
+        /// Description of the problem.
         why: &'static str,
     },
-    /// A name that is too long, missing, or not printable.
+    /// The length or the characters of a name are invalid.
     #[error("the name `{start}` {why}; rename it")]
     Name {
-        /// How it begins.
+        /// Beginning of the name.
         start: String,
-        /// What is wrong with it.
+        /// Description of the problem.
         why: String,
     },
-    /// Two weights or two inputs of one name.
-    #[error("two {what} are called `{name}`; export the network again")]
+    /// Two parts, such as weights or inputs, have the same name.
+    #[error("two {what} have the name `{name}`; export the network again")]
     Twice {
-        /// Weights or inputs.
+        /// Kind of the two parts.
         what: &'static str,
-        /// The name.
+        /// The common name.
         name: String,
     },
-    /// An input, output or weight that is no tensor of numbers.
-    #[error("`{name}` is {what}; only tensors of numbers and truth values are taken")]
+    /// An input, output or weight is not a tensor of numbers.
+    #[error("`{name}` is {what}; only tensors of numbers and booleans are supported")]
     ElementType {
-        /// The input, output or tensor.
+        /// Name of the tensor.
         name: String,
-        /// What it is instead.
+        /// Description of the unsupported type.
         what: String,
     },
-    /// A weight that is not as large as it says.
+    /// The claimed size does not match the data.
     #[error("weight `{tensor}` has an invalid size: {why}; export the network again")]
     WeightSize {
-        /// The tensor, or the attribute that holds it.
+        /// Name of the tensor or attribute.
         tensor: String,
-        /// What it claims and what is there.
+        /// Claimed size and actual size.
         why: String,
     },
-    /// A weight kept in another file.
+    /// The data of a weight is not part of the file.
     #[error(
-        "weight `{tensor}` is kept outside the model, at `{location}`; an upload is one file and no other is opened for it: \
+        "weight `{tensor}` is stored outside the model, at `{location}`, but an upload must not refer to other files; \
          save the model with its weights inside"
     )]
     ExternalData {
-        /// The tensor, or the attribute that holds it.
+        /// Name of the tensor or attribute.
         tensor: String,
-        /// Where it says its data lies.
+        /// Location given in the model.
         location: String,
     },
-    /// A tensor without elements where numbers are computed.
+    /// A node computes with a tensor that has no elements.
     #[error(
-        "node `{node}` ({operator}) computes with `{tensor}`, which has an axis of size 0; remove the node, or export the network for the \
-         image size it was made for"
+        "node `{node}` ({operator}) computes with `{tensor}`, which has an axis of size 0; remove the node, or export the network for its \
+         intended image size"
     )]
     Empty {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// Its operator.
+        /// Operator of the node.
         operator: String,
-        /// The tensor.
+        /// Name of the tensor.
         tensor: String,
     },
-    /// A value whose size is known only from the data.
+    /// The data determines the size of the output.
     #[error(
-        "how much node `{node}` ({operator}) makes depends on the data, so it cannot be bounded before it runs; export the \
+        "the output size of node `{node}` ({operator}) depends on the data, so it cannot be bounded before execution; export the \
          network for one image size, with its shapes as constants"
     )]
     UnknownSize {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// Its operator.
+        /// Operator of the node.
         operator: String,
     },
-    /// Shapes that depend on the batch in a way that two batches do not tell for all others.
+    /// A shape depends on the batch in a way that two batch sizes do not determine.
     #[error(
         "node `{node}` ({operator}) {why}, so its size cannot be bounded for every batch; export the network with only its \
          first axis dynamic"
     )]
     Batch {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// Its operator.
+        /// Operator of the node.
         operator: String,
-        /// What it does with the batch.
+        /// Description of the dependency on the batch.
         why: &'static str,
     },
-    /// One value is too large.
+    /// The output of a node exceeds the limit per value.
     #[error(
-        "node `{node}` ({operator}) makes {bytes} bytes for one sample; at most {limit} are allowed: export the network for \
+        "node `{node}` ({operator}) produces {bytes} bytes per sample, but at most {limit} are allowed; export the network for \
          smaller images, or cut it before this node"
     )]
     ValueSize {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// Its operator.
+        /// Operator of the node.
         operator: String,
-        /// Bytes for one sample.
+        /// Bytes per sample.
         bytes: u64,
         /// The limit.
         limit: u64,
     },
-    /// Opening the model would take too long.
+    /// Computing with weights alone would take too long.
     #[error(
-        "node `{node}` ({operator}) brings what is computed from weights alone to more than {limit} multiply-adds; export the \
+        "up to node `{node}` ({operator}), computing with weights alone requires more than {limit} multiply-adds; export the \
          network with its constants folded"
     )]
     ConstantWork {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// Its operator.
+        /// Operator of the node.
         operator: String,
         /// The limit.
         limit: u64,
     },
-    /// A row would keep a processor too long.
+    /// Executing the model would take too long.
     #[error(
-        "node `{node}` ({operator}) brings the work of one row to more than {limit} multiply-adds, or what takes as long; export the \
+        "up to node `{node}` ({operator}), the work per sample exceeds {limit} multiply-adds or the equivalent in time; export the \
          network for smaller images, or cut it before this node"
     )]
     RowWork {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// Its operator.
+        /// Operator of the node.
         operator: String,
         /// The limit.
         limit: u64,
     },
-    /// What is kept of its cuts is too large.
+    /// The cuts exceed the limit on memory.
     #[error(
-        "the names and shapes of the model's {cuts} cuts take {bytes} bytes; at most {limit} are kept of a model: export it with \
+        "the names and shapes of the model's {cuts} cuts use {bytes} bytes, but at most {limit} are allowed; export it with \
          shorter names"
     )]
     CutBytes {
-        /// How many there are.
+        /// Number of cuts.
         cuts: usize,
-        /// What they take.
+        /// Bytes used by the names and shapes.
         bytes: usize,
         /// The limit.
         limit: usize,
     },
-    /// All values together are too large.
+    /// The values exceed a limit in total.
     #[error(
-        "the network's values take {bytes} bytes {what} for one sample; at most {limit} are allowed: export it for smaller \
+        "the network's values use {bytes} bytes {what} per sample, but at most {limit} are allowed; export it for smaller \
          images"
     )]
     Footprint {
-        /// Alive at once, or in all.
+        /// `at the same time` or `in total`.
         what: &'static str,
-        /// Bytes for one sample.
+        /// Bytes per sample.
         bytes: u64,
         /// The limit.
         limit: u64,
     },
 }
 
-/// The longest part of a stranger's name that an error repeats, in characters.
+/// Maximum length of an untrusted name in errors, in characters.
 const SHOWN: usize = 80;
 
-/// The beginning of a name, for an error or a log: printable.
+/// Returns the beginning of the name for use in errors and logs, and replaces control characters.
 pub(super) fn shown(name: &str) -> String {
     let printable = |letter: char| {
         if letter.is_control() {

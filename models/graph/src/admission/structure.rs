@@ -1,4 +1,5 @@
-//! What a model consists of: only parts, operators and attributes that classifiers need, in bounded numbers, under bounded names.
+//! Checks that a model only contains parts, operators and attributes that classifiers need, and that the
+//! number of parts and the length of names are bounded.
 
 use super::refusal::shown;
 use super::{Inadmissible, ModelLimits, weights};
@@ -6,7 +7,8 @@ use crate::onnx::{AttributeProto, AttributeType, GraphProto, ModelProto, NodePro
 use crate::operators;
 use std::collections::HashSet;
 
-/// Checks all of a model but how its nodes hang together and what they compute.
+/// Checks the parts of the model. The connections between nodes and the results of nodes are not checked
+/// here.
 pub(super) fn check(model: &ModelProto, limits: &ModelLimits) -> Result<(), Inadmissible> {
     check_parts(model)?;
     let version = opset(model)?;
@@ -26,13 +28,13 @@ pub(super) fn check(model: &ModelProto, limits: &ModelLimits) -> Result<(), Inad
 fn check_parts(model: &ModelProto) -> Result<(), Inadmissible> {
     let holds = |what, instead| Err(Inadmissible::Holds { what, instead });
     if !model.functions.is_empty() {
-        return holds("functions of its own", "export it with them inlined");
+        return holds("local functions", "export it with inlined functions");
     }
     if !model.training_info.is_empty() {
         return holds("training graphs", "export it for inference");
     }
     if !model.configuration.is_empty() {
-        return holds("a distribution over devices", "export it for one device");
+        return holds("a configuration of devices", "export it without device placement");
     }
     if model
         .graph
@@ -44,7 +46,7 @@ fn check_parts(model: &ModelProto) -> Result<(), Inadmissible> {
     Ok(())
 }
 
-/// The version of ONNX's own operators; other domains may be listed as long as no node uses them.
+/// Returns the version of ONNX's standard operators. Other domains may be listed if no node uses them.
 fn opset(model: &ModelProto) -> Result<i64, Inadmissible> {
     let mut versions = model
         .opset_import
@@ -68,14 +70,14 @@ fn opset(model: &ModelProto) -> Result<i64, Inadmissible> {
     })
 }
 
-/// An input or output is a tensor.
+/// Checks that an input or output is a tensor.
 fn check_end(value: &ValueInfo, limits: &ModelLimits) -> Result<(), Inadmissible> {
     check_name(&value.name, limits)?;
     match value.r#type.as_ref().map(|r#type| &r#type.tensor_type) {
         Some(Some(tensor)) => weights::check_type(&value.name, tensor.elem_type),
         Some(None) => Err(Inadmissible::ElementType {
             name: shown(&value.name),
-            what: "a sequence, a map or another thing that is no tensor".into(),
+            what: "not a tensor".into(),
         }),
         None => Ok(()),
     }
@@ -127,18 +129,18 @@ fn check_name(name: &str, limits: &ModelLimits) -> Result<(), Inadmissible> {
         })
     };
     match name.len() {
-        0 => refused("is missing: every input, output and weight has one".into()),
+        0 => refused("is missing, but every input, output and weight needs one".into()),
         bytes if bytes > limits.name_bytes => refused(format!(
-            "has {bytes} bytes; at most {} are allowed",
+            "has {bytes} bytes, but at most {} are allowed",
             limits.name_bytes
         )),
-        _ if name.chars().any(char::is_control) => refused("holds control characters".into()),
+        _ if name.chars().any(char::is_control) => refused("contains control characters".into()),
         _ => Ok(()),
     }
 }
 
 fn check_node(node: &NodeProto, version: i64, limits: &ModelLimits) -> Result<(), Inadmissible> {
-    // Missing names are inputs left out, outputs not wanted, and nodes called by their output.
+    // Omitted inputs, omitted outputs and unnamed nodes have empty names.
     let texts = [&node.name, &node.op_type, &node.domain, &node.overload];
     let names = texts.into_iter().chain(&node.input).chain(&node.output);
     let mut given = names.filter(|name| !name.is_empty());
@@ -169,7 +171,7 @@ fn check_node(node: &NodeProto, version: i64, limits: &ModelLimits) -> Result<()
         .try_for_each(|attribute| check_attribute(node, attribute, limits))
 }
 
-/// Only operators on the list, in a version that has them.
+/// Accepts only listed operators in a version that has them.
 fn check_operator(node: &NodeProto, version: i64) -> Result<(), Inadmissible> {
     let (name, operator) = (shown(node.label()), shown(&node.op_type));
     if node.standard_operator().is_none() {
@@ -186,9 +188,9 @@ fn check_operator(node: &NodeProto, version: i64) -> Result<(), Inadmissible> {
             operator,
             version,
             since: if version < first {
-                format!("it came with {first}")
+                format!("added in {first}")
             } else {
-                format!("it went after {last}")
+                format!("removed after {last}")
             },
         }),
         None if operators::is_control_flow(node) => Err(Inadmissible::ControlFlow { node: name, operator }),
@@ -196,7 +198,7 @@ fn check_operator(node: &NodeProto, version: i64) -> Result<(), Inadmissible> {
     }
 }
 
-/// Only numbers, short texts and tensors.
+/// Accepts only numbers, short texts and tensors.
 fn check_attribute(
     node: &NodeProto,
     attribute: &AttributeProto,
@@ -213,19 +215,19 @@ fn check_attribute(
     match AttributeType::try_from(attribute.r#type) {
         Ok(AttributeType::Float | AttributeType::Int | AttributeType::Floats | AttributeType::Ints) => {}
         Ok(AttributeType::String | AttributeType::Tensor) => {}
-        _ => return refused("is of a kind that no operator on the list takes"),
+        _ => return refused("has an unsupported kind"),
     }
     if holds_other(attribute) {
-        return refused("holds graphs, lists of texts or tensors, or sparse tensors");
+        return refused("contains graphs, sparse tensors, or lists of texts or tensors");
     }
     if !attribute.ref_attr_name.is_empty() {
         return refused("refers to the attribute of a function");
     }
     if attribute.ints.len().max(attribute.floats.len()) > limits.attribute_numbers {
-        return refused("has too many numbers: larger constants belong in a weight");
+        return refused("has too many numbers, which must be stored as a weight");
     }
     if attribute.s.len() > limits.name_bytes {
-        return refused("is a text that is too long");
+        return refused("has a text that exceeds the length limit");
     }
     match &attribute.t {
         Some(tensor) => weights::check(&format!("{} of node {}", attribute.name, node.label()), tensor),
@@ -233,7 +235,7 @@ fn check_attribute(
     }
 }
 
-/// Whether an attribute holds anything under another kind than it says it is.
+/// Returns true if an attribute contains data of an unsupported kind, whatever kind it declares.
 fn holds_other(attribute: &AttributeProto) -> bool {
     attribute.g.is_some()
         || !attribute.graphs.is_empty()

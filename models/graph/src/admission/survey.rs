@@ -1,5 +1,6 @@
-//! Counting what a file holds before it is read: the reader makes a structure of 300 bytes out of an empty node's 2, so what is
-//! counted here bounds the memory reading takes. Nothing is kept, and nothing is followed deeper than a weight in a node.
+//! Counts the contents of an encoded file. Decoding turns an empty node of 2 bytes into a structure of 300
+//! bytes, so this count bounds the memory that decoding uses. The survey does not store data. The recursion
+//! ends at the tensors in the attributes of a node.
 
 use super::refusal::shown;
 use super::{Inadmissible, ModelLimits};
@@ -12,10 +13,10 @@ use prost::Message;
 use prost::encoding::{WireType, decode_key, decode_varint};
 use std::mem::size_of;
 
-/// Lists grow by doubling, so up to half of one is empty.
+/// Factor for the unused capacity of lists. The capacity doubles when a list grows, so up to half is unused.
 const ROOM: usize = 2;
 
-/// A kind of message.
+/// Message types that the survey descends into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Model,
@@ -32,24 +33,25 @@ enum Kind {
     Dimension,
 }
 
-/// What the reader makes of a field.
+/// Representation of a field in memory.
 enum Field {
-    /// Nothing that takes memory of its own.
+    /// Does not use additional memory.
     Nothing,
-    /// A text, copied.
+    /// Copied text.
     Text,
-    /// Bytes that stay where they are.
+    /// Bytes that remain a slice of the file.
     Slice,
-    /// Integers of this many bytes each, one byte or more in the file.
+    /// Integers with this size in memory. The encoded size is at least a byte.
     Integers(usize),
-    /// A message that takes this many bytes.
+    /// Message with this size in memory.
     Message(Kind, usize),
     /// A graph inside a node.
     Body,
 }
 
 impl Kind {
-    /// The fields of `onnx.proto` that are read, by number; see [`crate::onnx`].
+    /// Returns the representation of a field with this number in `onnx.proto`. The messages are defined in
+    /// [`crate::onnx`].
     fn field(self, number: u32) -> Field {
         match (self, number) {
             (Self::Model, 7) => Field::Message(Self::Graph, size_of::<GraphProto>()),
@@ -71,7 +73,7 @@ impl Kind {
             (Self::Shape, 1) => Field::Message(Self::Dimension, size_of::<Dimension>()),
             (Self::Attribute, 8) | (Self::Tensor, 1 | 7 | 11) => Field::Integers(size_of::<i64>()),
             (Self::Tensor, 5) => Field::Integers(size_of::<i32>()),
-            // Floats take as much memory as they take in the file.
+            // Floats have the same size in memory and in the file.
             (Self::Attribute, 2 | 7) | (Self::Tensor, 4 | 10) => Field::Nothing,
             (Self::Attribute, 4 | 9 | 14 | 15 | 22 | 23) | (Self::Tensor, 3 | 6 | 9) => Field::Slice,
             (Self::Model, 20 | 25 | 26) | (Self::Graph, 14 | 15) | (Self::Node, 10) => Field::Slice,
@@ -81,18 +83,18 @@ impl Kind {
     }
 }
 
-/// What was counted so far.
+/// State of the survey.
 struct Survey<'a> {
     limits: &'a ModelLimits,
-    /// The node that is being counted.
+    /// Encoded node that is used in error messages.
     node: &'a [u8],
     nodes: usize,
     weights: usize,
-    /// Bytes the reader takes for everything but slices of the file.
+    /// Bytes of memory, not counting slices of the file.
     bytes: usize,
 }
 
-/// Counts the nodes, weights and bytes of a model that is not read yet.
+/// Counts the nodes, weights and bytes of an encoded model and returns an error if a limit is exceeded.
 pub(super) fn survey(file: &[u8], limits: &ModelLimits) -> Result<(), GraphError> {
     let mut survey = Survey {
         limits,
@@ -108,17 +110,17 @@ fn broken(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> GraphErro
     GraphError::NotOnnx { why: why.into() }
 }
 
-/// The first `length` bytes of `rest`, which are taken off it.
+/// Removes the first `length` bytes from `rest` and returns them.
 fn split_off<'a>(rest: &mut &'a [u8], length: u64) -> Result<&'a [u8], GraphError> {
     let parts = usize::try_from(length)
         .ok()
         .and_then(|length| rest.split_at_checked(length));
-    let (taken, left) = parts.ok_or_else(|| broken("it ends in the middle"))?;
+    let (taken, left) = parts.ok_or_else(|| broken("the file is truncated"))?;
     *rest = left;
     Ok(taken)
 }
 
-/// The next field's number, and its bytes when it has a length.
+/// Returns the number of the next field, and its bytes if it is length-delimited.
 fn next<'a>(rest: &mut &'a [u8]) -> Result<(u32, Option<&'a [u8]>), GraphError> {
     let (number, wire) = decode_key(rest).map_err(broken)?;
     let body = match wire {
@@ -130,13 +132,13 @@ fn next<'a>(rest: &mut &'a [u8]) -> Result<(u32, Option<&'a [u8]>), GraphError> 
             Some(split_off(rest, length)?)
         }
         WireType::StartGroup | WireType::EndGroup => {
-            return Err(broken("it holds a group, which ONNX has none of"));
+            return Err(broken("protobuf groups are not supported"));
         }
     };
     Ok((number, body))
 }
 
-/// What an error calls a node.
+/// Name and operator of a node, for error messages.
 #[derive(Clone, PartialEq, Message)]
 struct NodeName {
     #[prost(string, tag = "3")]
@@ -146,7 +148,7 @@ struct NodeName {
 }
 
 fn control_flow(node: &[u8]) -> Inadmissible {
-    // A node that cannot be read is refused as well, under no name.
+    // If decoding fails, the node is refused without a name.
     let NodeName { name, operator } = NodeName::decode(node).unwrap_or_default();
     Inadmissible::ControlFlow {
         node: shown(&name),
@@ -178,7 +180,7 @@ impl<'a> Survey<'a> {
         Ok(())
     }
 
-    /// Takes in that the message `body` of kind `inner` begins in one of `outer`.
+    /// Counts a message `body` of kind `inner` inside a message of kind `outer`.
     fn entered(&mut self, outer: Kind, inner: Kind, body: &'a [u8]) -> Result<(), Inadmissible> {
         if inner == Kind::Node {
             self.node = body;

@@ -1,24 +1,24 @@
-//! Weights and constants: each holds exactly the data it claims, inside the file.
+//! Checks that weights and constants contain exactly the data that they claim, inside the file.
 
 use super::Inadmissible;
 use super::refusal::shown;
 use crate::external::{is_outside, location};
 use crate::onnx::{TensorProto, data_type};
 
-/// Axes a weight may have: kernels have three to five.
+/// Maximum number of axes of a weight. Kernels have three to five.
 const MOST_AXES: usize = 8;
 
-/// What ONNX calls its element types, where they are refused.
+/// Describes a refused element type.
 fn refused_type(code: i32) -> String {
     match code {
-        0 => "of no element type".into(),
+        0 => "an untyped tensor".into(),
         8 => "a tensor of texts".into(),
         14 | 15 => "a tensor of complex numbers".into(),
-        code => format!("of element type {code}, which is not taken"),
+        code => format!("a tensor of the unsupported element type {code}"),
     }
 }
 
-/// Bytes of one element in raw data; `None` for types that are not taken.
+/// Returns the size of an element in raw data, in bytes, or `None` for unsupported types.
 pub(super) fn element_bytes(code: i32) -> Option<usize> {
     Some(match code {
         data_type::UINT8 | data_type::INT8 | data_type::BOOL => 1,
@@ -29,7 +29,7 @@ pub(super) fn element_bytes(code: i32) -> Option<usize> {
     })
 }
 
-/// Refuses an element type that is not taken, of the value `name`.
+/// Checks the element type of the value `name`.
 pub(super) fn check_type(name: &str, code: i32) -> Result<(), Inadmissible> {
     match element_bytes(code) {
         Some(_) => Ok(()),
@@ -40,7 +40,7 @@ pub(super) fn check_type(name: &str, code: i32) -> Result<(), Inadmissible> {
     }
 }
 
-/// Checks one weight; `name` is what errors call it.
+/// Checks a weight. `name` identifies it in errors.
 pub(super) fn check(name: &str, tensor: &TensorProto) -> Result<(), Inadmissible> {
     if is_outside(tensor) {
         return Err(Inadmissible::ExternalData {
@@ -67,19 +67,19 @@ pub(super) fn check(name: &str, tensor: &TensorProto) -> Result<(), Inadmissible
 fn size(tensor: &TensorProto) -> Result<(), String> {
     let dims = &tensor.dims;
     if let Some(dim) = dims.iter().find(|&&dim| dim < 0) {
-        return Err(format!("it claims an axis of {dim}"));
+        return Err(format!("it has an axis of size {dim}"));
     }
     let claimed = dims
         .iter()
         .try_fold(1_usize, |all, &dim| all.checked_mul(usize::try_from(dim).ok()?))
-        .ok_or_else(|| format!("its dimensions {dims:?} multiply to more than can be counted"))?;
+        .ok_or_else(|| format!("the product of the dimensions {dims:?} overflows"))?;
     if tensor.segment.is_some() || !tensor.string_data.is_empty() {
-        return Err("it holds segments or texts".into());
+        return Err("it contains segments or texts".into());
     }
     let (held, unit) = match tensor.raw_data.len() {
         0 => (typed(tensor)?, "elements"),
         bytes if typed(tensor)? == 0 => (bytes, "bytes"),
-        _ => return Err("it holds raw data and typed data at once".into()),
+        _ => return Err("it contains both raw data and typed data".into()),
     };
     let size = if unit == "bytes" {
         element_bytes(tensor.data_type)
@@ -91,11 +91,11 @@ fn size(tensor: &TensorProto) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "its dimensions {dims:?} claim {claimed} elements, its data has {held} {unit}"
+        "its dimensions {dims:?} require {claimed} elements, but its data has {held} {unit}"
     ))
 }
 
-/// Elements in the field that the element type belongs in; no other may hold any.
+/// Returns the number of elements in the field for the element type. Other fields must be empty.
 fn typed(tensor: &TensorProto) -> Result<usize, String> {
     let fields = [
         tensor.float_data.len(),
@@ -114,6 +114,6 @@ fn typed(tensor: &TensorProto) -> Result<usize, String> {
     if fields.iter().sum::<usize>() == own {
         Ok(own)
     } else {
-        Err("it holds data of another type than its own".into())
+        Err("the type of the data does not match the element type".into())
     }
 }

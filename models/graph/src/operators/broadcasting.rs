@@ -1,4 +1,4 @@
-//! Operators that broadcast their inputs to one shape and work element by element.
+//! Elementwise operators that broadcast the inputs.
 
 use super::operator::HeadPart::Bias;
 use super::operator::{LiteralRule, Operator};
@@ -69,14 +69,16 @@ pub(super) const OPERATORS: &[Operator] = &[
     comparing("Xor", 1),
 ];
 
-/// A mask of attention: 0 where there is to be attention, and far below where there is not (Swin's has -100).
+/// Returns true for an attention mask. The value is 0 for allowed positions, and -100 (as in Swin) or less
+/// for masked positions.
 fn masks(values: &[Vec<f64>]) -> bool {
     const FAR: f64 = -100.0;
     let all = || values.iter().flatten();
     all().all(|value| *value == 0.0 || *value <= FAR) && all().any(|value| *value <= FAR)
 }
 
-/// A power that is a whole number, as the side of a square of patches is: others may come out of an engine with a rounding of its own.
+/// Returns the power if it is an integer, such as the side length of a square of patches. Rounding of other
+/// powers differs between engines.
 fn whole_power(base: f64, exponent: f64) -> Option<f64> {
     Some(base.powf(exponent)).filter(|power| power.fract() == 0.0)
 }
@@ -86,7 +88,7 @@ const fn broadcasting(name: &'static str, since: i64) -> Operator {
     Operator::new(name, since, shape).rows(aligned)
 }
 
-/// One that gives truth values.
+/// Creates an operator that returns booleans.
 const fn comparing(name: &'static str, since: i64) -> Operator {
     broadcasting(name, since).shape(|context| broadcast(context, data_type::BOOL))
 }
@@ -95,7 +97,7 @@ const fn ordering(name: &'static str, since: i64, literal: LiteralRule) -> Opera
     comparing(name, since).literal(literal).straight(keeps_order)
 }
 
-/// All inputs broadcast to one shape.
+/// Broadcasts all inputs to one shape.
 fn broadcast(context: &Context<'_>, data_type: i32) -> Ruled<Vec<Value>> {
     let dims = context
         .all_dims()?
@@ -104,7 +106,7 @@ fn broadcast(context: &Context<'_>, data_type: i32) -> Ruled<Vec<Value>> {
     Ok(vec![Value::with_shape(data_type, dims)])
 }
 
-/// Inputs with samples must carry them along the same axis, counted from the last.
+/// Requires that inputs with samples have them along the same axis, counted from the last.
 fn aligned(view: &RowView<'_>) -> Option<Samples> {
     let rank = view.output_dims()?.len();
     let mut found: Option<Samples> = None;
@@ -124,12 +126,12 @@ fn aligned(view: &RowView<'_>) -> Option<Samples> {
     found
 }
 
-/// Whether the larger of two stays the larger for every batch.
+/// Returns true if the order of the two operands is the same for every batch.
 fn keeps_order(growth: &Growth<'_>) -> bool {
     growth.compares(|difference| difference.sign().is_some())
 }
 
-/// Both operands, when there are two.
+/// Returns both operands of a node with two inputs.
 fn pair(context: &Context<'_>, dims: &[usize]) -> Option<(Literal, Literal)> {
     let two = context.node.input.len() == 2;
     two.then(|| Some((context.stretched(0, dims)?, context.stretched(1, dims)?)))?

@@ -1,4 +1,4 @@
-//! Operators that make tensors out of shapes and attributes.
+//! Operators that create tensors from shapes and attributes.
 
 use super::operator::Operator;
 use super::repetition::filled;
@@ -68,7 +68,7 @@ fn constant_of_shape_literal(context: &Context<'_>, dims: &[usize]) -> Option<Li
     }
 }
 
-/// `OneHot`: a new axis of `depth` classes.
+/// `OneHot` adds an axis of `depth` classes.
 fn one_hot(context: &Context<'_>) -> Ruled<Vec<Value>> {
     let mut dims = context.dims(0)?.to_vec();
     let depth = context.integer(1)?.ok_or(Unresolved::Unknown)?;
@@ -99,7 +99,7 @@ fn range(context: &Context<'_>) -> Ruled<Vec<Value>> {
     }])
 }
 
-/// From a fixed start in steps of 1 to an end that is never before it.
+/// Requires a fixed start and a step of 1. The end must not be before the start for any batch.
 fn range_growth(growth: &Growth<'_>) -> Result<(), Why> {
     if !growth.moves() {
         return Ok(());
@@ -117,7 +117,7 @@ fn range_growth(growth: &Growth<'_>) -> Result<(), Why> {
     Err("counts to an end that depends on the batch, not in steps of 1 from a fixed start")
 }
 
-/// The axes `Shape` reports: since operator set 15 a part of them can be asked for.
+/// Returns the dimensions of the input. Since operator set 15, attributes can select some of them.
 fn shape(context: &Context<'_>) -> Ruled<Vec<Value>> {
     let dims = context.dims(0)?;
     let rank = signed(dims.len());

@@ -1,21 +1,25 @@
-//! The one table of operators: whatever anything in this repository asks of an operator by its name.
+//! Central table of operators. It contains all properties except the gradients.
 //!
-//! Each file is a family: a list of its [`Operator`]s, one row each, and below it the rules they name. A row says which
-//! versions have the operator, its shape, where samples lie in its result, its work, how its result grows with the batch, which
-//! of its inputs are weights. Who asks: shape inference (`infer`), rows and cuts (`rows`), cost, admission, heads, parameters,
-//! and profiles by way of [`Effort`].
+//! The files contain families of operators. A family is a list of [`Operator`]s, called rows, followed by the
+//! rules that the rows use. A row defines the supported versions, the shape of the result, the position of
+//! samples in the result, the work, the growth of the result with the batch, and the inputs that are weights.
+//! The table is used by shape inference (`infer`), rows and cuts (`rows`), cost, admission, heads,
+//! parameters, and by profiles through [`Effort`].
 //!
 //! # A new operator
-//! 1. A row in the family it belongs to. Most need no rule of their own: `pointwise("Mish", 18)` is all there is to say of an
-//!    activation, `normalization(..)`, `reduction(..)` and `broadcasting(..)` say as much of their kinds. Else its shape comes with its
-//!    name, `Operator::new("Tile", 1, tile)`; where samples stay apart, `.rows(..)`, without which nothing behind it can be cut; where it
-//!    multiplies, `.work(..)`; where it trains weights, `.weights(..)`; where it cuts along axes or takes sizes as an input,
-//!    `.growth(..)`, for admission is a promise about memory (`docs/admission.md`).
-//! 2. In the crate `training`, so that a suffix with it can be trained: a rule in `rules/`, and
-//! 3. its line in `rules/mod.rs`.
+//! 1. Add a row to the family of the operator. Most operators do not need a rule: `pointwise("Mish", 18)` is
+//!    sufficient for an activation, and `normalization(..)`, `reduction(..)` and `broadcasting(..)` serve the
+//!    same purpose for other kinds. Otherwise, add a shape rule, as in `Operator::new("Tile", 1, tile)`. Add
+//!    `.rows(..)` if samples stay independent, since the network cannot be cut after an operator without it.
+//!    Add `.work(..)` if it multiplies, `.weights(..)` if it has weights that are trained, and `.growth(..)`
+//!    if it cuts along axes or reads sizes from an input, because admission guarantees a bound on memory
+//!    (`docs/admission.md`).
+//! 2. In the crate `training`, add a rule in `rules/`, so that a suffix with the operator can be trained.
+//! 3. Add the rule to `rules/mod.rs`.
 //!
-//! Tests: its shape against ONNX Runtime (`tests/random.rs`), its gradient against differences (`training/src/tests/operators.rs`). That an
-//! operator with a gradient has all of this is tested in `training/src/tests/table.rs`.
+//! Test the shape against ONNX Runtime (`tests/random.rs`) and the gradient against finite differences
+//! (`training/src/tests/operators.rs`). A test in `training/src/tests/table.rs` checks that each operator
+//! with a gradient has all of these.
 
 mod broadcasting;
 mod creation;
@@ -38,15 +42,16 @@ use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::LazyLock;
 
-/// The versions of ONNX's operators that are taken from strangers: what ONNX Runtime still reads, up to the newest the shape rules
-/// were compared with.
+/// Operator set versions that are admitted: from the oldest that ONNX Runtime still reads to the newest
+/// against which the shape rules were tested.
 pub(crate) const VERSIONS: RangeInclusive<i64> = 7..=25;
 
-/// Operators that hold graphs of their own.
+/// Operators that contain graphs.
 const CONTROL_FLOW: &[&str] = &["If", "Loop", "Scan", "SequenceMap"];
 
-/// ONNX's own operators: those of image classifiers. Nothing that branches or loops, draws random numbers, works on texts, sequences
-/// or sparse tensors, or has a result as long as its data says.
+/// Standard ONNX operators used by image classifiers. The list does not contain control flow, random numbers,
+/// operators on texts, sequences or sparse tensors, or operators with a result length that depends on the
+/// data.
 const FAMILIES: &[&[Operator]] = &[
     broadcasting::OPERATORS,
     creation::OPERATORS,
@@ -66,19 +71,19 @@ static BY_NAME: LazyLock<HashMap<&str, &Operator>> = LazyLock::new(|| {
     all.map(|operator| (operator.name, operator)).collect()
 });
 
-/// The operators that a stranger may use.
+/// Returns all admitted operators.
 #[cfg(test)]
 pub(crate) fn admitted() -> impl Iterator<Item = &'static Operator> {
     let all = FAMILIES.iter().copied().flatten();
     all.filter(|operator| operator.versions.is_some())
 }
 
-/// What is known of a node's operator; `None` for other domains than ONNX's own and operators without a row.
+/// Returns the row of a node's operator. Returns `None` for custom domains and for unknown operators.
 pub(crate) fn find(node: &NodeProto) -> Option<&'static Operator> {
     BY_NAME.get(node.standard_operator()?).copied()
 }
 
-/// Whether each element of a node's result is made of those at the same place.
+/// Returns true if each element of a node's result is computed from the elements at the same position.
 pub(crate) fn is_elementwise(node: &NodeProto) -> bool {
     let mut families = [pointwise::OPERATORS, broadcasting::OPERATORS]
         .into_iter()
@@ -86,25 +91,25 @@ pub(crate) fn is_elementwise(node: &NodeProto) -> bool {
     families.any(|operator| Some(operator.name) == node.standard_operator())
 }
 
-/// Whether a node branches or loops.
+/// Returns true if a node branches or loops.
 pub(crate) fn is_control_flow(node: &NodeProto) -> bool {
     node.standard_operator()
         .is_some_and(|operator| CONTROL_FLOW.contains(&operator))
 }
 
-/// Whether a node may give other outputs for the same inputs, of whatever domain it is.
+/// Returns true if a node of any domain may have different outputs for the same inputs.
 pub(crate) fn is_random(node: &NodeProto) -> bool {
     let operator = node.op_type.as_str();
     operator.starts_with("Random") || matches!(operator, "Bernoulli" | "Multinomial")
 }
 
 impl NodeProto {
-    /// What running this node takes.
+    /// Returns the effort of executing this node.
     pub fn effort(&self) -> Effort {
         find(self).map_or(Effort::Computing, |operator| operator.effort)
     }
 
-    /// Whether it may give other outputs for the same inputs.
+    /// Returns true if the node may have different outputs for the same inputs.
     pub fn is_random(&self) -> bool {
         is_random(self)
     }

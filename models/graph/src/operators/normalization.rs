@@ -1,4 +1,4 @@
-//! Operators that keep the shape of their first input and scale each element by what lies around it.
+//! Operators that normalize elements and keep the shape of the first input.
 
 use super::operator::Effort::Passing;
 use super::operator::HeadPart::Tail;
@@ -48,12 +48,13 @@ pub(super) const OPERATORS: &[Operator] = &[
     normalization("Softmax", 1).rows(softmax).head(Tail),
 ];
 
-/// Further outputs are statistics, whose shapes nobody asks for.
+/// Creates a normalization. Additional outputs are statistics. This rule does not infer the shapes.
 const fn normalization(name: &'static str, since: i64) -> Operator {
     Operator::new(name, since, |context| context.same_output()).shrinks(true)
 }
 
-/// A scale of ones and a bias of zeros: the normalization stands for another whose affine part follows (a GroupNorm), or has none.
+/// Returns true for a scale of ones and a bias of zeros. Exporters use them to express a different
+/// normalization, such as GroupNorm, with a separate affine part or without an affine part.
 fn changes_nothing(values: &[Vec<f64>]) -> bool {
     let [scale, bias] = values else {
         return false;
@@ -61,12 +62,12 @@ fn changes_nothing(values: &[Vec<f64>]) -> bool {
     scale.iter().all(|value| *value == 1.0) && bias.iter().all(|value| *value == 0.0)
 }
 
-/// Operators defined as working on each entry of the first axis by itself.
+/// Row rule for operators that process each entry of the first axis separately.
 pub(super) fn on_first_axis(view: &RowView<'_>) -> Option<Samples> {
     view.only_samples().filter(|samples| samples.axis == 0)
 }
 
-/// Before operator set 13 these normalize over all axes from `axis` on.
+/// Before operator set 13, softmax operators normalize over all axes from `axis`.
 fn softmax(view: &RowView<'_>) -> Option<Samples> {
     let samples = view.samples(0)?;
     let since_13 = view.context().opset >= 13;

@@ -2,89 +2,93 @@ use crate::onnx::NodeProto;
 use crate::values::{Context, Growth, Literal, RowView, Ruled, Samples, Sizes, Value, Why};
 use std::ops::Range;
 
-/// Gives a node's outputs from its inputs: element types and dimensions, and elements where the attributes tell them.
+/// Computes the outputs of a node from its inputs: element types, dimensions, and elements if they follow
+/// from the attributes.
 pub(crate) type ShapeRule = fn(&Context<'_>) -> Ruled<Vec<Value>>;
 
-/// Gives the elements of a node's first output, of these dimensions, from those of its inputs.
+/// Computes the elements of a node's first output with these dimensions from the elements of the inputs.
 pub(crate) type LiteralRule = fn(&Context<'_>, &[usize]) -> Option<Literal>;
 
-/// Gives the axis that carries the samples in a node's output; `None` where it mixes them.
+/// Returns the axis that contains the samples in a node's output, or `None` if the node mixes them.
 pub(crate) type RowRule = fn(&RowView<'_>) -> Option<Samples>;
 
-/// Gives an operator's multiply-adds; for operators without any, the elements it reads or writes.
+/// Returns the number of multiply-adds. Operators without multiply-adds return the number of elements read or
+/// written.
 pub(crate) type WorkRule = fn(&Sizes<'_>) -> f64;
 
-/// Gives how many elements an operator reads for each it writes.
+/// Returns the number of elements read per element written.
 pub(crate) type TapsRule = fn(&NodeProto) -> f64;
 
-/// Checks that the shape of a node's result follows the batch in a straight line.
+/// Checks that the shape of a node's result grows linearly with the batch.
 pub(crate) type GrowthRule = fn(&Growth<'_>) -> Result<(), Why>;
 
-/// Whether the integers a node computes from integers on straight lines lie on straight lines.
+/// Returns true if the integers that a node computes are linear in the batch, provided that its inputs are.
 pub(crate) type StraightRule = fn(&Growth<'_>) -> bool;
 
-/// Whether what stands in the slots of a node's weights is none, but a constant that exporters put there.
+/// Returns true if the tensors in a node's weight slots are a constant written by the exporter, not weights.
 pub(crate) type ConstantRule = fn(&[Vec<f64>]) -> bool;
 
-/// Everything that is known of an operator. What a row leaves out: without a row rule it mixes samples, without a literal rule
-/// nobody knows what it computes, and without a growth rule it takes no sizes but those of its inputs.
+/// Properties of an operator. Rules are optional. The default row rule states that the operator mixes
+/// samples, the default literal rule that the result is unknown before execution, and the default growth rule
+/// that the size of the result only depends on the sizes of the inputs.
 pub(crate) struct Operator {
     pub(crate) name: &'static str,
-    /// The first and the last version of ONNX's operators in which a stranger may use it; `None` for those not taken.
+    /// First and last operator set version in which the operator is admitted, or `None` if it is refused.
     pub(crate) versions: Option<(i64, i64)>,
     pub(crate) shape: ShapeRule,
     pub(crate) literal: LiteralRule,
     pub(crate) rows: RowRule,
-    /// Whether the row rule tells of every output, not only of the first.
+    /// True if the row rule applies to every output, not only to the first.
     pub(crate) like_outputs: bool,
     pub(crate) work: WorkRule,
-    /// Elements it reads for each it writes, where that is more than what it is given: the places of a pool's window.
+    /// Elements read for each element written, if that exceeds the size of the input: for example, the window
+    /// of a pool.
     pub(crate) taps: TapsRule,
     pub(crate) effort: Effort,
     pub(crate) growth: GrowthRule,
     pub(crate) straight: StraightRule,
-    /// Whether it never makes more elements than its first input has.
+    /// True if no output has more elements than the first input.
     pub(crate) shrinks: bool,
-    /// The inputs in which a stored tensor is a weight that is trained.
+    /// Input slots for trainable weights.
     pub(crate) weights: Range<usize>,
-    /// Whether a single number there is one as well.
+    /// True if a single number in these slots is a weight as well.
     pub(crate) numbers: bool,
-    /// By which values in those slots a constant is told from weights.
+    /// Detects constants in these slots.
     pub(crate) constant: Option<ConstantRule>,
-    /// Whether it keeps a weight's elements and only rearranges them.
+    /// True if the operator only rearranges the elements of a weight.
     pub(crate) rearranges: bool,
-    /// Whether it looks only at the shape of its input.
+    /// True if the operator only reads the shape of the input.
     pub(crate) reads_shape: bool,
     pub(crate) head: HeadPart,
 }
 
-/// What running an operator takes beside the products around it.
+/// Cost of an operator compared to the matrix products in a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effort {
-    /// Next to nothing: it takes each row as it is.
+    /// Negligible. Examples are Relu, Cast and Reshape.
     Passing,
-    /// Little, but more than nothing where its windows overlap.
+    /// Small, but not negligible if its windows overlap.
     Pooling,
-    /// Too much to be left out.
+    /// Not negligible.
     Computing,
 }
 
-/// The part of an operator in a classifier head.
+/// Role of an operator in a classifier head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HeadPart {
     None,
     /// Multiplies by the head's weights and adds its bias.
     Layer,
-    /// Multiplies by the head's weights; a [`HeadPart::Bias`] may follow.
+    /// Multiplies by the head's weights. A [`HeadPart::Bias`] may follow.
     Product,
     /// Adds the bias to a product.
     Bias,
-    /// May stand behind a head: rearranges, pools or normalizes its scores.
+    /// Rearranges, pools or normalizes the scores, and can follow a head.
     Tail,
 }
 
 impl Operator {
-    /// An operator that ONNX has `since` a version, 1 for all before 7.
+    /// Creates an operator that was added in version `since`. The value 1 is used for all versions before 7.
     pub(super) const fn new(name: &'static str, since: i64, shape: ShapeRule) -> Self {
         Self {
             name,
@@ -109,7 +113,7 @@ impl Operator {
     }
 }
 
-/// What a row says beside that: each sets the field of its name.
+/// Defines setters for the optional properties of a row. The names are the same as for the fields.
 macro_rules! rows_say {
     ($($field:ident: $type:ty),*) => { impl Operator {
         $(pub(super) const fn $field(mut self, $field: $type) -> Self {

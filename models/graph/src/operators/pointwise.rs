@@ -1,4 +1,5 @@
-//! Operators whose every output element depends on the input element at the same place, and on parameters.
+//! Elementwise operators. An output element depends on the input element at the same position and on
+//! parameters.
 
 use super::operator::Effort::Passing;
 use super::operator::HeadPart::Tail;
@@ -72,7 +73,7 @@ const fn pointwise(name: &'static str, since: i64) -> Operator {
         .shrinks(true)
 }
 
-/// The shape of the first input.
+/// Returns the shape of the first input with another element type.
 fn of_type(context: &Context<'_>, data_type: i32) -> Ruled<Vec<Value>> {
     Ok(vec![Value::with_shape(data_type, context.dims(0)?.to_vec())])
 }
@@ -99,7 +100,7 @@ fn either(context: &Context<'_>, on_integers: fn(i64) -> i64, on_numbers: fn(f64
     }
 }
 
-/// Between bounds that are known as well.
+/// Clips to bounds that are known as well.
 fn clipped(context: &Context<'_>, _: &[usize]) -> Option<Literal> {
     let bound = |slot, name, open| match context.node.input_name(slot) {
         Some(_) => context.literal(slot)?.numbers().first().copied(),
@@ -127,7 +128,7 @@ fn negated(context: &Context<'_>, _: &[usize]) -> Option<Literal> {
     ))
 }
 
-/// The element type a `Cast` gives.
+/// Returns the element type that a `Cast` produces.
 fn target(context: &Context<'_>) -> i32 {
     let to = context.node.int("to").and_then(|to| i32::try_from(to).ok());
     to.unwrap_or_default()
@@ -139,7 +140,7 @@ fn cast(context: &Context<'_>) -> Ruled<Vec<Value>> {
 
 fn cast_literal(context: &Context<'_>, _: &[usize]) -> Option<Literal> {
     Some(match (target(context), context.literal(0)?) {
-        // What lies beyond the integers is cast differently by every machine.
+        // Casts of numbers that exceed the integers differ between machines.
         (data_type::INT64 | data_type::INT32, Literal::Numbers(values)) => {
             const BEYOND: f64 = 9_223_372_036_854_775_808.0;
             let cast = |&value: &f64| (value.abs() < BEYOND).then(|| as_integer(value));
@@ -155,14 +156,14 @@ fn cast_literal(context: &Context<'_>, _: &[usize]) -> Option<Literal> {
     })
 }
 
-/// With the mask, of the same shape.
+/// Returns the output and the mask, which have the same shape.
 fn dropout(context: &Context<'_>) -> Ruled<Vec<Value>> {
     let mut outputs = context.same_output()?;
     outputs.extend(truth(context)?);
     Ok(outputs)
 }
 
-/// Identity at inference; in training mode it draws random numbers.
+/// `Dropout` is the identity at inference. In training mode it draws random numbers.
 fn dropout_rows(view: &RowView<'_>) -> Option<Samples> {
     let trains = match view.node.input_name(2) {
         None => false,

@@ -30,12 +30,12 @@ pub(super) const OPERATORS: &[Operator] = &[
         .head(Product),
 ];
 
-/// Two matrices, each possibly transposed, and a third that broadcasts onto their product.
+/// Multiplies two matrices, each optionally transposed, and adds a third that is broadcast to the product.
 fn gemm(context: &Context<'_>) -> Ruled<Vec<Value>> {
     let matrix = |slot, flag: &str| match (context.dims(slot)?, context.node.int(flag).unwrap_or(0)) {
         (&[rows, columns], 0) => Ok((rows, columns)),
         (&[rows, columns], _) => Ok((columns, rows)),
-        (dims, _) => mismatch(format!("{dims:?} is no matrix")),
+        (dims, _) => mismatch(format!("{dims:?} is not a matrix")),
     };
     let ((rows, depth), (other, columns)) = (matrix(0, "transA")?, matrix(1, "transB")?);
     if depth != other {
@@ -67,18 +67,19 @@ fn gemm_products(sizes: &Sizes<'_>) -> f64 {
     sizes.output() * sizes.axis(0, depth)
 }
 
-/// As NumPy's: leading axes broadcast, a vector is a matrix with one row or column that is dropped again.
+/// Implements the rules of NumPy. Leading axes are broadcast. A vector becomes a matrix with a single row or
+/// column, which is removed from the result.
 fn matmul(context: &Context<'_>) -> Ruled<Vec<Value>> {
     let (left, right) = (context.dims(0)?, context.dims(1)?);
     let (left_lead, rows, depth) = match left {
         [depth] => (&[][..], None, *depth),
         [lead @ .., rows, depth] => (lead, Some(*rows), *depth),
-        [] => return mismatch("a scalar is no matrix"),
+        [] => return mismatch("a scalar is not a matrix"),
     };
     let (right_lead, other, columns) = match right {
         [other] => (&[][..], *other, None),
         [lead @ .., other, columns] => (lead, *other, Some(*columns)),
-        [] => return mismatch("a scalar is no matrix"),
+        [] => return mismatch("a scalar is not a matrix"),
     };
     if depth != other {
         return mismatch(format!("{left:?} times {right:?}"));
@@ -88,7 +89,8 @@ fn matmul(context: &Context<'_>) -> Ruled<Vec<Value>> {
     context.output(dims)
 }
 
-/// Samples may lie along rows of the left, columns of the right, or leading axes; never along the axis summed over.
+/// Supports samples along the rows of the left operand, the columns of the right operand, and leading axes.
+/// The axis of the sum must not contain samples.
 fn matmul_rows(view: &RowView<'_>) -> Option<Samples> {
     let (left_rank, right_rank) = (view.rank(0)?, view.rank(1)?);
     if left_rank < 2 || right_rank < 2 {
@@ -107,7 +109,8 @@ fn matmul_rows(view: &RowView<'_>) -> Option<Samples> {
     }
 }
 
-/// `[batch, heads, tokens, width]` of queries, keys or values; with three axes the heads stand beside each other in the last.
+/// Returns the dimensions `[batch, heads, tokens, width]` for queries, keys or values. If the input has three
+/// axes, the last axis contains all heads.
 fn heads(context: &Context<'_>, slot: usize, count: &str) -> Ruled<[usize; 4]> {
     let heads = usize::try_from(context.node.int(count).unwrap_or(1)).unwrap_or(0);
     match *context.dims(slot)? {
@@ -115,11 +118,11 @@ fn heads(context: &Context<'_>, slot: usize, count: &str) -> Ruled<[usize; 4]> {
         [batch, tokens, width] if heads > 0 && width.is_multiple_of(heads) => {
             Ok([batch, heads, tokens, width / heads])
         }
-        ref dims => mismatch(format!("{dims:?} has no heads")),
+        ref dims => mismatch(format!("{dims:?} cannot be split into heads")),
     }
 }
 
-/// Of the result alone: neither the keys and values kept for later nor the scores are followed.
+/// Infers only the result, not the cached keys and values or the scores.
 fn attention(context: &Context<'_>) -> Ruled<Vec<Value>> {
     if (4..context.node.input.len()).any(|slot| context.node.input_name(slot).is_some()) {
         return Err(Unresolved::Unknown);
@@ -128,7 +131,7 @@ fn attention(context: &Context<'_>) -> Ruled<Vec<Value>> {
     let key = heads(context, 1, "kv_num_heads")?;
     let [_, groups, keys, width] = heads(context, 2, "kv_num_heads")?;
     if key != [batch, groups, keys, depth] || groups == 0 || !count.is_multiple_of(groups) {
-        return mismatch(format!("{:?} looks at {:?}", context.dims(0)?, context.dims(1)?));
+        return mismatch(format!("queries {:?} do not match keys {:?} and their values", context.dims(0)?, context.dims(1)?));
     }
     context.output(match context.dims(0)?.len() {
         3 => vec![batch, tokens, count.saturating_mul(width)],
@@ -136,14 +139,14 @@ fn attention(context: &Context<'_>) -> Ruled<Vec<Value>> {
     })
 }
 
-/// Samples stay apart along the first axis; a mask is the same for all.
+/// Samples stay independent along the first axis if the mask is the same for all.
 fn attention_rows(view: &RowView<'_>) -> Option<Samples> {
     let first = Some(Samples::plain(0));
     let apart = (0..3).all(|slot| view.samples(slot) == first) && view.is_parameter(3);
     apart.then_some(first)?
 }
 
-/// The equation, and the length of each letter's axis.
+/// Returns the equation and the lengths of the axes.
 fn einsum_parts(context: &Context<'_>) -> Ruled<(Equation, Vec<(char, usize)>)> {
     let all = context.all_dims()?;
     let ranks: Vec<usize> = all.iter().map(|dims| dims.len()).collect();
@@ -179,7 +182,8 @@ fn einsum(context: &Context<'_>) -> Ruled<Vec<Value>> {
     context.output(einsum_dims(context)?)
 }
 
-/// Samples stay apart along a letter of the result that each operand with samples carries them on.
+/// Samples stay independent along a letter of the result if each operand with samples has them on this
+/// letter.
 fn einsum_rows(view: &RowView<'_>) -> Option<Samples> {
     let (equation, _) = einsum_parts(&view.context()).ok()?;
     let mut found: Option<(char, Samples)> = None;
@@ -206,7 +210,7 @@ fn einsum_rows(view: &RowView<'_>) -> Option<Samples> {
         .then(|| samples.on(axis))
 }
 
-/// One for each combination of letters.
+/// Returns the number of combinations of letters, which is the number of products.
 fn einsum_products(sizes: &Sizes<'_>) -> f64 {
     let parts = einsum_parts(&sizes.probes.context(sizes.node));
     parts.map_or(0.0, |(_, lengths)| {

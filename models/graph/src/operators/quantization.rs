@@ -1,4 +1,4 @@
-//! Quantization.
+//! Operators that quantize and dequantize values.
 
 use super::operator::Effort::Passing;
 use super::operator::Operator;
@@ -16,7 +16,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         .effort(Passing),
 ];
 
-/// Integers of the zero point's type, by default bytes.
+/// Returns integers of the zero point's type, by default unsigned bytes.
 fn quantized(context: &Context<'_>) -> Ruled<Vec<Value>> {
     let named = || {
         context
@@ -31,12 +31,12 @@ fn quantized(context: &Context<'_>) -> Ruled<Vec<Value>> {
     scaled(context, code)
 }
 
-/// Numbers of the scale's type.
+/// Returns numbers of the scale's type.
 fn dequantized(context: &Context<'_>) -> Ruled<Vec<Value>> {
     scaled(context, context.data_type(1))
 }
 
-/// The shape of the first input, which has one scale, or one for each slice of an axis.
+/// Returns the shape of the first input. Supports a single scale and a scale per slice of an axis.
 fn scaled(context: &Context<'_>, code: i32) -> Ruled<Vec<Value>> {
     let dims = context.dims(0)?;
     match context.dims(1)? {
@@ -47,7 +47,7 @@ fn scaled(context: &Context<'_>, code: i32) -> Ruled<Vec<Value>> {
                 return mismatch(format!("{scales} scales for axis {axis} of {dims:?}"));
             }
         }
-        // Scales of blocks, which are for weights of large language models.
+        // Blocks with separate scales are used for weights of large language models.
         _ => return Err(Unresolved::Unknown),
     }
     Ok(vec![Value::with_shape(code, dims.to_vec())])

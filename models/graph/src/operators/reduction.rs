@@ -1,4 +1,4 @@
-//! Operators that work along some axes, and may leave them out.
+//! Operators that reduce, scan or select along axes.
 
 use super::operator::HeadPart::Tail;
 use super::operator::Operator;
@@ -26,7 +26,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         .straight(|_| true),
     reduction("ReduceSumSquare", 1),
     Operator::new("TopK", 1, top_k)
-        // Elements are sorted.
+        // The elements are sorted.
         .taps(|_| 32.0)
         .rows(along_axis)
         .like_outputs(true)
@@ -50,7 +50,7 @@ fn keeps_dims(context: &Context<'_>) -> bool {
     context.node.int("keepdims").unwrap_or(1) == 1
 }
 
-/// The axes a reduction takes; `None` stands for all of them.
+/// Returns the axes of a reduction. If the list is missing or empty, all axes are reduced.
 fn reduced_axes(context: &Context<'_>, rank: usize) -> Ruled<Vec<usize>> {
     let axes = context.attribute_or_input("axes", 1)?;
     match axes {
@@ -90,7 +90,7 @@ fn reduced_rows(view: &RowView<'_>) -> Option<Samples> {
     Some(samples.on(samples.axis - dropped))
 }
 
-/// All integers of a shape to a single one.
+/// Reduces all integers of a shape to a single integer.
 fn to_one(
     context: &Context<'_>,
     dims: &[usize],
@@ -103,7 +103,7 @@ fn to_one(
     Some(Literal::Integers(vec![reduce(values)?]))
 }
 
-/// Whether one factor at most depends on the batch.
+/// Returns true if no more than one factor depends on the batch.
 fn one_moves(growth: &Growth<'_>) -> bool {
     let lines = growth.lines(0);
     lines.is_some_and(|lines| lines.iter().filter(|line| line.times != 0).count() <= 1)
@@ -122,7 +122,7 @@ fn extreme_rows(view: &RowView<'_>) -> Option<Samples> {
     (axis != samples.axis).then(|| samples.on(samples.axis - usize::from(dropped)))
 }
 
-/// `CumSum`: along an axis that is known, and not that of the samples.
+/// The axis of a `CumSum` must be known and must not be the sample axis.
 fn summed_rows(view: &RowView<'_>) -> Option<Samples> {
     let (samples, axis) = (view.only_samples()?, view.context().integer(1).ok()??);
     let axis = axis_of(axis, view.rank(0)?).ok()?;
@@ -146,7 +146,7 @@ fn top_k(context: &Context<'_>) -> Ruled<Vec<Value>> {
     ])
 }
 
-/// Operators that work along one axis, which must not be that of the samples.
+/// Row rule for operators that work along one axis, which must not be the sample axis.
 pub(super) fn along_axis(view: &RowView<'_>) -> Option<Samples> {
     let samples = view.only_samples()?;
     (view.axis(-1)? != samples.axis).then_some(samples)

@@ -1,4 +1,4 @@
-//! Operators that keep every element and the row-major order of elements, or exchange axes.
+//! Operators that reshape a tensor or permute the axes without changing elements.
 
 use super::normalization::on_first_axis;
 use super::operator::Effort::Passing;
@@ -27,7 +27,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     regrouping("Unsqueeze", 1, unsqueeze).growth(|growth| growth.fixed(&[1])),
 ];
 
-/// Keeps the row-major order of elements.
+/// Creates an operator that keeps the row-major order of elements.
 const fn regrouping(name: &'static str, since: i64, shape: ShapeRule) -> Operator {
     Operator::new(name, since, shape)
         .literal(|context, _| context.literal(0).cloned())
@@ -38,7 +38,7 @@ const fn regrouping(name: &'static str, since: i64, shape: ShapeRule) -> Operato
         .effort(Passing)
 }
 
-/// Exchanges channels and places.
+/// Creates an operator that exchanges channels and positions.
 const fn blocks(name: &'static str, since: i64, shape: ShapeRule) -> Operator {
     Operator::new(name, since, shape)
         .rows(on_first_axis)
@@ -90,8 +90,8 @@ fn reshape(context: &Context<'_>) -> Ruled<Vec<Value>> {
 fn squeeze(context: &Context<'_>) -> Ruled<Vec<Value>> {
     let dims = context.dims(0)?;
     let axes: Vec<usize> = match context.attribute_or_input("axes", 1)? {
-        // ONNX Runtime takes it for no list at all, and squeezes a batch of one.
-        Some([]) => return mismatch("an empty list of axes".to_owned()),
+        // ONNX Runtime ignores an empty list and squeezes all axes of size 1, including a batch of 1.
+        Some([]) => return mismatch("the list of axes is empty".to_owned()),
         Some(axes) => axes_of(axes, dims.len())?,
         None => (0..dims.len())
             .filter(|&axis| dims.get(axis) == Some(&1))
@@ -129,14 +129,14 @@ fn unsqueeze(context: &Context<'_>) -> Ruled<Vec<Value>> {
     context.output(result.map_or_else(|| mismatch(format!("axes {axes:?} repeat")), Ok)?)
 }
 
-/// Where each output axis comes from.
+/// Returns the input axis of each output axis.
 fn permutation(context: &Context<'_>, rank: usize) -> Ruled<Vec<usize>> {
     let Some(order) = context.node.ints("perm") else {
         return Ok((0..rank).rev().collect());
     };
     let order: Vec<usize> = axes_of(order, rank)?;
     if order.len() != rank || (0..rank).any(|axis| !order.contains(&axis)) {
-        return mismatch(format!("{order:?} is no order of {rank} axes"));
+        return mismatch(format!("{order:?} is not a permutation of {rank} axes"));
     }
     Ok(order)
 }
@@ -161,19 +161,20 @@ fn transpose_rows(view: &RowView<'_>) -> Option<Samples> {
     axis.map(|axis| samples.on(axis))
 }
 
-/// `[n, c, h, w]` and the side of the blocks of places that become channels, or that channels become.
+/// Returns `[n, c, h, w]` and the side length of the blocks of positions that are converted to channels or
+/// back.
 fn blocked(context: &Context<'_>) -> Ruled<([usize; 4], usize)> {
     let block = context.node.int("blocksize").unwrap_or_default();
     match (context.dims(0)?.try_into(), usize::try_from(block)) {
         (Ok(dims), Ok(block)) if block > 0 => Ok((dims, block)),
-        _ => mismatch(format!("{:?} in blocks of {block}", context.dims(0)?)),
+        _ => mismatch(format!("{:?} cannot be divided into blocks of {block}", context.dims(0)?)),
     }
 }
 
 fn depth_to_space(context: &Context<'_>) -> Ruled<Vec<Value>> {
     let ([n, c, h, w], block) = blocked(context)?;
     if !c.is_multiple_of(block.saturating_mul(block)) {
-        return mismatch(format!("{c} channels in blocks of {block}"));
+        return mismatch(format!("{c} channels cannot be divided into blocks of {block}"));
     }
     let (h, w) = (h.saturating_mul(block), w.saturating_mul(block));
     context.output(vec![n, c / block / block, h, w])
@@ -182,7 +183,7 @@ fn depth_to_space(context: &Context<'_>) -> Ruled<Vec<Value>> {
 fn space_to_depth(context: &Context<'_>) -> Ruled<Vec<Value>> {
     let ([n, c, h, w], block) = blocked(context)?;
     if !h.is_multiple_of(block) || !w.is_multiple_of(block) {
-        return mismatch(format!("{h}x{w} places in blocks of {block}"));
+        return mismatch(format!("{h}x{w} positions cannot be divided into blocks of {block}"));
     }
     let c = c.saturating_mul(block).saturating_mul(block);
     context.output(vec![n, c, h / block, w / block])

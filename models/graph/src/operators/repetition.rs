@@ -1,4 +1,4 @@
-//! Operators that repeat elements, or take fewer of them, along each axis by itself.
+//! Operators that repeat or resample elements, independently for every axis.
 
 use super::operator::Operator;
 use crate::values::{
@@ -22,12 +22,12 @@ pub(super) const OPERATORS: &[Operator] = &[
 const fn scaling(name: &'static str, since: i64) -> Operator {
     Operator::new(name, since, resize)
         .rows(axis_kept)
-        // Cubic interpolation, along two axes.
+        // Cubic interpolation along two axes reads 16 elements.
         .taps(|_| 16.0)
         .growth(resize_growth)
 }
 
-/// Operators that work along each axis by itself, and leave the samples' axis as it is.
+/// Row rule for operators that process axes independently and keep the size of the sample axis.
 pub(super) fn axis_kept(view: &RowView<'_>) -> Option<Samples> {
     let samples = view.samples(0)?;
     let (before, after) = (view.dims(0)?, view.output_dims()?);
@@ -35,7 +35,7 @@ pub(super) fn axis_kept(view: &RowView<'_>) -> Option<Samples> {
     kept.then_some(samples)
 }
 
-/// A value without samples, repeated along the batch.
+/// Row rule for repeating a value without samples along the batch.
 pub(super) fn filled(view: &RowView<'_>) -> Option<Samples> {
     let dims = view.output_dims()?;
     let batch = dims.iter().position(|dim| *dim == Dim::Batch(1));
@@ -48,7 +48,7 @@ fn expand(context: &Context<'_>) -> Ruled<Vec<Value>> {
     context.output(broadcast_dims(context.dims(0)?, &target)?)
 }
 
-/// Broadcasts its input; one without samples (a class token) becomes the same for each.
+/// Broadcasts the input. If the input has no samples, such as a class token, all samples become equal.
 fn expand_rows(view: &RowView<'_>) -> Option<Samples> {
     match view.input(0)? {
         RowUse::Apart(samples) => {
@@ -70,7 +70,8 @@ fn tile(context: &Context<'_>) -> Ruled<Vec<Value>> {
     )
 }
 
-/// Repeats no samples; a value without them (a position encoding) becomes the same for each.
+/// Requires that samples are not repeated. If the input has no samples, such as a position encoding, all
+/// samples become equal.
 fn tiled_rows(view: &RowView<'_>) -> Option<Samples> {
     match view.input(0)? {
         RowUse::Apart(_) => axis_kept(view),
@@ -86,12 +87,12 @@ fn tile_growth(growth: &Growth<'_>) -> Result<(), Why> {
     };
     let open = growth.open_axes();
     if open.iter().any(|&axis| small.get(axis) != large.get(axis)) {
-        return Err("repeats the batch as often as the batch");
+        return Err("repeats the batch a number of times that depends on the batch");
     }
     Ok(())
 }
 
-/// The scales of a `Resize` or `Upsample`, where they are known.
+/// Returns the scales of a `Resize` or `Upsample`, if they are known.
 fn scales(context: &Context<'_>) -> Option<Vec<f64>> {
     if let Some(scales) = context.node.attribute("scales") {
         return Some(scales.floats.iter().map(|&scale| scale.into()).collect());
@@ -101,7 +102,7 @@ fn scales(context: &Context<'_>) -> Option<Vec<f64>> {
     Some(scales.numbers())
 }
 
-/// `Resize` and `Upsample` to sizes, or by scales, given as constants.
+/// Infers `Resize` and `Upsample` with constant sizes or scales.
 fn resize(context: &Context<'_>) -> Ruled<Vec<Value>> {
     let dims = context.dims(0)?;
     if context.node.attribute("axes").is_some()
@@ -137,7 +138,8 @@ fn resize_growth(growth: &Growth<'_>) -> Result<(), Why> {
     growth.batch_first()
 }
 
-/// Scales stretch no batch, and no axis to a size that an engine, which computes with fewer digits, could round to another.
+/// Checks that scales do not change the batch, and do not give a size that an engine with lower precision
+/// could round differently.
 fn safe_scales(growth: &Growth<'_>) -> Result<(), Why> {
     const DIGITS: f64 = 1e-3;
     let (Ok(dims), Some(scales)) = (growth.small.dims(0), scales(&growth.small)) else {
@@ -153,5 +155,5 @@ fn safe_scales(growth: &Growth<'_>) -> Result<(), Why> {
     if dims.iter().zip(scales).enumerate().all(safe) {
         return Ok(());
     }
-    Err("scales to a size that engines round one way or the other, or scales the batch")
+    Err("scales to a size that engines may round differently, or scales the batch")
 }

@@ -1,4 +1,4 @@
-//! Operators that cut, join, pad and look up elements.
+//! Operators that slice, concatenate, pad and look up elements.
 
 use super::operator::Operator;
 use super::repetition::axis_kept;
@@ -41,7 +41,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     in_place("Trilu", 14),
 ];
 
-/// Gives the shape of its first input.
+/// Creates an operator with a result of the same shape as the first input.
 const fn in_place(name: &'static str, since: i64) -> Operator {
     Operator::new(name, since, |context| context.same_output()).shrinks(true)
 }
@@ -60,7 +60,7 @@ fn concat(context: &Context<'_>) -> Ruled<Vec<Value>> {
     context.output(replaced(first, axis, size))
 }
 
-/// Only vectors: shapes are never joined any other way.
+/// Concatenates vectors only, because shapes are never concatenated in another way.
 fn joined(context: &Context<'_>, dims: &[usize]) -> Option<Literal> {
     if dims.len() != 1 {
         return None;
@@ -85,7 +85,7 @@ fn concat_rows(view: &RowView<'_>) -> Option<Samples> {
     (alike && view.axis(1)? != samples.axis).then_some(samples)
 }
 
-/// One axis of a `Slice`: which positions it keeps.
+/// Axis of a `Slice` and the selected positions.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Cut {
     axis: usize,
@@ -94,7 +94,7 @@ struct Cut {
     count: usize,
 }
 
-/// The axes a `Slice` touches, with starts and ends clamped as ONNX says.
+/// Returns the axes that a `Slice` changes, with starts and ends clamped as specified by ONNX.
 fn slice_cuts(context: &Context<'_>) -> Ruled<Vec<Cut>> {
     let dims = context.dims(0)?;
     let starts = context.setting("starts", 1)?;
@@ -155,7 +155,7 @@ fn sliced(context: &Context<'_>, dims: &[usize]) -> Option<Literal> {
     let mut start = 0;
     for (place, cut) in cuts.iter().enumerate() {
         let step = steps.get_mut(cut.axis)?;
-        // An axis cut twice is not worth following.
+        // Slicing an axis twice is not supported.
         if cuts.iter().take(place).any(|other| other.axis == cut.axis) {
             return None;
         }
@@ -165,7 +165,7 @@ fn sliced(context: &Context<'_>, dims: &[usize]) -> Option<Literal> {
     context.literal(0)?.walk(start, dims, &steps)
 }
 
-/// A slice may name the batch axis as long as it takes all of it.
+/// A slice may include the batch axis if it selects all of it.
 fn slice_rows(view: &RowView<'_>) -> Option<Samples> {
     let samples = view.samples(0)?;
     let cuts = slice_cuts(&view.context()).ok()?;
@@ -173,7 +173,7 @@ fn slice_rows(view: &RowView<'_>) -> Option<Samples> {
     cuts.iter().all(whole).then(|| axis_kept(view))?
 }
 
-/// Leaves the axes along the batch as they are.
+/// Requires the slice to select all positions of axes that depend on the batch.
 fn slice_growth(growth: &Growth<'_>) -> Result<(), Why> {
     growth.fixed(&[1, 2, 3, 4])?;
     let open = growth.open_axes();
@@ -221,7 +221,8 @@ fn gather_rows(view: &RowView<'_>) -> Option<Samples> {
     }
 }
 
-/// The first `batch_dims` axes of both are the same; an index says as many axes of the data as it is long.
+/// Data and indices share the first `batch_dims` axes. The size of the last axis of the indices is the number
+/// of axes that an index selects from.
 fn gather_nd(context: &Context<'_>) -> Ruled<Vec<Value>> {
     let (dims, indices) = (context.dims(0)?, context.dims(1)?);
     let Some((&depth, places)) = indices.split_last() else {
@@ -272,7 +273,7 @@ fn split_growth(growth: &Growth<'_>) -> Result<(), Why> {
     if batch { Err(SLIDES) } else { Ok(()) }
 }
 
-/// Padding before and after each axis.
+/// Returns the padding before and after each axis.
 fn pads(context: &Context<'_>, rank: usize) -> Ruled<Vec<(i64, i64)>> {
     let pads = context.setting("pads", 1)?;
     let axes: Vec<usize> = match context.integers(3)? {

@@ -40,30 +40,30 @@ const fn global_pool(name: &'static str, since: i64) -> Operator {
     Operator::new(name, since, pooled_globally).rows(on_first_axis)
 }
 
-/// The places of a pool's window.
+/// Returns the number of positions in a pool's window.
 #[allow(clippy::cast_precision_loss)]
 fn window_places(node: &NodeProto) -> f64 {
     let kernel = node.ints("kernel_shape").unwrap_or_default();
     kernel.iter().map(|&size| size as f64).product()
 }
 
-/// A window along one axis.
+/// Window along one axis.
 struct Window {
     kernel: usize,
     stride: usize,
     dilation: usize,
-    /// Padding before and after; negative padding crops.
+    /// Padding before and after. Negative padding crops.
     pads: (i64, i64),
 }
 
-/// `values[axis]` of an attribute, or `default` when the attribute is left out.
+/// Returns `values[axis]` of an attribute, or `default` if the attribute is omitted.
 fn setting(context: &Context<'_>, name: &str, axis: usize, default: i64) -> Ruled<i64> {
     match context.node.ints(name) {
         None | Some([]) => Ok(default),
         Some(values) => values
             .get(axis)
             .copied()
-            .map_or_else(|| mismatch(format!("{name} {values:?} is too short")), Ok),
+            .map_or_else(|| mismatch(format!("missing values in {name} {values:?}")), Ok),
     }
 }
 
@@ -99,7 +99,8 @@ impl Window {
             .saturating_add(1)
     }
 
-    /// How many places the window takes along an axis of `size`; `round_up` lets the last one hang over the end.
+    /// Returns the number of window positions along an axis of `size`. If `round_up` is set, the last window
+    /// can extend past the end.
     fn places(&self, size: usize, auto_pad: &str, round_up: bool) -> Ruled<usize> {
         if auto_pad.starts_with("SAME") {
             return Ok(size.div_ceil(self.stride));
@@ -117,14 +118,14 @@ impl Window {
         }
         let stride = signed(self.stride);
         let mut places = (room / stride).saturating_add(1);
-        // The window that hangs over must still start inside the input or its left padding.
+        // A window that extends past the end must start inside the input or the left padding.
         if round_up
             && room % stride != 0
             && places.saturating_mul(stride) < signed(size).saturating_add(pads.0)
         {
             places = places.saturating_add(1);
         }
-        usize::try_from(places).or_else(|_| mismatch("too many window places"))
+        usize::try_from(places).or_else(|_| mismatch("the number of window positions overflows"))
     }
 }
 
@@ -198,7 +199,7 @@ fn convolution_growth(growth: &Growth<'_>) -> Result<(), Why> {
     }
 }
 
-/// `MaxPool` (with its indices), `AveragePool`, `LpPool`.
+/// Infers the outputs of `MaxPool` (values and indices), `AveragePool` and `LpPool`.
 fn pooled(context: &Context<'_>) -> Ruled<Vec<Value>> {
     let (batch, channels, spatial) = parts(context.dims(0)?)?;
     let auto_pad = context.node.text("auto_pad").unwrap_or("NOTSET");
@@ -214,7 +215,7 @@ fn pooled(context: &Context<'_>) -> Ruled<Vec<Value>> {
     ])
 }
 
-/// One value per channel; every axis after the channels becomes 1.
+/// Returns a single value per channel. All axes after the channels get the size 1.
 fn pooled_globally(context: &Context<'_>) -> Ruled<Vec<Value>> {
     let (batch, channels, spatial) = parts(context.dims(0)?)?;
     let dims = [batch, channels]

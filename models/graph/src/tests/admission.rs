@@ -1,4 +1,4 @@
-//! What a stranger may send: every real network, and nothing else.
+//! Admission of models: every real network is accepted, and everything else is refused.
 
 use super::support::{filled, noisy, skeleton};
 use crate::build::{batched, initializer, int, integers, ints, model, node, tensor, text};
@@ -47,7 +47,7 @@ pub(super) fn admit(proto: &ModelProto) -> Result<Model, GraphError> {
     Model::admit(proto.encode_to_vec().into(), &ModelLimits::default())
 }
 
-/// The refusal of a model, which has to name `words`.
+/// Admits a model, expects a refusal whose message contains `words`, and returns it.
 #[track_caller]
 pub(super) fn refused(proto: &ModelProto, words: &[&str]) -> Inadmissible {
     refused_under(proto, &ModelLimits::default(), words)
@@ -104,10 +104,10 @@ fn only_operators_on_the_list_are_taken() {
         let refusal = refused(&with(operator, "ai.onnx"), &["`y`", operator]);
         assert!(matches!(refusal, Inadmissible::Operator { .. }));
     }
-    refused(&with("Gelu", ""), &["`Gelu`", "version 17", "came with 20"]);
+    refused(&with("Gelu", ""), &["`Gelu`", "version 17", "added in 20"]);
     refused(
         &with("Upsample", ""),
-        &["`Upsample`", "version 17", "went after 9"],
+        &["`Upsample`", "version 17", "removed after 9"],
     );
 }
 
@@ -128,7 +128,7 @@ fn operators_come_in_a_version_that_is_known() {
         &changed(|proto| proto.opset_import.push(second)),
         &["two operator sets"],
     );
-    // A domain that no node uses is only a note.
+    // A domain without nodes is accepted.
     let unused = OperatorSetId {
         domain: "ai.onnx.ml".into(),
         version: 3,
@@ -162,7 +162,7 @@ fn parts_no_classifier_needs_are_refused() {
     };
     refused(
         &in_graph(|graph| graph.input.push(sequence)),
-        &["`s`", "no tensor"],
+        &["`s`", "not a tensor"],
     );
 }
 
@@ -180,7 +180,7 @@ fn a_node_holds_no_graph() {
         &["`y` (Relu)", "control flow"],
     );
     assert!(matches!(refusal, Inadmissible::ControlFlow { .. }));
-    // Also not under another kind.
+    // The body is also found if the attribute declares a different kind.
     let hidden = AttributeProto {
         graphs: vec![*inner()],
         ..int("alpha", 1)
@@ -210,7 +210,7 @@ fn attributes_are_numbers_short_texts_and_tensors() {
     };
     refused(&with(kind), &["`alpha`", "kind"]);
     refused(&with(ints("long", &[0; 5000])), &["`long`", "too many numbers"]);
-    refused(&with(text("long", &"a".repeat(2000))), &["`long`", "too long"]);
+    refused(&with(text("long", &"a".repeat(2000))), &["`long`", "length limit"]);
     let twice = in_relu(|relu| relu.attribute.extend([int("a", 1), int("a", 2)]));
     refused(&twice, &["two attributes", "`a`"]);
     let mut lying = tensor("value", &noisy(1, &[2]));
@@ -263,7 +263,7 @@ fn tensors_hold_numbers() {
     for (code, word) in [
         (8, "texts"),
         (14, "complex"),
-        (0, "no element type"),
+        (0, "untyped"),
         (23, "type 23"),
     ] {
         let refusal = refused(&in_weight(|weight| weight.data_type = code), &["`k`", word]);
@@ -348,7 +348,7 @@ fn everything_is_counted() {
     refused(&outputs, &["`y`", "601 outputs"]);
 }
 
-/// Files that are small and would take much memory to read.
+/// Small files that would need much memory after decoding.
 #[test]
 fn what_would_grow_is_refused_before_it_is_read() {
     let empty_nodes = in_graph(|graph| graph.node = vec![NodeProto::default(); 1_000_000]);
@@ -414,7 +414,7 @@ mod needs_shared {
                 let taken = Model::admit(bytes.clone(), &ModelLimits::default());
                 let whole = Model::from_bytes(bytes).unwrap();
                 assert_eq!(taken.unwrap(), whole, "{name}.{opset}");
-                // What a trainer uploads: the layers up to the freeze cut.
+                // Trainers upload the layers up to the freeze cut.
                 let cuts = whole.network().unwrap().cuts;
                 let freeze = cuts.iter().rfind(|cut| cut.before_head).unwrap();
                 let prefix = whole.slice(None, Some(&freeze.name)).unwrap().to_bytes().unwrap();

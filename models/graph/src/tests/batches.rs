@@ -1,4 +1,4 @@
-//! Networks with a batch of 1 baked in.
+//! Networks with a fixed batch of 1.
 
 use super::support::{assert_close, filled, noisy, run, skeleton};
 use crate::build::{Axis, batched, initializer, int, integers, ints, model, node, value};
@@ -7,7 +7,7 @@ use crate::{GraphError, Model};
 use frostline_tensor::Tensor;
 use prost::Message;
 
-/// A network that takes `x [batch, 4, 6]`.
+/// Network with the input `x [batch, 4, 6]`.
 fn fixed(batch: usize, nodes: Vec<NodeProto>, weights: Vec<TensorProto>, output: &[usize]) -> Model {
     let axes = |dims: &[usize]| -> Vec<Axis> { dims.iter().map(|&dim| Axis::Fixed(dim)).collect() };
     let graph = GraphProto {
@@ -24,7 +24,8 @@ fn opened(model: &Model) -> Result<Model, GraphError> {
     Model::from_bytes(model.to_bytes().unwrap().into())
 }
 
-/// Asserts that the opened network does for three samples what the fixed one does for each.
+/// Asserts that the opened network computes the same for a batch of three samples as the fixed network for
+/// single samples.
 fn assert_opens(model: &Model) {
     let opened = opened(model).unwrap();
     let input = noisy(2, &[3, 4, 6]);
@@ -133,7 +134,7 @@ fn open_axes_behind_the_batch_are_refused() {
     assert!(error.contains("axis 2 is `width`"), "{error}");
 }
 
-/// A network as an exporter writes it for one sample: spelled-out reshapes, no open axis.
+/// Fixes the batch of a network to 1 like an exporter, with constant reshape targets.
 fn baked(model: &Model) -> Model {
     let shapes = model.shapes(1).unwrap();
     let mut graph = model.graph().clone();
@@ -147,7 +148,7 @@ fn baked(model: &Model) -> Model {
         ));
         node.input[1] = name;
     }
-    // The expanded class token of one sample is the token itself.
+    // The expanded class token of a single sample is the token.
     for node in graph.node.iter_mut().filter(|node| node.op_type == "Expand") {
         *node = crate::build::node("Identity", &[&node.input[0]], &[&node.output[0]]);
     }

@@ -1,4 +1,4 @@
-//! Axes of size 0, which no kernel is given.
+//! Axes of size 0, which are refused before a kernel runs.
 
 use super::admission::{admit, in_graph, refused};
 use crate::Inadmissible;
@@ -6,7 +6,7 @@ use crate::build::{batched, initializer, int, integers, model, node};
 use crate::onnx::{GraphProto, ModelProto, NodeProto, TensorProto};
 use frostline_tensor::Tensor;
 
-/// `x -> ... -> y` on rows of four numbers, with these nodes between.
+/// Network with `nodes` between `x` and `y`, on rows of four numbers.
 fn between(nodes: Vec<NodeProto>, weights: Vec<TensorProto>) -> ModelProto {
     let graph = GraphProto {
         node: nodes,
@@ -18,7 +18,7 @@ fn between(nodes: Vec<NodeProto>, weights: Vec<TensorProto>) -> ModelProto {
     model(17, graph)
 }
 
-/// ONNX Runtime's kernels leave outputs unwritten, or never end, where they are given no element.
+/// Without input elements, some kernels of ONNX Runtime do not write the output or do not terminate.
 #[test]
 fn nothing_is_computed_from_nothing() {
     let no_rows = initializer("none", &Tensor::f32(vec![1, 0, 4], vec![]).unwrap());
@@ -52,7 +52,7 @@ fn nothing_is_computed_from_nothing() {
         &between(dot, vec![empty]),
         &["MatMul", "`empty`", "axis of size 0"],
     );
-    // An empty list of sizes is none of that: one number.
+    // An empty list of sizes is valid and creates a scalar.
     let scalar = vec![
         node("ConstantOfShape", &["sizes"], &["number"]),
         node("Add", &["x", "number"], &["y"]),
@@ -60,7 +60,7 @@ fn nothing_is_computed_from_nothing() {
     admit(&between(scalar, vec![integers("sizes", &[])])).unwrap();
 }
 
-/// An axis that is there for large batches and of size 0 for a small one.
+/// The axis is not empty for large batches, but has the size 0 for a small batch.
 #[test]
 fn no_batch_leaves_an_axis_empty() {
     let shorter = |by: i64| {
@@ -76,7 +76,7 @@ fn no_batch_leaves_an_axis_empty() {
     };
     refused(
         &shorter(1),
-        &["ConstantOfShape", "does not grow evenly with the batch"],
+        &["ConstantOfShape", "does not grow linearly with the batch"],
     );
     admit(&shorter(0)).unwrap();
 }

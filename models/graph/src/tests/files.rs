@@ -1,4 +1,4 @@
-//! Reading and writing files: what is accepted, what is refused and how that reads.
+//! Reading and writing files, with the error messages.
 
 use super::support::noisy;
 use crate::build::{batched, initializer, int, model, node};
@@ -21,7 +21,7 @@ fn small() -> ModelProto {
     model(17, graph)
 }
 
-/// A model file in `folder` whose weight `w` claims to lie at `location`.
+/// Writes a model file to `folder` in which the weight `w` refers to `location`.
 fn with_weight_at(folder: &Path, location: &str) -> std::path::PathBuf {
     let mut proto = small();
     let weight = &mut proto.graph.as_mut().unwrap().initializer[0];
@@ -48,7 +48,7 @@ fn bytes_survive_reading_and_writing() {
     assert_eq!(
         std::fs::read_dir(folder.path()).unwrap().count(),
         1,
-        "nothing else is left there"
+        "temporary files were not removed"
     );
 }
 
@@ -76,10 +76,10 @@ fn a_network_takes_one_input_and_gives_one_output() {
     proto.graph.as_mut().unwrap().input.push(batched("mask", &[60]));
     let error = Model::from_bytes(proto.encode_to_vec().into()).unwrap_err();
     assert!(
-        error.to_string().contains("takes 2 inputs (`x`, `mask`)"),
+        error.to_string().contains("has 2 inputs (`x`, `mask`)"),
         "{error}"
     );
-    // Old files list weights among the inputs; those are none.
+    // Old files also list weights as inputs.
     let mut proto = small();
     proto.graph.as_mut().unwrap().input.push(batched("w", &[60]));
     assert!(Model::from_bytes(proto.encode_to_vec().into()).is_ok());
@@ -108,7 +108,7 @@ fn names_have_one_producer_that_comes_first() {
     assert!(nothing.contains("nothing produces the output `q`"), "{nothing}");
 }
 
-/// Names of a folder's files, sorted.
+/// Returns the sorted file names of a folder.
 fn names(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
@@ -126,7 +126,7 @@ fn a_model_that_is_replaced_half_way_keeps_its_own_weights() {
     let mut proto = small();
     proto.graph.as_mut().unwrap().initializer[0] = initializer("w", &noisy(3, &[40, 60]));
     let new = Model::from_bytes(proto.encode_to_vec().into()).unwrap();
-    // A process that ends between the two renames.
+    // Simulates a process that ends between the two renames.
     std::mem::forget(new.stage(&path, 1000).unwrap());
     let partial = format!(".partial-{}", std::process::id());
     let names_then = names(folder.path());
@@ -135,7 +135,7 @@ fn a_model_that_is_replaced_half_way_keeps_its_own_weights() {
     let at = |name: &str| folder.path().join(name);
     std::fs::rename(at(&format!("{data}{partial}")), at(data)).unwrap();
     assert_eq!(Model::read(&path).unwrap(), old);
-    // Whoever writes next leaves no weights of others.
+    // The next write removes the weights of previous models.
     new.stage(&path, 1000).unwrap().commit().unwrap();
     assert_eq!(Model::read(&path).unwrap(), new);
     assert_eq!(names(folder.path()), ["large.onnx", data]);
@@ -156,7 +156,7 @@ fn weights_beside_the_model_are_read() {
     let refused = Model::from_bytes(std::fs::read(&path).unwrap().into())
         .unwrap_err()
         .to_string();
-    assert!(refused.contains("weight `w` is kept outside"), "{refused}");
+    assert!(refused.contains("weight `w` is stored outside"), "{refused}");
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn weights_elsewhere_are_refused() {
     let mut path = with_weight_at(&inner, "short.data");
     assert!(
         Model::read(&path).unwrap().weight("w").is_err(),
-        "8 bytes are no 40 x 60 matrix"
+        "the file is too small for a 40 x 60 matrix"
     );
     #[cfg(unix)]
     {
@@ -213,7 +213,7 @@ fn a_failed_write_leaves_nothing() {
     assert_eq!(
         std::fs::read_dir(folder.path()).unwrap().count(),
         1,
-        "only the folder that was in the way"
+        "temporary files were not removed"
     );
 }
 

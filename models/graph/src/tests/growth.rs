@@ -1,4 +1,4 @@
-//! What a network takes while it runs, known before it does: bounds that hold for every batch, and refusals where there are none.
+//! Memory bounds that hold for every batch, and models that are refused because a bound does not exist.
 
 use super::support::{skeleton, squeezenet};
 use crate::build::{batched, initializer, int, integers, ints, model, node, text};
@@ -7,7 +7,7 @@ use crate::{Footprint, GraphError, Inadmissible, Model, ModelLimits, Size};
 use frostline_tensor::Tensor;
 use prost::Message;
 
-/// `x: [batch, 4]` through `nodes` to `y`.
+/// Network from `x: [batch, 4]` through `nodes` to `y`.
 fn network(nodes: Vec<NodeProto>, weights: Vec<TensorProto>) -> Vec<u8> {
     of_opset(17, &[4], nodes, weights)
 }
@@ -39,7 +39,7 @@ fn refused(bytes: Vec<u8>, words: &[&str]) -> Inadmissible {
     }
 }
 
-/// Nodes that take the batch off `x` as a vector of one integer, `n`.
+/// Nodes that compute the batch size of `x` as a vector `n` with a single integer.
 fn batch() -> Vec<NodeProto> {
     vec![
         node("Shape", &["x"], &["s"]),
@@ -51,7 +51,7 @@ fn zero_and_one() -> Vec<TensorProto> {
     vec![integers("zero", &[0]), integers("one", &[1])]
 }
 
-/// `n`, computed upon by `middle` into `m`, and a value of that size.
+/// Network in which `middle` computes `m` from the batch size `n`, with a value of size `m`.
 fn sized_by(middle: Vec<NodeProto>, weights: Vec<TensorProto>) -> Vec<u8> {
     let mut nodes = batch();
     nodes.extend(middle);
@@ -207,7 +207,7 @@ fn sizes_that_depend_on_the_data_are_refused() {
         let refusal = refused(from_data(grow), &[&operator, "`c`", "depends on the data"]);
         assert!(matches!(refusal, Inadmissible::UnknownSize { .. }));
     }
-    // Nor what can only shrink its input: it may leave nothing of it.
+    // Operators that only shrink the input are refused as well, because the output may be empty.
     let cut = vec![
         node("Cast", &["x"], &["d"]).with([int("to", 7)]),
         node("Reshape", &["x", "d"], &["r"]),
@@ -216,7 +216,7 @@ fn sizes_that_depend_on_the_data_are_refused() {
     refused(network(cut, vec![]), &["Reshape", "`r`", "depends on the data"]);
 }
 
-/// Models that are small at the batches we look at, and huge at another.
+/// Models that are small for the probed batch sizes and huge for another batch size.
 #[test]
 fn shapes_follow_the_batch_in_straight_lines() {
     let number = |value: i64| vec![integers("v", &[value])];
@@ -257,7 +257,7 @@ fn shapes_follow_the_batch_in_straight_lines() {
     for (operator, value) in [("Mul", 3), ("Add", 5), ("Div", 1), ("Max", 0), ("Max", -4)] {
         admit(by(operator, value)).unwrap_or_else(|error| panic!("{operator} {value}: {error}"));
     }
-    // Exporters write this for "expand to the batch": nothing equals -1.
+    // Exporters write this to expand to the batch. The sizes are never equal to -1.
     let idiom = vec![
         node("Equal", &["n", "v"], &["is"]),
         node("Where", &["is", "one", "n"], &["m"]),
@@ -303,7 +303,7 @@ fn the_batch_is_one_axis() {
     refused(of_opset(11, &[4], vanishing, vec![]), &["Squeeze"]);
 }
 
-/// Where our arithmetic were not the engine's, a difference of 1 could be multiplied to anything.
+/// If the arithmetic differed from the engine's, a difference of 1 could be multiplied to an arbitrary size.
 #[test]
 fn shape_arithmetic_has_the_digits_of_its_type() {
     let filled = |nodes: Vec<NodeProto>, weights: Vec<TensorProto>| {
@@ -314,13 +314,13 @@ fn shape_arithmetic_has_the_digits_of_its_type() {
         nodes.push(node("Add", &["x", "r"], &["y"]));
         network(nodes, weights)
     };
-    // 2^32 + 8 is 8 in 32 bits.
+    // 2^32 + 8 becomes 8 in 32 bits.
     let wraps = vec![node("Cast", &["w"], &["v"]).with([int("to", data_type::INT32.into())])];
     refused(
         filled(wraps, vec![integers("w", &[(1 << 32) + 8])]),
         &["ConstantOfShape", "depends on"],
     );
-    // 2^24 + 1 is 2^24 in single precision: two are left.
+    // 2^24 + 1 becomes 2^24 in single precision, so the difference is 2.
     let rounds = vec![
         node("Cast", &["w"], &["f"]).with([int("to", 1)]),
         node("Sub", &["f", "g"], &["v"]),
@@ -340,7 +340,7 @@ fn shape_arithmetic_has_the_digits_of_its_type() {
     refused(filled(remainder, numbers), &["ConstantOfShape", "depends on"]);
 }
 
-/// Everything the isolation suite sends.
+/// All models sent by the isolation suite.
 #[test]
 fn every_hostile_model_is_refused() {
     for hostile in frostline_hostile::models() {
@@ -350,7 +350,8 @@ fn every_hostile_model_is_refused() {
     }
 }
 
-/// How PyTorch writes a padding: pairs, last axis first, turned around by reshaping, slicing and transposing.
+/// PyTorch computes paddings as pairs, starting with the last axis. The nodes reshape, reverse and transpose
+/// them.
 #[test]
 fn a_padding_that_is_computed_is_known() {
     let nodes = vec![
@@ -381,7 +382,7 @@ fn a_padding_that_is_computed_is_known() {
     assert_eq!(shapes.dims("wide"), Some(&[2, 7][..]));
 }
 
-/// No element, and an axis that would take years to walk.
+/// The tensor is empty, but iterating over an axis would take years.
 #[test]
 fn an_endless_tensor_without_elements_is_refused() {
     let nodes = vec![

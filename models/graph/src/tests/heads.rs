@@ -1,4 +1,4 @@
-//! Replacing heads, merging weights, and freeze cuts behind the head.
+//! Replacing heads, merging weights, and freeze cuts after the head.
 
 use super::support::{assert_close, noisy, run, skeleton, squeezenet};
 use crate::build::{batched, initializer, int, integers, ints, model, node, tensor};
@@ -6,7 +6,7 @@ use crate::onnx::{GraphProto, NodeProto, TensorProto};
 use crate::{GraphError, Model};
 use frostline_tensor::Tensor;
 
-/// `x [batch, 6] -> y [batch, 4]` by way of `h = Relu(x)`.
+/// Network from `x [batch, 6]` to `y [batch, 4]` with `h = Relu(x)`.
 fn classifier(tail: Vec<NodeProto>, weights: Vec<TensorProto>, output: &[usize]) -> Model {
     let graph = GraphProto {
         node: std::iter::once(node("Relu", &["x"], &["h"]))
@@ -24,7 +24,7 @@ fn weight(name: &str, dims: &[usize]) -> TensorProto {
     initializer(name, &noisy(11, dims))
 }
 
-/// The same head in all the ways exporters write it.
+/// Variants of a head in different exports.
 fn heads() -> Vec<(&'static str, Model)> {
     let gemm = |weights: Vec<TensorProto>, inputs: &[&str], transposed| {
         classifier(
@@ -97,7 +97,7 @@ fn heads() -> Vec<(&'static str, Model)> {
     ]
 }
 
-/// The mean of two heads over the same features, as DeiT's distilled networks have it.
+/// Mean of two heads over the same features, like in the distilled networks of DeiT.
 fn distilled() -> Model {
     classifier(
         vec![
@@ -162,7 +162,7 @@ fn classes_that_are_kept_score_as_before_wherever_they_stand() {
             assert_ne!(new[1], old[1], "{name}");
         }
         let error = tuned.keep_head(&[Some(4)], 1).unwrap_err().to_string();
-        assert!(error.contains("no class of number 4"), "{name}: {error}");
+        assert!(error.contains("does not contain class 4"), "{name}: {error}");
     }
 }
 
@@ -188,7 +188,7 @@ fn both_of_two_heads_are_replaced() {
 
 #[test]
 fn a_classifiers_hidden_values_are_its_inputs() {
-    // as torchvision's VGG has it, with a GELU in its parts for the second activation
+    // torchvision's VGG, with a decomposed GELU as the second activation
     let hidden = |features: usize| {
         let nodes = vec![
             node("Gemm", &["h", "w1", "b1"], &["l1"]),

@@ -1,4 +1,4 @@
-//! Bytes from strangers: any answer but a panic, and none that takes long or much memory.
+//! Untrusted bytes must not cause panics, long execution times or high memory use.
 
 use super::support::noisy;
 use crate::Model;
@@ -32,7 +32,7 @@ fn valid() -> Vec<u8> {
     model(17, graph).encode_to_vec()
 }
 
-/// Everything we do with a stranger's model.
+/// Calls all functions that are used with untrusted models.
 fn exercise(bytes: Vec<u8>) {
     let Ok(model) = Model::from_bytes(Bytes::from(bytes)) else {
         return;
@@ -99,7 +99,7 @@ fn the_undamaged_model_passes() {
     assert_eq!(cuts, ["c", "r", "y"]);
 }
 
-/// Claims that multiply: each of many nodes asks for a large constant.
+/// Many nodes with large constants multiply the memory that the model claims.
 #[test]
 fn many_large_constants_take_no_memory() {
     let doubling = |index: usize| -> NodeProto {

@@ -1,11 +1,11 @@
-//! A cut is offered only where samples are known to stay apart.
+//! Cuts are offered only if the samples are known to be independent.
 
 use super::support::noisy;
 use crate::Model;
 use crate::build::{batched, initializer, int, integers, ints, model, node};
 use crate::onnx::{GraphProto, NodeProto, TensorProto};
 
-/// Names of the cuts of a network `x [batch, 4, 6] -> y` of these nodes.
+/// Returns the names of the cuts in a network of `nodes` from `x [batch, 4, 6]` to `y`.
 fn cuts(nodes: Vec<NodeProto>, weights: Vec<TensorProto>) -> Vec<String> {
     let graph = GraphProto {
         node: nodes,
@@ -161,7 +161,7 @@ fn samples_reversed_or_sliced_end_the_cuts() {
         node("Relu", &["b"], &["y"]),
     ];
     assert_eq!(cuts(reversed, weights()), ["a"]);
-    // Rows 0.. of the batch and 1.. of the second axis: the batch is left whole.
+    // Slices the batch from 0 and the second axis from 1. The batch is complete.
     let weights = vec![integers("start", &[0, 1]), integers("end", &[i64::MAX, i64::MAX])];
     let sliced = vec![
         node("Relu", &["x"], &["a"]),
@@ -190,7 +190,7 @@ fn a_tensor_that_another_path_passes_by_is_no_cut() {
         node("Sigmoid", &["a"], &["b"]),
         node("Tanh", &["a"], &["c"]),
         node("Mul", &["b", "c"], &["d"]),
-        // Reads x again: nothing between x and here carries everything.
+        // The node reads x again, so a single tensor does not carry all data before this point.
         node("Add", &["d", "x"], &["y"]),
     ];
     assert_eq!(cuts(nodes, vec![]), ["y"]);

@@ -1,11 +1,11 @@
-//! What is bounded beside memory: the work of a row, and what is kept of the cuts.
+//! Limits on the work per sample and on the memory for cuts.
 
 use super::support::skeleton;
 use crate::build::{batched, model, node};
 use crate::onnx::{GraphProto, NodeProto};
 use crate::{GraphError, Inadmissible, Model, ModelLimits};
 
-/// `x -> Relu -> ... -> y`, with names of `length` letters.
+/// Network `x -> Relu -> ... -> y`. The names have `length` letters.
 fn chain(nodes: usize, length: usize) -> Model {
     let name = |index: usize| match index {
         0 => "x".to_owned(),
@@ -29,7 +29,7 @@ fn what_is_kept_of_the_cuts_is_bounded() {
     check(1000, 20).unwrap();
     let too_many = check(3000, 20);
     assert!(
-        matches!(&too_many, Err(GraphError::Inadmissible(Inadmissible::Count { what, .. })) if *what == "places to cut at"),
+        matches!(&too_many, Err(GraphError::Inadmissible(Inadmissible::Count { what, .. })) if *what == "cuts"),
         "{too_many:?}"
     );
     let too_long = check(1000, 900);
@@ -45,7 +45,7 @@ fn what_is_kept_of_the_cuts_is_bounded() {
 mod needs_shared {
     use super::*;
 
-    /// The heaviest has 20 thousand million multiply-adds.
+    /// The most expensive network has 20 billion multiply-adds.
     #[test]
     fn real_networks_take_a_twentieth_of_the_work_that_a_row_may() {
         let limits = ModelLimits {

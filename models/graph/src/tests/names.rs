@@ -1,11 +1,11 @@
-//! What cuts are called, and from which on a host refuses the layers.
+//! Names of cuts, and the first cut that a host refuses.
 
 use super::support::noisy;
 use crate::build::{batched, initializer, int, model, node};
 use crate::onnx::{GraphProto, NodeProto, StringStringEntry};
 use crate::{GraphError, Model, ModelLimits, Network};
 
-/// A stem, a sequence of two blocks and a classifier: each node by operator, input, output and the module it lies in.
+/// A stem, a sequence of two blocks and a classifier. The columns are operator, input, output and module.
 const NODES: [(&str, &str, &str, &str); 6] = [
     ("Relu", "x", "relu", "stem"),
     ("Relu", "relu", "relu_1", "body/body.0/relu"),
@@ -33,7 +33,7 @@ fn network(named: impl Fn(NodeProto, &str) -> NodeProto) -> Model {
     Model::from_proto(model(17, graph)).unwrap()
 }
 
-/// As torch's older exporter names nodes.
+/// Names nodes like torch's older exporter.
 fn older() -> Network {
     let named = |node: NodeProto, module: &str| {
         let separator = if module.is_empty() { "" } else { "/" };
@@ -43,7 +43,7 @@ fn older() -> Network {
     network(named).network().unwrap()
 }
 
-/// As its newer exporter notes where they come from.
+/// Adds notes about modules like torch's newer exporter.
 fn newer() -> Network {
     let noted = |mut node: NodeProto, module: &str| {
         let mut scopes = vec!["''".to_owned()];
@@ -110,7 +110,7 @@ fn a_cut_is_found_by_tensor_by_module_and_by_what_holds_it_alone() {
 fn a_name_of_several_cuts_says_which() {
     let mut network = older();
     for cut in &mut network.cuts {
-        // As if the sequence were never done: only what is inside it gives something.
+        // The output of the sequence is not a cut, so only nested modules match.
         cut.modules.retain(|module| module != "body" && module != "stem");
     }
     let several = network.named("body").unwrap_err();

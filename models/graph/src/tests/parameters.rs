@@ -1,4 +1,4 @@
-//! What is a weight: told by operator and slot.
+//! Trainable weights are found by operator and slot.
 
 use super::support::noisy;
 use crate::Model;
@@ -6,7 +6,7 @@ use crate::build::{batched, initializer, int, model, node};
 use crate::onnx::{GraphProto, NodeProto, TensorProto, data_type};
 use frostline_tensor::Tensor;
 
-/// The parameters of `x [batch, 2, 6] -> y`.
+/// Returns the parameters of a network from `x [batch, 2, 6]` to `y`.
 fn found(nodes: Vec<NodeProto>, weights: &[(&str, &[usize])]) -> Vec<String> {
     let stored = weights
         .iter()

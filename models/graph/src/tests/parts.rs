@@ -1,9 +1,9 @@
-//! The parts together equal the whole, by running them.
+//! Executes slices and compares them with the complete network.
 
 use super::support::{assert_parts_equal_whole, filled, skeleton, squeezenet};
 use crate::Model;
 
-/// Every cut, or the few whose place in the list is given as a share of it.
+/// Returns cuts at the given fractions of the list.
 fn some_cuts(model: &Model, shares: &[f64]) -> Vec<String> {
     let cuts = model.network().unwrap().cuts;
     let inner = &cuts[..cuts.len() - 1];

@@ -1,4 +1,4 @@
-//! Networks built at random: at every cut, the parts together equal the whole.
+//! Randomly generated networks. The slices must compute the same as the complete network at every cut.
 
 use super::support::{assert_parts_equal_whole, noisy};
 use crate::Model;
@@ -7,7 +7,7 @@ use crate::onnx::{GraphProto, NodeProto, TensorProto};
 use frostline_tensor::{Data, Tensor};
 use proptest::prelude::*;
 
-/// A step of a random network; each takes and gives an image-like value.
+/// Step of a random network, with an image-like input and output.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Convolution,
@@ -37,7 +37,7 @@ const STEPS: &[Step] = &[
     Step::Quantization,
 ];
 
-/// A network in the making: the current value is `[batch, channels, size, size]`.
+/// Network under construction. The current value has the shape `[batch, channels, size, size]`.
 struct Draft {
     nodes: Vec<NodeProto>,
     weights: Vec<TensorProto>,
@@ -176,7 +176,8 @@ impl Draft {
         self.add("BatchNormalization", &inputs, vec![float("epsilon", 0.01)])
     }
 
-    /// To `[batch, positions, channels]` and back, with targets computed from shapes: of the value itself, and of the input.
+    /// Reshapes to `[batch, positions, channels]` and back. The targets are computed from the shapes of the
+    /// value and of the input.
     fn patches(&mut self, from: &str) -> String {
         let (channels, size) = (self.channels as i64, self.size as i64);
         let batch = |draft: &mut Self, of: &str| {
@@ -196,7 +197,8 @@ impl Draft {
         self.add("Reshape", &[&flat, &target], vec![])
     }
 
-    /// Attention between rows, the batch in the middle as older exports have it: `[size, batch * channels, size]`.
+    /// Attention between rows. The batch is in the middle, like in older exports: `[size, batch * channels,
+    /// size]`.
     fn attention(&mut self, from: &str) -> String {
         let (channels, size) = (self.channels as i64, self.size as i64);
         let rows_first = self.add("Transpose", &[from], vec![ints("perm", &[2, 0, 1, 3])]);
@@ -242,7 +244,7 @@ proptest! {
     fn parts_equal_the_whole_at_every_cut(steps in prop::collection::vec(prop::sample::select(STEPS), 1..7)) {
         let model = network(&steps);
         let network = model.network().unwrap();
-        // After every step one value carries everything, and so do those around the head; the input of a quantization is no cut.
+        // A cut exists after every step and around the head. Inputs of quantizations are not cuts.
         let quantizations = steps.iter().filter(|step| matches!(step, Step::Quantization)).count();
         prop_assert!(network.cuts.len() + quantizations >= steps.len() + 3, "{:?}", network.cuts);
         let cuts: Vec<String> = network.cuts.iter().map(|cut| cut.name.clone()).filter(|name| name != "scores").collect();

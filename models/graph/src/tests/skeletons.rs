@@ -1,10 +1,10 @@
-//! The seven networks of the paper, both exports, without weights.
+//! Exports of the seven networks in the HAPI paper, without weights. Both exporters are covered.
 
 use super::support::skeleton;
 use crate::onnx::DimensionValue;
 use std::collections::HashSet;
 
-/// Cuts of each network.
+/// Number of cuts per network.
 const CUTS: &[(&str, usize)] = &[
     ("alexnet", 20),
     ("resnet18", 22),
@@ -15,7 +15,7 @@ const CUTS: &[(&str, usize)] = &[
     ("vit_b_16", 32),
 ];
 
-/// The batch a symbolic dimension of the files stands for: `batch`, `12*batch`.
+/// Evaluates a symbolic dimension of the files, such as `batch` or `12*batch`.
 fn evaluated(symbol: &str, batch: i64) -> Option<i64> {
     symbol.split('*').try_fold(1, |all, factor| match factor.trim() {
         "batch" => Some(all * batch),
@@ -95,7 +95,7 @@ mod needs_shared {
                         DimensionValue::DimParam(symbol) => evaluated(symbol, 3),
                     })
                     .collect();
-                // Values that the exporter folded away are still noted.
+                // The file also contains shapes of values that the exporter has folded.
                 let (Some(dims), Some(own)) = (dims, shapes.get(&noted.name)) else {
                     continue;
                 };
@@ -110,7 +110,7 @@ mod needs_shared {
             }
             assert!(
                 compared >= model.nodes().len() / 2,
-                "{name}: {compared} of {} compared",
+                "{name}: compared {compared} of {} nodes",
                 model.nodes().len()
             );
         }
@@ -183,7 +183,7 @@ mod needs_shared {
         assert_eq!(
             network.cuts.len(),
             2,
-            "one block has the cut behind its attention and its end"
+            "the cuts in a block are after the attention and at the end"
         );
         assert!(matches!(
             model.slice(Some("add_317"), Some("add_169")),
@@ -193,8 +193,8 @@ mod needs_shared {
 
     #[test]
     fn parameters_are_found_by_operator_and_slot() {
-        // 20 convolutions with folded bias and one classifier; 120 convolutions (58 with folded bias), 62 normalizations, a classifier;
-        // twelve blocks of 12 and 8 around them.
+        // ResNet-18 has 20 convolutions with folded bias and a classifier. ViT-B/16 has twelve blocks with 12
+        // parameters, and 8 other parameters.
         for (name, count) in [("resnet18", 42), ("vit_b_16", 12 * 12 + 8)] {
             for opset in ["opset17", "opset20"] {
                 let model = skeleton(&format!("{name}.{opset}"));

@@ -1,4 +1,4 @@
-//! Finding the shared networks, filling them, running them.
+//! Loads, fills and executes the shared networks.
 
 use crate::Model;
 use crate::onnx::data_type;
@@ -7,29 +7,30 @@ use frostline_engine::{Session, SessionOptions};
 use frostline_needs::shared_file;
 use frostline_tensor::Tensor;
 
-/// A skeleton network: its weights are missing, its shapes are there.
+/// Returns a skeleton network, which has shapes but no weights.
 pub(super) fn skeleton(name: &str) -> Model {
     let path = shared_file(&format!("models/skeletons/{name}.onnx"));
     Model::read(path).expect("the skeleton is readable")
 }
 
-/// One of the two real SqueezeNets.
+/// Returns a SqueezeNet with weights.
 pub(super) fn squeezenet(file: &str) -> Model {
     Model::read(shared_file(&format!("data/{file}"))).expect("the network is readable")
 }
 
-/// Numbers between -1 and 1 that look random: the same for the same seed.
+/// Returns normally distributed numbers with a standard deviation of 0.5. They only depend on the seed.
 pub(super) fn noise(seed: u64, count: usize) -> Vec<f32> {
     crate::initialize::Normal::new(seed, 0.5).draw(count)
 }
 
-/// A tensor of noise.
+/// Returns a tensor with random numbers.
 pub(super) fn noisy(seed: u64, dims: &[usize]) -> Tensor {
     Tensor::f32(dims.to_vec(), noise(seed, dims.iter().product())).unwrap()
 }
 
-/// A skeleton with its missing weights filled: matrices and kernels with noise of He's variance, scales and variances near 1,
-/// the rest near 0. Large weights repeat a block of noise at shifting offsets, for speed.
+/// Fills the missing weights of a skeleton. Matrices and kernels get noise with He's variance, scales and
+/// variances get values near 1, and all others get values near 0. For speed, large weights repeat a block of
+/// noise at varying offsets.
 pub(super) fn filled(skeleton: &Model) -> Model {
     const BLOCK: usize = 65_537;
     let block = noise(7, 2 * BLOCK);
@@ -63,7 +64,7 @@ pub(super) fn filled(skeleton: &Model) -> Model {
     skeleton.with_graph(graph).unwrap()
 }
 
-/// A model opened by the engine.
+/// Model with an open session.
 pub(super) struct Runner(Session);
 
 impl Runner {
@@ -72,10 +73,10 @@ impl Runner {
             threads: 2,
             ..SessionOptions::default()
         };
-        Self(Session::open(&model.to_bytes().unwrap(), &options).expect("the engine takes the model"))
+        Self(Session::open(&model.to_bytes().unwrap(), &options).expect("the engine opens the model"))
     }
 
-    /// The model's only output for its only input.
+    /// Returns the output for the input.
     pub(super) fn run(&mut self, input: &Tensor) -> Tensor {
         let name = self.0.inputs()[0].name.clone();
         self.0
@@ -90,7 +91,7 @@ pub(super) fn run(model: &Model, input: &Tensor) -> Tensor {
     Runner::open(model).run(input)
 }
 
-/// Asserts that two results agree to a part in 10^4 of their largest value.
+/// Asserts that two results differ by at most 1e-4 of the largest value.
 #[track_caller]
 pub(super) fn assert_close(actual: &Tensor, expected: &Tensor, what: &str) {
     assert_eq!(actual.shape(), expected.shape(), "{what}");
@@ -104,11 +105,12 @@ pub(super) fn assert_close(actual: &Tensor, expected: &Tensor, what: &str) {
         .fold(0.0_f32, |worst, (a, b)| worst.max((a - b).abs()));
     assert!(
         worst.is_finite() && scale.is_finite() && worst <= 1e-4 * scale,
-        "{what}: off by {worst} of {scale}"
+        "{what}: difference {worst} at scale {scale}"
     );
 }
 
-/// Asserts that prefix then suffix equals the whole, at each of these cuts, for a batch of 2 and of 1.
+/// Asserts for all cuts that prefix and suffix compute the same as the complete network, with batches of 2
+/// and 1.
 pub(super) fn assert_parts_equal_whole(model: &Model, cuts: &[String]) {
     let network = model.network().unwrap();
     let input = noisy(3, network.input.shape.batched(2).dims());

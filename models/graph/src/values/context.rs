@@ -3,7 +3,8 @@ use crate::onnx::{NodeProto, TensorProto};
 use crate::{GraphError, Model};
 use std::collections::HashMap;
 
-/// What is known of every value of a model at one batch size; filled node by node, in order of execution.
+/// Properties of all values for a single batch size. The values are added node by node in the order of
+/// execution.
 #[derive(Debug, Clone)]
 pub(crate) struct Values {
     opset: i64,
@@ -11,7 +12,7 @@ pub(crate) struct Values {
 }
 
 impl Values {
-    /// Knows the inputs (every axis without a fixed size taken as `batch`) and the initializers.
+    /// Adds the inputs, with every open axis set to `batch`, and the initializers.
     pub(crate) fn start(model: &Model, batch: usize) -> Result<Self, GraphError> {
         let mut values = Self {
             opset: model.opset(),
@@ -30,7 +31,7 @@ impl Values {
         self.values.insert(name.to_owned(), value);
     }
 
-    /// Adds a constant that a node to come uses.
+    /// Adds a constant for a later node.
     pub(crate) fn add(&mut self, weight: &TensorProto) -> Result<(), GraphError> {
         self.insert(&weight.name, Value::constant(weight)?);
         Ok(())
@@ -44,7 +45,7 @@ impl Values {
         self.get(name).dims.as_deref()
     }
 
-    /// `node` and what is known of its inputs.
+    /// Returns `node` with the values of the inputs.
     pub(crate) fn context<'a>(&'a self, node: &'a NodeProto) -> Context<'a> {
         Context {
             node,
@@ -54,7 +55,7 @@ impl Values {
     }
 }
 
-/// A node and what is known of its inputs.
+/// Node with the values of the inputs.
 pub(crate) struct Context<'a> {
     pub(crate) node: &'a NodeProto,
     pub(crate) opset: i64,
@@ -62,7 +63,7 @@ pub(crate) struct Context<'a> {
 }
 
 impl<'a> Context<'a> {
-    /// The input at `slot`, when the node has it.
+    /// Returns the input at `slot`, or `None` if the node omits it.
     pub(crate) fn input(&self, slot: usize) -> Option<&'a Value> {
         self.values.get(self.node.input_name(slot)?)
     }
@@ -71,40 +72,40 @@ impl<'a> Context<'a> {
         self.input(slot).map_or(0, |value| value.data_type)
     }
 
-    /// The dimensions of the input at `slot`.
+    /// Returns the dimensions of the input at `slot`.
     pub(crate) fn dims(&self, slot: usize) -> Ruled<&'a [usize]> {
         self.input(slot)
             .and_then(|value| value.dims.as_deref())
             .ok_or(Unresolved::Unknown)
     }
 
-    /// The dimensions of every input there is.
+    /// Returns the dimensions of all inputs, not counting omitted inputs.
     pub(crate) fn all_dims(&self) -> Ruled<Vec<&'a [usize]>> {
         let there = (0..self.node.input.len()).filter(|&slot| self.node.input_name(slot).is_some());
         there.map(|slot| self.dims(slot)).collect()
     }
 
-    /// The only output, of the first input's element type.
+    /// Returns a single output with the element type of the first input.
     pub(crate) fn output(&self, dims: Vec<usize>) -> Ruled<Vec<Value>> {
         Ok(vec![Value::with_shape(self.data_type(0), dims)])
     }
 
-    /// The only output, of the first input's dimensions.
+    /// Returns a single output with the element type and dimensions of the first input.
     pub(crate) fn same_output(&self) -> Ruled<Vec<Value>> {
         self.output(self.dims(0)?.to_vec())
     }
 
-    /// The elements of the input at `slot`, where they are known.
+    /// Returns the elements of the input at `slot` if known.
     pub(crate) fn literal(&self, slot: usize) -> Option<&'a Literal> {
         self.input(slot)?.literal.as_ref()
     }
 
-    /// The known elements of the input at `slot`, broadcast to `dims`.
+    /// Returns the known elements of the input at `slot`, broadcast to `dims`.
     pub(crate) fn stretched(&self, slot: usize, dims: &[usize]) -> Option<Literal> {
         self.literal(slot)?.stretched(self.dims(slot).ok()?, dims)
     }
 
-    /// The integers an optional input holds; `None` when the node leaves the input out.
+    /// Returns the integers of an optional input, or `None` if the node omits it.
     pub(crate) fn integers(&self, slot: usize) -> Ruled<Option<&'a [i64]>> {
         if self.node.input_name(slot).is_none() {
             return Ok(None);
@@ -113,22 +114,23 @@ impl<'a> Context<'a> {
         integers.map(Some).ok_or(Unresolved::Unknown)
     }
 
-    /// The first integer an input holds.
+    /// Returns the first integer of an optional input.
     pub(crate) fn integer(&self, slot: usize) -> Ruled<Option<i64>> {
         Ok(self.integers(slot)?.and_then(|values| values.first()).copied())
     }
 
-    /// The integers an input holds.
+    /// Returns the integers of a required input.
     pub(crate) fn known_integers(&self, slot: usize) -> Ruled<&'a [i64]> {
         self.integers(slot)?.ok_or(Unresolved::Unknown)
     }
 
-    /// The node's `axis` as one of the first input.
+    /// Returns the node's `axis` as an axis of the first input.
     pub(crate) fn axis(&self, default: i64) -> Ruled<usize> {
         axis_of(self.node.int("axis").unwrap_or(default), self.dims(0)?.len())
     }
 
-    /// Integers that are an attribute in older operator sets and an input in newer ones; `None` when the node leaves both out.
+    /// Returns integers that are an attribute in older operator sets and an input in newer ones, or `None` if
+    /// the node omits both.
     pub(crate) fn attribute_or_input(&self, name: &str, slot: usize) -> Ruled<Option<&'a [i64]>> {
         match self.node.ints(name) {
             Some(values) => Ok(Some(values)),
@@ -136,7 +138,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// [`Self::attribute_or_input`] that no node leaves out.
+    /// Returns the same as [`Self::attribute_or_input`] for a required setting.
     pub(crate) fn setting(&self, name: &str, slot: usize) -> Ruled<&'a [i64]> {
         self.attribute_or_input(name, slot)?.ok_or(Unresolved::Unknown)
     }

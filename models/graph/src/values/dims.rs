@@ -1,8 +1,8 @@
-//! Arithmetic on dimensions and axes, which a stranger may have chosen.
+//! Arithmetic on dimensions and axes, which may come from an untrusted model.
 
-/// Why a rule gives no answer.
+/// Reason for a missing result of a rule.
 pub(crate) enum Unresolved {
-    /// Not enough is known: the operator, or a dimension before it.
+    /// The operator or a required value is unknown.
     Unknown,
     /// The inputs do not fit the operator.
     Mismatch(String),
@@ -19,15 +19,15 @@ pub(crate) fn signed(value: usize) -> i64 {
 }
 
 pub(crate) fn unsigned(value: i64) -> Ruled<usize> {
-    usize::try_from(value).or_else(|_| mismatch(format!("a size of {value}")))
+    usize::try_from(value).or_else(|_| mismatch(format!("invalid size {value}")))
 }
 
-/// Sizes, none of them negative.
+/// Converts sizes, which must not be negative.
 pub(crate) fn sizes_of(sizes: &[i64]) -> Ruled<Vec<usize>> {
     sizes.iter().map(|&size| unsigned(size)).collect()
 }
 
-/// `place` along an axis of `size`; negative ones count from the end.
+/// Returns the position along an axis of `size`; negative positions count from the end.
 pub(crate) fn from_end(place: i64, size: i64) -> i64 {
     if place < 0 {
         place.saturating_add(size)
@@ -36,27 +36,27 @@ pub(crate) fn from_end(place: i64, size: i64) -> i64 {
     }
 }
 
-/// `axis` of a tensor of this rank; negative ones count from the end.
+/// Returns the index of `axis` in a tensor of this rank; negative axes count from the end.
 pub(crate) fn axis_of(axis: i64, rank: usize) -> Ruled<usize> {
     match usize::try_from(from_end(axis, signed(rank))) {
         Ok(index) if index < rank => Ok(index),
-        _ => mismatch(format!("axis {axis} of a tensor with {rank} axes")),
+        _ => mismatch(format!("axis {axis} is out of range for a tensor with {rank} axes")),
     }
 }
 
-/// [`axis_of`] for each of `axes`.
+/// Applies [`axis_of`] to all `axes`.
 pub(crate) fn axes_of(axes: &[i64], rank: usize) -> Ruled<Vec<usize>> {
     axes.iter().map(|&axis| axis_of(axis, rank)).collect()
 }
 
-/// The size of `axis`.
+/// Returns the size of `axis`.
 pub(crate) fn at(dims: &[usize], axis: usize) -> Ruled<usize> {
     dims.get(axis)
         .copied()
-        .map_or_else(|| mismatch(format!("{dims:?} has no axis {axis}")), Ok)
+        .map_or_else(|| mismatch(format!("axis {axis} is out of range for {dims:?}")), Ok)
 }
 
-/// `dims` with `axis` set to `size`.
+/// Returns `dims` with `axis` set to `size`.
 pub(crate) fn replaced(dims: &[usize], axis: usize, size: usize) -> Vec<usize> {
     dims.iter()
         .enumerate()
@@ -64,16 +64,17 @@ pub(crate) fn replaced(dims: &[usize], axis: usize, size: usize) -> Vec<usize> {
         .collect()
 }
 
-/// The product of `dims`.
+/// Returns the product of `dims`.
 pub(crate) fn product(dims: &[usize]) -> Ruled<usize> {
     let product = dims.iter().try_fold(1_usize, |all, &dim| all.checked_mul(dim));
     product.map_or_else(
-        || mismatch(format!("{dims:?} has more elements than this machine can count")),
+        || mismatch(format!("the number of elements of {dims:?} overflows")),
         Ok,
     )
 }
 
-/// The shape two tensors broadcast to: aligned at the last axis, an axis of 1 stretches.
+/// Returns the broadcast shape of two tensors. The shapes are aligned at the last axis, and axes of size 1
+/// are stretched.
 pub(crate) fn broadcast_dims(left: &[usize], right: &[usize]) -> Ruled<Vec<usize>> {
     let rank = left.len().max(right.len());
     let padded = |dims: &[usize]| -> Vec<usize> {
@@ -87,7 +88,7 @@ pub(crate) fn broadcast_dims(left: &[usize], right: &[usize]) -> Ruled<Vec<usize
             (a, b) if a == b => Ok(a),
             (1, b) => Ok(b),
             (a, 1) => Ok(a),
-            _ => mismatch(format!("{left:?} and {right:?} do not broadcast")),
+            _ => mismatch(format!("incompatible shapes for broadcasting: {left:?} and {right:?}")),
         })
         .collect()
 }

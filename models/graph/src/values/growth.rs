@@ -1,18 +1,19 @@
-//! How a node's inputs grow with the batch: in straight lines, `times * batch + plus`, or refused. Shapes are known for two
-//! batches; only on a straight line do two points tell all others. A model that compares its batch with a number, or
-//! divides by it, may be small for the batches we try and huge for the next.
+//! Growth of a node's inputs with the batch. It must be linear, `times * batch + plus`, or the node is
+//! refused. Shapes are known for two batch sizes, and two points determine all others only on a straight
+//! line. A model that compares its batch with a number or divides by it may be small for the two sizes and
+//! huge for the next.
 
 use super::probes::{Probes, SIZES};
 use super::{Context, Literal, Value};
 use crate::onnx::NodeProto;
 
-/// What depends on the batch in some other way.
+/// Description of an unsupported dependency on the batch.
 pub(crate) type Why = &'static str;
 
-/// Why most operators that cut are refused.
+/// Reason for which most operators that cut are refused.
 pub(crate) const SLIDES: Why = "cuts or slides along an axis that depends on the batch";
 
-/// `times * batch + plus`.
+/// Linear function of the batch, `times * batch + plus`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Line {
     pub(crate) times: i64,
@@ -20,7 +21,7 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// The line through what is known at both batches; `None` when its slope is no whole number.
+    /// Returns the line through the values at both batch sizes, or `None` if the slope is not an integer.
     pub(crate) fn through(small: i64, large: i64) -> Option<Self> {
         let (first, second) = (i64::try_from(SIZES.0).ok()?, i64::try_from(SIZES.1).ok()?);
         let (rise, run) = (large.checked_sub(small)?, second.checked_sub(first)?);
@@ -38,14 +39,14 @@ impl Line {
         })
     }
 
-    /// The sign of its values, where it is the same for every batch from 1 on.
+    /// Returns the sign of the values if it is the same for every batch size from 1.
     pub(crate) fn sign(self) -> Option<i64> {
         let first = self.times.checked_add(self.plus)?;
         let sign = first.signum();
         (self.times == 0 || (sign != 0 && sign == self.times.signum())).then_some(sign)
     }
 
-    /// Whether some batch from 1 on makes it 0, though not all do.
+    /// Returns true if the value is 0 for some batch size from 1, but not for all.
     pub(crate) fn crosses_zero(self) -> bool {
         let root = self.plus.checked_neg().filter(|_| self.times != 0);
         root.is_some_and(|root| {
@@ -60,14 +61,14 @@ impl Line {
     }
 }
 
-/// A value at the smaller batch and at the larger.
+/// A value at the smaller and at the larger batch size.
 pub(crate) type Pair<'a> = (&'a Value, &'a Value);
 
 pub(crate) fn literal_differs((small, large): Pair<'_>) -> bool {
     small.literal != large.literal
 }
 
-/// The axes of a value that depend on the batch.
+/// Returns the axes that depend on the batch.
 pub(crate) fn open_axes((small, large): Pair<'_>) -> Vec<usize> {
     let (Some(small), Some(large)) = (&small.dims, &large.dims) else {
         return Vec::new();
@@ -79,7 +80,7 @@ pub(crate) fn open_axes((small, large): Pair<'_>) -> Vec<usize> {
         .collect()
 }
 
-/// The elements of a value as lines; `None` where they are unknown or on none.
+/// Returns the elements as lines, or `None` if the elements are unknown or not linear.
 pub(crate) fn lines((small, large): Pair<'_>) -> Option<Vec<Line>> {
     let (small, large) = (integers(small)?, integers(large)?);
     if small.len() != large.len() {
@@ -95,7 +96,7 @@ fn integers(value: &Value) -> Option<&[i64]> {
     value.literal.as_ref().and_then(Literal::integers)
 }
 
-/// A node whose inputs are known at both batches.
+/// Node with the inputs at both batch sizes.
 pub(crate) struct Growth<'a> {
     pub(crate) node: &'a NodeProto,
     pub(crate) small: Context<'a>,
@@ -118,37 +119,37 @@ impl<'a> Growth<'a> {
         small.dims != large.dims
     }
 
-    /// Whether any input depends on the batch.
+    /// Returns true if any input depends on the batch.
     pub(crate) fn moves(&self) -> bool {
         (0..self.node.input.len()).any(|slot| self.dims_differ(slot)) || !self.moving().is_empty()
     }
 
-    /// The inputs whose elements depend on the batch.
+    /// Returns the slots of inputs whose elements depend on the batch.
     pub(crate) fn moving(&self) -> Vec<usize> {
         let slots = 0..self.node.input.len();
         slots.filter(|&slot| literal_differs(self.input(slot))).collect()
     }
 
-    /// The axes of the first input that depend on the batch.
+    /// Returns the axes in the first input that depend on the batch.
     pub(crate) fn open_axes(&self) -> Vec<usize> {
         open_axes(self.input(0))
     }
 
-    /// Inputs that say how large the result is, or where it is cut, and do not depend on the batch.
+    /// Checks that the inputs in `slots` do not depend on the batch. They determine sizes or positions.
     pub(crate) fn fixed(&self, slots: &[usize]) -> Result<(), Why> {
         if slots.iter().any(|&slot| literal_differs(self.input(slot))) {
-            return Err("takes places or axes that depend on the batch");
+            return Err("uses positions or axes that depend on the batch");
         }
         Ok(())
     }
 
-    /// Refuses a batch along any but the first axis.
+    /// Refuses a batch along any axis except the first.
     pub(crate) fn batch_first(&self) -> Result<(), Why> {
         let behind = self.open_axes().iter().any(|&axis| axis > 0);
         if behind { Err(SLIDES) } else { Ok(()) }
     }
 
-    /// The only integer an input holds.
+    /// Returns the only integer of an input.
     pub(crate) fn line(&self, slot: usize) -> Option<Line> {
         match *self.lines(slot)? {
             [only] => Some(only),
@@ -156,17 +157,18 @@ impl<'a> Growth<'a> {
         }
     }
 
-    /// The integers of an input.
+    /// Returns the integers of an input.
     pub(crate) fn lines(&self, slot: usize) -> Option<Vec<Line>> {
         lines(self.input(slot))
     }
 
-    /// Whether only the first input's elements depend on the batch.
+    /// Returns true if the elements of all inputs except the first are independent of the batch.
     pub(crate) fn only_first_moves(&self) -> bool {
         self.moving().iter().all(|&slot| slot == 0)
     }
 
-    /// Whether `fits` holds for each element of the first input with each of the second, which are fixed.
+    /// Returns true if only the first input depends on the batch, and `fits` holds for all pairs of an
+    /// element of the first input and an element of the second.
     pub(crate) fn divides(&self, fits: impl Fn(Line, i64) -> bool) -> bool {
         let (Some(left), Some(right)) = (self.lines(0), self.lines(1)) else {
             return false;
@@ -177,7 +179,8 @@ impl<'a> Growth<'a> {
                 .all(|&line| right.iter().all(|divisor| fits(line, divisor.plus)))
     }
 
-    /// Whether `fits` holds for the difference of each pair of elements.
+    /// Returns true if `fits` holds for the difference of each pair of elements. If an input has a single
+    /// element, it is paired with every element of the other input.
     pub(crate) fn compares(&self, fits: impl Fn(Line) -> bool) -> bool {
         let (Some(left), Some(right)) = (self.lines(0), self.lines(1)) else {
             return false;

@@ -1,14 +1,14 @@
-//! Small known values: the integers (and few numbers) that shape-computing chains work on.
+//! Contents of small values. Shape computations use integers and, rarely, floating-point numbers.
 
 use crate::onnx::{TensorProto, data_type};
 use crate::tensors::{dims_of, from_proto};
 use frostline_tensor::Data;
 
-/// Elements a literal may have. Shapes, axes and paddings have a handful; with thousands each, a stranger's model of many
-/// nodes could make us hold gigabytes.
+/// Maximum number of elements of a literal. Shapes, axes and paddings have a handful. With a limit of
+/// thousands, an untrusted model could use gigabytes of memory.
 pub(crate) const MOST_ELEMENTS: usize = 256;
 
-/// The elements of a known value, row-major. Booleans are the integers 0 and 1.
+/// Elements of a known value, in row-major order. Booleans are stored as the integers 0 and 1.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Literal {
     Integers(Vec<i64>),
@@ -16,7 +16,7 @@ pub(crate) enum Literal {
 }
 
 impl Literal {
-    /// The value of a small constant tensor; `None` when it is large or of a type that shapes are never made of.
+    /// Reads a small constant tensor. Returns `None` if it is large or its type does not occur in shapes.
     pub(crate) fn from_proto(proto: &TensorProto) -> Option<Self> {
         let elements = dims_of(proto)
             .ok()?
@@ -46,7 +46,7 @@ impl Literal {
         }
     }
 
-    /// The elements at `positions`, in that order.
+    /// Returns the elements at `positions` in the given order.
     pub(crate) fn pick(&self, positions: &[usize]) -> Option<Self> {
         fn pick<T: Copy>(values: &[T], positions: &[usize]) -> Option<Vec<T>> {
             positions
@@ -60,7 +60,8 @@ impl Literal {
         })
     }
 
-    /// The elements at `start` and on from it by `steps` along axes of `dims`.
+    /// Returns the elements of a strided view with dimensions `dims`, which begins at `start` and has a step
+    /// per axis.
     pub(crate) fn walk(&self, start: i64, dims: &[usize], steps: &[i64]) -> Option<Self> {
         if dims.contains(&0) {
             return self.pick(&[]);
@@ -77,7 +78,7 @@ impl Literal {
         self.pick(&positions.collect::<Option<Vec<usize>>>()?)
     }
 
-    /// The elements of a tensor of `from`, broadcast to `to`.
+    /// Returns the elements of a tensor with dimensions `from`, broadcast to `to`.
     pub(crate) fn stretched(&self, from: &[usize], to: &[usize]) -> Option<Self> {
         let lead = to.len().checked_sub(from.len())?;
         let own = strides(from)?;
@@ -89,7 +90,7 @@ impl Literal {
         self.walk(0, to, &steps)
     }
 
-    /// As numbers, whatever they are.
+    /// Returns the elements as floating-point numbers.
     pub(crate) fn numbers(&self) -> Vec<f64> {
         match self {
             Self::Integers(values) => values.iter().map(|&value| as_number(value)).collect(),
@@ -98,7 +99,7 @@ impl Literal {
     }
 }
 
-/// Steps in row-major order from one element to the next along each axis.
+/// Returns the row-major strides of `dims`. The unit is an element.
 pub(crate) fn strides(dims: &[usize]) -> Option<Vec<i64>> {
     let mut step = 1_i64;
     let mut strides = Vec::with_capacity(dims.len());
@@ -127,13 +128,13 @@ fn booleans(proto: &TensorProto, elements: usize) -> Option<Literal> {
     (values.len() == elements).then_some(Literal::Integers(values))
 }
 
-/// Shapes stay far below 2^53, where this is exact.
+/// Converts an integer to a float. The result is exact below 2^53, and shapes stay far below.
 #[allow(clippy::cast_precision_loss)]
 pub(crate) fn as_number(value: i64) -> f64 {
     value as f64
 }
 
-/// Rounds toward zero, as a cast in ONNX does; saturates.
+/// Rounds toward zero like a cast in ONNX, and saturates.
 #[allow(clippy::cast_possible_truncation)]
 pub(crate) fn as_integer(value: f64) -> i64 {
     value as i64

@@ -1,5 +1,6 @@
-//! What is known of a network's values before anything runs: type, dimensions and small contents, at two batch sizes; how
-//! each grows with the batch, and where the samples of the batch lie in it. The rules of `operators` read this.
+//! Properties of values before execution. This includes the type, the dimensions and small contents at two
+//! batch sizes, the growth with the batch, and the axis that contains the samples. The rules in `operators`
+//! are based on these properties.
 
 mod context;
 mod dims;

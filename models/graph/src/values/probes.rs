@@ -1,24 +1,24 @@
-//! How every shape depends on the batch: two inferences at two batch sizes, compared.
+//! Dependency of shapes on the batch, found by comparing the inference at two batch sizes.
 
 use super::{Context, Value, Values};
 use crate::onnx::{NodeProto, TensorProto};
 use crate::{GraphError, Model};
 
-/// The two batch sizes. Primes larger than most axes, so that a fixed axis is hardly ever one of them, and small enough that no
-/// real network overflows.
+/// The two batch sizes. The numbers are primes and larger than most axes, so fixed axes rarely have these
+/// sizes. They are small enough to avoid overflow in real networks.
 pub(crate) const SIZES: (usize, usize) = (1009, 2003);
 
-/// How an axis, or an integer of a shape, depends on the batch.
+/// Size of an axis, or an integer in a shape, as a function of the batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dim {
-    /// Not at all.
+    /// Does not depend on the batch.
     Fixed(usize),
-    /// It is the batch this many times.
+    /// Multiple of the batch.
     Batch(usize),
 }
 
 impl Dim {
-    /// The size of an axis that does not depend on the batch.
+    /// Returns the size if it does not depend on the batch.
     pub(crate) fn fixed(&self) -> Option<usize> {
         match self {
             Self::Fixed(size) => Some(*size),
@@ -27,7 +27,7 @@ impl Dim {
     }
 }
 
-/// What is known of every value at both batch sizes.
+/// Known properties of all values at both batch sizes.
 #[derive(Debug, Clone)]
 pub(crate) struct Probes {
     small: Values,
@@ -42,23 +42,24 @@ impl Probes {
         })
     }
 
-    /// The values at the smaller batch size and at the larger.
+    /// Returns the values at the smaller and at the larger batch size.
     pub(crate) fn each(&mut self) -> [&mut Values; 2] {
         [&mut self.small, &mut self.large]
     }
 
-    /// Adds a constant that a node to come uses.
+    /// Adds a constant for a later node.
     pub(crate) fn add(&mut self, weight: &TensorProto) -> Result<(), GraphError> {
         self.small.add(weight)?;
         self.large.add(weight)
     }
 
-    /// The dimensions of a value; `None` where they are unknown or depend on the batch in any other way than by a factor.
+    /// Returns the dimensions of a value, or `None` if they are unknown or depend on the batch other than by
+    /// a factor.
     pub(crate) fn dims(&self, name: &str) -> Option<Vec<Dim>> {
         compare(self.small.dims(name)?, self.large.dims(name)?)
     }
 
-    /// The elements of a known vector of sizes, as they depend on the batch.
+    /// Returns the elements of a known vector of sizes as functions of the batch.
     pub(crate) fn sizes(&self, name: &str) -> Option<Vec<Dim>> {
         let sizes = |inference: &Values| -> Option<Vec<usize>> {
             let values = inference.get(name).literal.as_ref()?.integers()?;
@@ -67,7 +68,7 @@ impl Probes {
         compare(&sizes(&self.small)?, &sizes(&self.large)?)
     }
 
-    /// Whether a value's elements are known and the same for every batch.
+    /// Returns true if the elements of a value are known and the same for every batch.
     pub(crate) fn is_fixed(&self, name: &str) -> bool {
         let (small, large) = (self.small.get(name), self.large.get(name));
         small.literal.is_some() && small == large
@@ -77,22 +78,22 @@ impl Probes {
         self.small.get(name).data_type
     }
 
-    /// The dimensions at the smaller batch size: for comparing the work of nodes.
+    /// Returns the dimensions at the smaller batch size, for comparing the work of nodes.
     pub(crate) fn small_dims(&self, name: &str) -> Option<&[usize]> {
         self.small.dims(name)
     }
 
-    /// A value as it is known at the smaller batch size and at the larger.
+    /// Returns a value at the smaller and at the larger batch size.
     pub(crate) fn both(&self, name: &str) -> (&Value, &Value) {
         (self.small.get(name), self.large.get(name))
     }
 
-    /// A node as it looks at the smaller batch size and at the larger.
+    /// Returns a node at the smaller and at the larger batch size.
     pub(crate) fn contexts<'a>(&'a self, node: &'a NodeProto) -> (Context<'a>, Context<'a>) {
         (self.small.context(node), self.large.context(node))
     }
 
-    /// A node as it looks at the smaller batch size.
+    /// Returns a node at the smaller batch size.
     pub(crate) fn context<'a>(&'a self, node: &'a NodeProto) -> Context<'a> {
         self.small.context(node)
     }

@@ -1,24 +1,24 @@
-//! Where the samples of a batch lie inside each value, and whether they stay independent of each other.
+//! Position and independence of the samples in values.
 //!
-//! A value carries its samples along one axis of size `outer * batch * inner`: attention, for example, flattens
-//! `[tokens, batch, heads, width]` to `[tokens, batch * heads, width]`. Reshapes keep the row-major order of elements, so
-//! the batch axis can be followed through them.
+//! A single axis contains the samples. The size of the axis is `outer * batch * inner`. For example,
+//! attention flattens `[tokens, batch, heads, width]` to `[tokens, batch * heads, width]`. Reshapes preserve
+//! the row-major order of elements, so the batch axis can be followed through them.
 
 use super::Dim;
 use std::collections::HashMap;
 
-/// The axis that carries the samples.
+/// The axis that contains the samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Samples {
     pub(crate) axis: usize,
-    /// Steps of the axis outside the batch.
+    /// Factor of the axis size outside the batch.
     pub(crate) outer: usize,
-    /// Steps of the axis inside the batch.
+    /// Factor of the axis size inside the batch.
     pub(crate) inner: usize,
 }
 
 impl Samples {
-    /// The batch itself as an axis.
+    /// Returns an axis that is exactly the batch.
     pub(crate) fn plain(axis: usize) -> Self {
         Self {
             axis,
@@ -31,7 +31,8 @@ impl Samples {
         Self { axis, ..self }
     }
 
-    /// Whether a value of `dims` has its batch along exactly this axis.
+    /// Returns true if the batch is along this axis of `dims`, with the same factors, and along no other
+    /// axis.
     pub(crate) fn lie_in(self, dims: &[Dim]) -> bool {
         let matches = |(axis, dim): (usize, &Dim)| match dim {
             Dim::Batch(times) => axis == self.axis && self.outer.checked_mul(self.inner) == Some(*times),
@@ -40,17 +41,17 @@ impl Samples {
         self.axis < dims.len() && dims.iter().enumerate().all(matches)
     }
 
-    /// How many steps the row-major order of `dims` takes outside the batch.
+    /// Returns the number of steps outside the batch in the row-major order of `dims`.
     pub(crate) fn steps_outside(self, dims: &[Dim]) -> Option<usize> {
         fixed_product(dims.iter().take(self.axis))?.checked_mul(self.outer)
     }
 
-    /// How many it takes inside the batch.
+    /// Returns the number of steps inside the batch in the row-major order of `dims`.
     pub(crate) fn steps_inside(self, dims: &[Dim]) -> Option<usize> {
         fixed_product(dims.iter().skip(self.axis + 1))?.checked_mul(self.inner)
     }
 
-    /// The place of the batch in `dims` when that many row-major steps lie outside it.
+    /// Returns the position of the batch in `dims`, given the number of row-major steps outside it.
     pub(crate) fn placed(dims: &[Dim], outside: usize) -> Option<Self> {
         let axis = dims.iter().position(|dim| matches!(dim, Dim::Batch(_)))?;
         let Some(Dim::Batch(times)) = dims.get(axis) else {
@@ -63,29 +64,29 @@ impl Samples {
     }
 }
 
-/// The product of axes that do not depend on the batch.
+/// Returns the product of axes that do not depend on the batch.
 fn fixed_product<'a>(dims: impl IntoIterator<Item = &'a Dim>) -> Option<usize> {
     let mut sizes = dims.into_iter().map(|dim| dim.fixed());
     sizes.try_fold(1_usize, |all, size| all.checked_mul(size?))
 }
 
-/// How a value's elements depend on the samples of the batch.
+/// Dependency of elements on the samples of the batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RowUse {
-    /// Not at all, and neither on how many there are.
+    /// Does not depend on the samples or on the batch size.
     Same,
-    /// Each sample's part depends on that sample only.
+    /// The samples are independent.
     Apart(Samples),
-    /// In a way that is not known to keep samples apart.
+    /// Samples may be mixed.
     Mixed,
 }
 
-/// How every value depends on the samples, filled node by node.
+/// Row use of all values, filled node by node.
 #[derive(Debug, Clone)]
 pub(crate) struct RowUses(HashMap<String, RowUse>);
 
 impl RowUses {
-    /// Knows the inputs: the batch is their first axis.
+    /// Adds the inputs. The first axis is the batch.
     pub(crate) fn start<'a>(inputs: impl Iterator<Item = &'a str>) -> Self {
         let apart = RowUse::Apart(Samples::plain(0));
         Self(inputs.map(|name| (name.to_owned(), apart)).collect())
@@ -95,7 +96,7 @@ impl RowUses {
         self.0.insert(name.to_owned(), row_use);
     }
 
-    /// How a value depends on the samples; what no node produces is a weight.
+    /// Returns the row use of a value. Values without a producer are weights.
     pub(crate) fn get(&self, name: &str) -> RowUse {
         self.0.get(name).copied().unwrap_or(RowUse::Same)
     }

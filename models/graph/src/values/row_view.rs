@@ -1,7 +1,7 @@
 use super::{Context, Dim, Probes, RowUse, RowUses, Samples};
 use crate::onnx::NodeProto;
 
-/// A node with the row use of its inputs.
+/// Node with access to the row use of the inputs.
 pub(crate) struct RowView<'a> {
     pub(crate) node: &'a NodeProto,
     pub(crate) probes: &'a Probes,
@@ -13,7 +13,7 @@ impl<'a> RowView<'a> {
         self.node.input_name(slot).map(|name| self.uses.get(name))
     }
 
-    /// The samples of an input that carries them.
+    /// Returns the sample axis of an input, or `None` if the samples are mixed or missing.
     pub(crate) fn samples(&self, slot: usize) -> Option<Samples> {
         match self.input(slot)? {
             RowUse::Apart(samples) => Some(samples),
@@ -21,12 +21,12 @@ impl<'a> RowView<'a> {
         }
     }
 
-    /// Whether an input is left out or the same for every batch.
+    /// Returns true if an input is omitted or the same for every batch.
     pub(crate) fn is_parameter(&self, slot: usize) -> bool {
         matches!(self.input(slot), None | Some(RowUse::Same))
     }
 
-    /// The samples of the first input, when all others are parameters.
+    /// Returns the sample axis of the first input if all other inputs are parameters.
     pub(crate) fn only_samples(&self) -> Option<Samples> {
         let alone = (1..self.node.input.len()).all(|slot| self.is_parameter(slot));
         alone.then(|| self.samples(0))?
@@ -46,7 +46,7 @@ impl<'a> RowView<'a> {
             .map(<[usize]>::len)
     }
 
-    /// The node's `axis` as one of the first input.
+    /// Returns the node's `axis` as an axis of the first input.
     pub(crate) fn axis(&self, default: i64) -> Option<usize> {
         self.context().axis(default).ok()
     }

@@ -1,7 +1,7 @@
 use super::Probes;
 use crate::onnx::NodeProto;
 
-/// How many elements a node reads and writes, for a batch of the smaller probe size. Zero when a shape is unknown.
+/// Number of elements that a node reads and writes at the smaller probe size. Unknown shapes count as zero.
 pub(crate) struct Sizes<'a> {
     pub(crate) node: &'a NodeProto,
     pub(crate) probes: &'a Probes,
@@ -22,23 +22,24 @@ impl<'a> Sizes<'a> {
             .map_or(0.0, count)
     }
 
-    /// The elements a node without products takes in hand: what it writes, or, of pools and reductions, what it reads.
+    /// Returns the number of elements that are processed by a node without products. This is the size of the
+    /// output or, for pools and reductions, of the input.
     pub(crate) fn touched(&self) -> f64 {
         self.output().max(self.input(0))
     }
 
-    /// The size of an input's axis; 1 when it is unknown.
+    /// Returns the size of an input's axis, or 1 if it is unknown.
     pub(crate) fn axis(&self, slot: usize, axis: usize) -> f64 {
         let size = self.dims(slot).and_then(|dims| dims.get(axis));
         size.map_or(1.0, |&size| count(&[size]))
     }
 
-    /// How many axes an input has; 0 when they are unknown.
+    /// Returns the number of axes of an input, or 0 if it is unknown.
     pub(crate) fn rank(&self, slot: usize) -> usize {
         self.dims(slot).map_or(0, <[usize]>::len)
     }
 
-    /// The size of an input's last axis.
+    /// Returns the size of the last axis of the input.
     pub(crate) fn last_axis(&self, slot: usize) -> f64 {
         self.axis(slot, self.rank(slot).saturating_sub(1))
     }

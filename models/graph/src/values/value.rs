@@ -2,10 +2,10 @@ use super::Literal;
 use crate::GraphError;
 use crate::onnx::{DimensionValue, TensorProto, ValueInfo};
 
-/// What is known of a value before anything runs.
+/// Properties of a value before execution.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Value {
-    /// ONNX's code of the element type; 0 when unknown.
+    /// ONNX's code of the element type, or 0 if it is unknown.
     pub(crate) data_type: i32,
     pub(crate) dims: Option<Vec<usize>>,
     pub(crate) literal: Option<Literal>,
@@ -26,7 +26,7 @@ impl Value {
         }
     }
 
-    /// A value whose elements are known.
+    /// Returns a value with known elements.
     pub(crate) fn known(data_type: i32, dims: Vec<usize>, literal: Literal) -> Self {
         Self {
             literal: Some(literal),
@@ -41,7 +41,7 @@ impl Value {
         })
     }
 
-    /// An input of the network, every axis without a fixed size taken as `batch`.
+    /// Returns an input of the network, with every open axis set to `batch`.
     pub(crate) fn input(input: &ValueInfo, batch: usize) -> Self {
         let Some(tensor) = input.tensor() else {
             return Self::UNKNOWN;

@@ -29,7 +29,7 @@ fn ranges_include_zero() {
             zero_point: 255
         }
     );
-    // Nothing to tell apart, or too little to divide by.
+    // Empty and tiny ranges have no normal scale.
     for nothing in [over(0.0, 0.0), over(0.0, 1e-40)] {
         assert_eq!(
             nothing,
@@ -50,7 +50,7 @@ proptest! {
         let integer = ((value / scale).round_ties_even() + f32::from(zero_point)).clamp(0.0, 255.0);
         let back = (integer - f32::from(zero_point)) * scale;
         prop_assert!((back - value).abs() <= scale * 1.01, "{value} became {back}");
-        // Rounding what is rounded changes nothing.
+        // A rounded value is rounded to itself.
         let again = ((back / scale).round_ties_even() + f32::from(zero_point)).clamp(0.0, 255.0);
         prop_assert_eq!(again, integer);
     }

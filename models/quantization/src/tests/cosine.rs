@@ -9,7 +9,7 @@ fn rows(values: &[f32]) -> Tensor {
 fn agreement_is_the_mean_over_rows() {
     let exact = rows(&[1.0, 0.0, 2.0, 2.0]);
     assert_eq!(cosine(&exact, &exact), 1.0);
-    // Longer rows in the same directions agree; a row at a right angle counts half.
+    // Only directions matter, not lengths. A right angle in half of the rows gives 0.5.
     assert!((cosine(&exact, &rows(&[3.0, 0.0, 1.0, 1.0])) - 1.0).abs() < 1e-9);
     assert!((cosine(&exact, &rows(&[0.0, 1.0, 2.0, 2.0])) - 0.5).abs() < 1e-9);
 }

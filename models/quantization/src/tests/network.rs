@@ -1,4 +1,4 @@
-//! Small networks in int8 by ONNX Runtime, against f32.
+//! Small networks in int8, executed by ONNX Runtime and compared with `f32`.
 
 use crate::{
     Calibration, QuantizationError, Quantized, Ranges, Scheme, WeightBits, cosine, layers_between, quantize,
@@ -23,7 +23,8 @@ fn tensor(seed: u32, dims: &[usize]) -> Tensor {
     Tensor::f32(dims.to_vec(), noise(seed, dims.iter().product())).unwrap()
 }
 
-/// Convolutions with a residual sum, a pool and a grouped one, then tokens through a linear layer, and a head.
+/// Convolutions with a residual sum, a pool and a grouped convolution, then a linear layer over tokens, and a
+/// head.
 fn network(opset: i64) -> Model {
     let weights = [
         ("w1", vec![8, 3, 3, 3]),
@@ -97,7 +98,7 @@ fn rows_are_similar_and_weights_are_bytes() {
             layers,
         } = quantize(&network, "features", &ranges, &Scheme::new(bits)).unwrap();
         assert_eq!((quantized_layers, layers), (4, 4));
-        // Weights of eight bits saturate on some processors.
+        // 8-bit weights saturate on some processors.
         if bits == WeightBits::Seven || exact_int8() {
             let quantized = run(&part(&model), &rows);
             let similarity = cosine(&exact[0].1, &quantized[0].1);
@@ -110,9 +111,9 @@ fn rows_are_similar_and_weights_are_bytes() {
             .iter()
             .filter(|weight| weight.data_type == data_type::FLOAT);
         let largest = floats.map(|weight| weight.raw_data.len()).max();
-        // Scales, and the bias that is no convolution's.
+        // The largest `f32` tensor is the bias of the linear layer's Add. All other `f32` tensors are scales.
         assert_eq!(largest, Some(16 * 4));
-        // The layers behind the cut are unchanged.
+        // The layers after the cut are unchanged.
         let head = |model: &Model| {
             model
                 .slice(Some("features"), None)
@@ -138,7 +139,7 @@ fn parts_equal_the_whole_bit_for_bit_at_every_cut() {
         .collect();
     assert!(
         cuts.iter().all(|cut| !cut.contains('/')),
-        "a cut lies inside a quantization: {cuts:?}"
+        "found a cut inside a quantized value: {cuts:?}"
     );
     for cut in ["r1", "r2", "pool", "c3", "turned", "linear", "tanh"] {
         assert!(cuts.iter().any(|known| known == cut), "{cut} of {cuts:?}");

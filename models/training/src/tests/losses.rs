@@ -278,7 +278,7 @@ fn weights_for_other_outputs_are_refused() {
     assert!(
         error
             .to_string()
-            .contains("3 outputs, but there are weights for 2"),
+            .contains("3 outputs, but the loss has weights for 2"),
         "{error}"
     );
 }

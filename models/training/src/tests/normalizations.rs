@@ -241,7 +241,7 @@ fn nothing_to_update_is_refused() {
         .op("MatMul", &["x", "w"], "logits");
     let error = TrainingGraph::build(&net.model(), 3, by(BatchNorm::Updated)).unwrap_err();
     assert!(
-        error.to_string().contains("no BatchNormalization is left"),
+        error.to_string().contains("no BatchNormalization with statistics"),
         "{error}"
     );
 }

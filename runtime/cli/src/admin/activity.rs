@@ -9,10 +9,11 @@ use frostline_wire::{Activity, AuditEntry, MemoryActivity, MemoryLoad, TenantAct
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-/// How often what goes on is looked at.
+/// Refresh interval of the activity.
 pub(super) const LOOK: Duration = Duration::from_secs(1);
 
-/// Shows current activity until it is interrupted, with rates since the previous refresh. A table that nobody watches is printed once.
+/// Shows the current activity with rates since the previous refresh until it is interrupted. The output is
+/// printed only once if standard output is not a terminal, unless `json` is set.
 pub(super) async fn top(client: &AdminClient, once: bool, json: bool) -> Result<()> {
     let once = once || !json && !is_terminal();
     let mut before: Activity = client.get("/v1/activity", &[]).await?;
@@ -34,13 +35,13 @@ pub(super) async fn top(client: &AdminClient, once: bool, json: bool) -> Result<
     }
 }
 
-/// Nothing new begins; says what still runs until nothing does.
+/// Drains the host, and waits until no extraction is running.
 pub(super) async fn drain(client: &AdminClient, yes: bool, json: bool) -> Result<()> {
-    confirm(yes, "Take no new work on this host until it is started again?")?;
+    confirm(yes, "Refuse new work on this host until the next restart?")?;
     let mut activity: Activity = client.post("/v1/drain", &()).await?;
     while activity.running > 0 {
         if !json {
-            tell!("{} extractions still run", activity.running);
+            tell!("{} extractions are still running", activity.running);
         }
         tokio::time::sleep(LOOK).await;
         activity = client.get("/v1/activity", &[]).await?;
@@ -48,7 +49,7 @@ pub(super) async fn drain(client: &AdminClient, yes: bool, json: bool) -> Result
     if json {
         return Ok(print_json(&activity)?);
     }
-    say!("nothing runs any more; the host can be stopped");
+    say!("no extraction is running; the host can be stopped");
     Ok(())
 }
 
@@ -120,7 +121,7 @@ fn show(before: &Activity, now: &Activity, seconds: f64, again: bool) -> Result<
     for root in &now.failing_roots {
         writeln!(
             stdout,
-            "{} fails since {} s: {}: {}",
+            "{} has failed for {} s: {}: {}",
             root.root, root.seconds, root.fault, root.error
         )?;
     }
@@ -169,7 +170,7 @@ fn row(before: &Activity, now: &TenantActivity, seconds: f64) -> Vec<String> {
     ]
 }
 
-/// The budget, and what it is held for.
+/// Describes the memory budget and its reservations.
 fn held(memory: &MemoryActivity) -> String {
     let MemoryActivity {
         budget,
@@ -184,7 +185,7 @@ fn held(memory: &MemoryActivity) -> String {
         .collect();
     let (held, budget) = (bytes(*held), bytes(*budget));
     format!(
-        "memory: {held} of {budget} held ({}), {waiting} wait for some",
+        "memory: {held} of {budget} held ({}), {waiting} waiting",
         kinds.join(", ")
     )
 }

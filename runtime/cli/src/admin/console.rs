@@ -1,16 +1,19 @@
-//! What the person at the terminal is asked and told.
+//! Confirmations and results on the terminal.
 
 use crate::output::{print_json, stderr};
 use anyhow::{Result, bail};
 use std::io::{IsTerminal, Write};
 
-/// Asks before something is done that cannot be undone, unless `yes`. Without a terminal there is nobody to ask.
+/// Asks for confirmation before a destructive action, unless `yes` is set.
+///
+/// # Errors
+/// Returns an error if the answer is not yes, or if standard input is not a terminal.
 pub(super) fn confirm(yes: bool, question: &str) -> Result<()> {
     if yes {
         return Ok(());
     }
     if !std::io::stdin().is_terminal() {
-        bail!("{question} Say so with --yes, since there is no terminal to ask on");
+        bail!("{question} Use --yes to confirm without a terminal");
     }
     write!(stderr(), "{question} [y/N] ")?;
     let mut answer = String::new();
@@ -21,7 +24,7 @@ pub(super) fn confirm(yes: bool, question: &str) -> Result<()> {
     }
 }
 
-/// Says what was done to `name`.
+/// Reports the action `what` on `name`.
 pub(super) fn done(name: &str, what: &str, json: bool) -> Result<()> {
     if json {
         return Ok(print_json(&serde_json::json!({ "name": name, "done": what }))?);

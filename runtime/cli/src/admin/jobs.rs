@@ -11,7 +11,7 @@ use frostline_wire::{JobDetail, JobInfo, JobStage};
 use std::collections::HashMap;
 use std::time::Instant;
 
-/// Digits of an id that are shown in tables; so many tell jobs apart.
+/// Number of digits shown for a job id in tables. This is enough to distinguish jobs.
 const SHORT: usize = 12;
 
 pub(super) async fn run(client: &AdminClient, command: JobAdmin, json: bool) -> Result<()> {
@@ -34,7 +34,7 @@ pub(super) async fn run(client: &AdminClient, command: JobAdmin, json: bool) -> 
     }
 }
 
-/// Shows the jobs until it is interrupted, with rates since the previous refresh.
+/// Shows the jobs with rates since the previous refresh until it is interrupted.
 pub(super) async fn top(client: &AdminClient, once: bool, json: bool) -> Result<()> {
     let once = once || !json && !is_terminal();
     let mut before: Vec<JobInfo> = client.get("/v1/jobs", &[]).await?;
@@ -88,7 +88,7 @@ fn table(before: &[JobInfo], jobs: &[JobInfo], seconds: f64) -> Result<()> {
         "QUEUED",
         "IMAGES/S",
         "IMAGES",
-        "WHERE ITS TIME GOES",
+        "SLOWEST STAGES",
     ];
     let right = [false, false, false, true, true, true, true, false];
     Ok(print_table(&header, &right, &rows)?)
@@ -104,7 +104,7 @@ fn show(detail: &JobDetail) -> Result<()> {
     };
     say!("job {} of tenant {}: {state}", job.id, job.tenant);
     say!(
-        "split {}{}, since {}, last asked {}",
+        "split {}{}, since {}, last request {}",
         job.split,
         model.unwrap_or_default(),
         utc(job.started_at),

@@ -1,4 +1,4 @@
-//! `frostline admin`: look after a host.
+//! `frostline admin`.
 
 mod activity;
 mod client;
@@ -14,7 +14,7 @@ use crate::arguments::{Admin, AdminCommand};
 use anyhow::Result;
 use client::{client, explained};
 
-/// The socket's file in a host's local directory.
+/// File name of the admin socket in a host's local directory.
 pub(crate) const ADMIN_SOCKET: &str = "admin.sock";
 
 pub(crate) async fn run(flags: Admin, json: bool) -> Result<()> {

@@ -30,7 +30,7 @@ pub(super) async fn run(client: &AdminClient, command: Quota, json: bool) -> Res
             _ => shown(value),
         };
         let set = if info.own {
-            "set for it"
+            "set for the tenant"
         } else {
             "the host's default"
         };
@@ -51,7 +51,7 @@ pub(super) async fn run(client: &AdminClient, command: Quota, json: bool) -> Res
     Ok(())
 }
 
-/// Bytes as `quota set` takes them: in the largest unit that divides them.
+/// Formats bytes for `quota set`, using the largest unit that divides the number.
 fn in_powers_of_two(bytes: u64) -> String {
     let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
     let fits = |(power, _): &&(u32, &str)| bytes > 0 && bytes.trailing_zeros() >= *power;

@@ -1,4 +1,4 @@
-//! `frostline admin state`: copies of the state that hosts share. No host is asked.
+//! `frostline admin state`, which backs up and restores the state of hosts. No host is contacted.
 
 use super::console::confirm;
 use crate::arguments::{HostStores, State};
@@ -12,7 +12,7 @@ use rustix::fs::Mode;
 use serde::Serialize;
 
 pub(super) async fn run(command: State, json: bool) -> Result<()> {
-    // Copies hold models and hashes of tokens: they are for their user alone.
+    // Only the owner may read backups, because they contain models and token hashes.
     rustix::process::umask(Mode::from_raw_mode(0o077));
     match command {
         State::Backup { state, to, stores } => {
@@ -31,7 +31,7 @@ pub(super) async fn run(command: State, json: bool) -> Result<()> {
             stores,
         } => {
             let stores = read_stores(&stores)?;
-            confirm(yes, &format!("Replace all that {state} holds by {backup}?"))?;
+            confirm(yes, &format!("Replace the contents of {state} by {backup}?"))?;
             let tokens = tokens.map(Into::into);
             let restored = restore_state(&place(&backup)?, &place(&state)?, tokens, &stores).await?;
             if !json {
@@ -56,7 +56,10 @@ fn read_stores(stores: &HostStores) -> Result<Stores> {
     Stores::from_toml(&text).with_context(|| format!("in {}", file.display()))
 }
 
-/// Prints `all`, or in words what the state holds; fails where versions are lost.
+/// Prints `all` as JSON if `json` is set. Otherwise, describes the contents of the state.
+///
+/// # Errors
+/// Returns an error if versions are lost.
 fn show(all: &impl Serialize, report: &StateReport, done: &str, json: bool) -> Result<()> {
     if json {
         print_json(all)?;
@@ -77,7 +80,7 @@ fn show(all: &impl Serialize, report: &StateReport, done: &str, json: bool) -> R
         report.lost.iter().for_each(lost);
     }
     bail!(
-        "{} versions have no bytes; upload them again, or restore them from another backup",
+        "{} versions are lost; upload these versions again or restore another backup",
         report.lost.len()
     );
 }
@@ -98,6 +101,6 @@ fn changes(restored: &RestoreReport) {
         say!("not in the backup, dropped: {document}");
     }
     for tenant in &restored.without_tokens {
-        say!("no token: {tenant}; make one with frostline admin tenant rotate {tenant}");
+        say!("tenant {tenant} has no valid token; create a token with frostline admin tenant rotate {tenant}");
     }
 }

@@ -89,7 +89,7 @@ fn path(name: &str) -> String {
     format!("/v1/tenants/{name}")
 }
 
-/// Paths become absolute, since the host may run in another folder.
+/// Converts paths to absolute paths, because the host may use another working directory.
 fn urls(data: &[String]) -> Result<Vec<String>> {
     data.iter().map(|data| data_url(data)).collect()
 }
@@ -98,8 +98,8 @@ fn show_token(given: &GivenToken, json: bool) -> Result<()> {
     if json {
         return Ok(print_json(given)?);
     }
-    tell!("the token of {}, which is not shown again:", given.tenant.name);
-    // What nobody read is lost, which they are to know.
+    tell!("the token of {} (shown only once):", given.tenant.name);
+    // A write error must be reported, because the token would be lost.
     Ok(writeln!(stdout(), "{}", given.token)?)
 }
 
@@ -119,7 +119,7 @@ fn show(tenant: &TenantInfo, json: bool) -> Result<()> {
         vec![token.id.clone(), utc(token.created_at), expiry(token.expires_at)]
     };
     let rows: Vec<Vec<String>> = tenant.tokens.iter().map(row).collect();
-    print_table(&["TOKEN", "MADE (UTC)", "ENDS (UTC)"], &[false; 3], &rows)?;
+    print_table(&["TOKEN", "CREATED (UTC)", "EXPIRES (UTC)"], &[false; 3], &rows)?;
     Ok(())
 }
 

@@ -17,7 +17,7 @@ pub(super) async fn guest(client: &AdminClient, command: GuestAdmin, json: bool)
         GuestAdmin::Disable { guest } => disable(client, &guest, true, json).await,
         GuestAdmin::Enable { guest } => disable(client, &guest, false, json).await,
         GuestAdmin::Remove { guest, yes } => {
-            confirm(yes, &format!("Remove the guest {guest} with all its versions?"))?;
+            confirm(yes, &format!("Remove the guest {guest} including all versions?"))?;
             client.delete(&own("guest", &guest)).await?;
             done(&guest.to_string(), "removed", json)
         }
@@ -34,12 +34,12 @@ pub(super) async fn model(client: &AdminClient, command: ModelAdmin, json: bool)
                 Upload::Shared(name) => (
                     name.clone(),
                     format!("/v1/models/{name}"),
-                    ", which all tenants may use,",
+                    " (shared by all tenants)",
                 ),
             };
             confirm(
                 yes,
-                &format!("Remove the model {name}{whose} with all its versions?"),
+                &format!("Remove the model {name}{whose} including all versions?"),
             )?;
             client.delete(&path).await?;
             done(&name, "removed", json)
@@ -100,7 +100,7 @@ fn show(upload: &UploadInfo, json: bool) -> Result<()> {
         return Ok(print_json(upload)?);
     }
     let whose = upload.tenant.as_deref().map_or_else(
-        || format!("{}, for all tenants", upload.name),
+        || format!("{} (shared by all tenants)", upload.name),
         |tenant| format!("{tenant}/{}", upload.name),
     );
     say!("{whose}: {}", state(upload));
@@ -124,7 +124,7 @@ fn state(upload: &UploadInfo) -> &'static str {
     if upload.disabled { "disabled" } else { "active" }
 }
 
-/// Sends a model as one file, written the way trainers write theirs: by its SHA-256 they see that the host has what they use.
+/// Uploads a model with the same serialization as trainers, which find it on the host by SHA-256.
 async fn publish(client: &AdminClient, name: &str, path: &Path) -> Result<UploadInfo> {
     let model = read_model(path)?;
     let cannot = || format!("cannot publish the model {}", path.display());

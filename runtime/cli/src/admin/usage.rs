@@ -33,7 +33,7 @@ pub(super) async fn run(client: &AdminClient, flags: UsageFlags, json: bool) -> 
     table(&days)
 }
 
-/// The sums of all days, by tenant.
+/// Prints totals over all days for each tenant.
 fn table(days: &[DayUsage]) -> Result<()> {
     let mut tenants: BTreeMap<&str, Usage> = BTreeMap::new();
     for day in days {
@@ -72,7 +72,7 @@ fn table(days: &[DayUsage]) -> Result<()> {
     Ok(print_table(&header, &right, &rows)?)
 }
 
-/// A line for each day and tenant; tenants' names have no commas.
+/// Prints a line for each day and tenant. Tenant names do not contain commas.
 fn csv(days: &[DayUsage]) -> Result<()> {
     let mut stdout = stdout();
     writeln!(

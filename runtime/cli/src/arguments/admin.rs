@@ -1,4 +1,4 @@
-//! Commands of whoever runs a host.
+//! Arguments of `frostline admin`.
 
 use super::state::State;
 use super::upload::{OwnUpload, Upload, upload_name};
@@ -10,11 +10,11 @@ use std::path::PathBuf;
 
 /// Administer a host: tenants, tokens, quotas, guests and models
 ///
-/// Speaks to a host on this machine over its socket, whose file's permissions decide who may, or with --host to one that listens for
-/// admins from afar (`serve --admin-listen`).
+/// Connects to a host on this machine over a Unix socket. The permissions of the socket file control access.
+/// With --host, connects to a remote host that accepts admins (`serve --admin-listen`).
 #[derive(Debug, Args)]
 pub(crate) struct Admin {
-    /// The host's socket
+    /// Path of the host's Unix socket
     #[arg(
         long,
         global = true,
@@ -23,13 +23,13 @@ pub(crate) struct Admin {
         default_value = "frostline-state/admin.sock"
     )]
     pub(crate) socket: PathBuf,
-    /// Where a host listens for admins, in place of a socket: https://store:7434
+    /// Connect to the host at this URL (such as https://store:7434) instead of the socket
     #[arg(long, global = true, value_name = "URL", requires = "token_file")]
     pub(crate) host: Option<String>,
-    /// File with the admin's token for --host
+    /// File with the admin token for --host
     #[arg(long, global = true, value_name = "FILE", requires = "host")]
     pub(crate) token_file: Option<PathBuf>,
-    /// File with the certificates, in PEM, that the host is to be trusted by; by default those the system trusts
+    /// Trust the certificates in this PEM file instead of the system's
     #[arg(long, global = true, value_name = "FILE", requires = "host")]
     pub(crate) ca: Option<PathBuf>,
     #[command(subcommand)]
@@ -38,50 +38,52 @@ pub(crate) struct Admin {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AdminCommand {
-    /// Who may use the host, what they may read, and their tokens
+    /// Manage tenants, their data roots and their tokens
     #[command(subcommand)]
     Tenant(Tenant),
-    /// What a tenant may use
+    /// Show and change the quotas of a tenant
     #[command(subcommand)]
     Quota(Quota),
-    /// The guests of tenants
+    /// Manage the guests of tenants
     #[command(subcommand)]
     Guest(GuestAdmin),
-    /// The models of tenants, and those that all of them may use
+    /// Manage the models of tenants and the models shared by all tenants
     #[command(subcommand)]
     Model(ModelAdmin),
-    /// The jobs of tenants
+    /// Show and cancel the jobs of tenants
     #[command(subcommand)]
     Job(JobAdmin),
     /// Back up, verify and restore the state that hosts share
     #[command(subcommand)]
     State(State),
-    /// Show who uses the host now, refreshing every second
+    /// Show the current activity on the host, refreshed every second
     #[command(after_help = "Examples:\n  frostline admin top --once --json\n  frostline admin top --jobs")]
     Top {
-        /// A line for each job, and where its time goes, in place of each tenant
+        /// Show each job with the stages that need the most time, instead of each tenant
         #[arg(long)]
         jobs: bool,
         /// Print once and exit; the default if standard output is not a terminal and --json is not given
         #[arg(long)]
         once: bool,
     },
-    /// Take no new work; what runs goes on to its end, and the host then waits to be stopped
+    /// Refuse new work and wait for running extractions to finish
+    ///
+    /// Does not stop the host process.
     #[command(after_help = "Example:\n  frostline admin drain --yes && systemctl stop frostline")]
     Drain {
-        /// Do not ask
+        /// Do not ask for confirmation
         #[arg(long)]
         yes: bool,
     },
-    /// Show what tenants used, over all hosts that share the state
+    /// Show the resource usage of tenants on all hosts that share the state
     Usage(Usage),
-    /// Show who did what when, over all hosts that share the state
+    /// Show the audit log of all hosts that share the state
     #[command(after_help = "Example:\n  frostline admin audit --tenant acme --limit 20")]
     Audit {
-        /// Only what concerns this tenant
+        /// Show only entries about this tenant
         #[arg(long, value_name = "NAME")]
         tenant: Option<String>,
-        /// The most recent entries
+        /// Number of recent entries to show
         #[arg(long, value_name = "N", default_value_t = 100)]
         limit: usize,
     },
@@ -89,18 +91,18 @@ pub(crate) enum AdminCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum JobAdmin {
-    /// Show where the time of a job goes at this host, and who holds what it waits for
+    /// Show the time a job spends in each stage on this host, and which tenants use the resources
     #[command(after_help = "Example:\n  frostline admin job show 4bf92f35")]
     Show {
-        /// Its id, or the beginning of it, as `top --jobs` lists it
+        /// Id or unique prefix of the job, see `top --jobs`
         id: String,
     },
-    /// End a job at this host, and refuse what it asks for from now on
+    /// Cancel a job on this host and refuse its further requests
     #[command(after_help = "Example:\n  frostline admin job cancel 4bf92f35 --yes")]
     Cancel {
-        /// Its id, or the beginning of it
+        /// Id or unique prefix of the job
         id: String,
-        /// Do not ask
+        /// Do not ask for confirmation
         #[arg(long)]
         yes: bool,
     },
@@ -111,36 +113,36 @@ pub(crate) enum JobAdmin {
     after_help = "Examples:\n  frostline admin usage\n  frostline admin usage --from 2026-11-01 --to 2026-11-30 --csv > november.csv"
 )]
 pub(crate) struct Usage {
-    /// Only of this tenant
+    /// Show only this tenant
     #[arg(long, value_name = "NAME")]
     pub(crate) tenant: Option<String>,
-    /// The first day, in UTC; by default the first of this month
+    /// First day in UTC [default: the first day of this month]
     #[arg(long, value_name = "YYYY-MM-DD", value_parser = day)]
     pub(crate) from: Option<NaiveDate>,
-    /// The last day, included; by default today
+    /// Last day in UTC (inclusive) [default: the current day]
     #[arg(long, value_name = "YYYY-MM-DD", value_parser = day)]
     pub(crate) to: Option<NaiveDate>,
-    /// Print comma-separated values, a line for each day and tenant, in place of a table of sums
+    /// Print comma-separated values for each day and tenant instead of a table of totals
     #[arg(long)]
     pub(crate) csv: bool,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Quota {
-    /// Show what a tenant may use
+    /// Show the quotas of a tenant
     #[command(after_help = "Example:\n  frostline admin quota show acme")]
     Show {
-        /// Its name
+        /// Name of the tenant
         tenant: String,
     },
-    /// Change what a tenant may use
+    /// Change the quotas of a tenant
     #[command(
         after_help = "Example:\n  frostline admin quota set acme running=4 stored_bytes=20GiB queued=default"
     )]
     Set {
-        /// Its name
+        /// Name of the tenant
         tenant: String,
-        /// A key and its value: a number, of bytes also with KiB, MiB or GiB; or default
+        /// Key and value. The value is a number (bytes may use KiB, MiB or GiB) or default
         #[arg(required = true, value_name = "KEY=VALUE", value_parser = quota)]
         changes: Vec<(QuotaKey, Option<u64>)>,
     },
@@ -148,40 +150,40 @@ pub(crate) enum Quota {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum GuestAdmin {
-    /// List the guests of one tenant, or of all
+    /// List guests, optionally of a single tenant
     #[command(after_help = "Example:\n  frostline admin guest list acme")]
     List {
-        /// The tenant's name
+        /// Name of the tenant
         tenant: Option<String>,
     },
-    /// Show one with all its versions
+    /// Show all versions of a guest
     #[command(after_help = "Example:\n  frostline admin guest show acme/prefix")]
     Show {
-        /// Whose and which
+        /// Tenant and name of the guest
         #[arg(value_name = "TENANT/NAME")]
         guest: OwnUpload,
     },
-    /// Refuse to run one, whatever is uploaded under its name
+    /// Refuse to run a guest, including versions uploaded later
     #[command(after_help = "Example:\n  frostline admin guest disable acme/prefix")]
     Disable {
-        /// Whose and which
+        /// Tenant and name of the guest
         #[arg(value_name = "TENANT/NAME")]
         guest: OwnUpload,
     },
-    /// Run a disabled one again
+    /// Allow a disabled guest to run again
     #[command(after_help = "Example:\n  frostline admin guest enable acme/prefix")]
     Enable {
-        /// Whose and which
+        /// Tenant and name of the guest
         #[arg(value_name = "TENANT/NAME")]
         guest: OwnUpload,
     },
-    /// Remove one with all its versions
+    /// Remove a guest including all versions
     #[command(after_help = "Example:\n  frostline admin guest remove acme/prefix --yes")]
     Remove {
-        /// Whose and which
+        /// Tenant and name of the guest
         #[arg(value_name = "TENANT/NAME")]
         guest: OwnUpload,
-        /// Do not ask
+        /// Do not ask for confirmation
         #[arg(long)]
         yes: bool,
     },
@@ -189,28 +191,28 @@ pub(crate) enum GuestAdmin {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ModelAdmin {
-    /// Offer a model to all tenants, or a new version of one
+    /// Publish a model for all tenants, or add a new version
     #[command(after_help = "Example:\n  frostline admin model publish resnet18 resnet18.onnx")]
     Publish {
-        /// Its name: [a-z0-9][a-z0-9._-]{0,62}
+        /// Model name: [a-z0-9][a-z0-9._-]{0,62}
         #[arg(value_parser = upload_name)]
         name: String,
-        /// The ONNX file, with its weights inside
+        /// ONNX file that includes the weights
         file: PathBuf,
     },
-    /// List the models of one tenant, or all, those for all tenants first
+    /// List models, optionally of a single tenant, starting with shared models
     #[command(after_help = "Example:\n  frostline admin model list acme")]
     List {
-        /// The tenant's name
+        /// Name of the tenant
         tenant: Option<String>,
     },
-    /// Remove one with all its versions
+    /// Remove a model including all versions
     #[command(after_help = "Example:\n  frostline admin model remove acme/resnet18 --yes")]
     Remove {
-        /// Whose and which; a name alone is a model for all tenants
+        /// Tenant and name of the model, or just the name for a shared model
         #[arg(value_name = "[TENANT/]NAME")]
         model: Upload,
-        /// Do not ask
+        /// Do not ask for confirmation
         #[arg(long)]
         yes: bool,
     },
@@ -218,94 +220,94 @@ pub(crate) enum ModelAdmin {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Tenant {
-    /// Add a tenant and print its token, which is not shown again
+    /// Add a tenant and print its token, which is shown only once
     #[command(
         after_help = "Example:\n  frostline admin tenant add acme --data s3://photos/acme --expires 90d"
     )]
     Add {
-        /// Its name: [a-z0-9][a-z0-9._-]{0,62}
+        /// Tenant name: [a-z0-9][a-z0-9._-]{0,62}
         name: String,
-        /// A data root it may read, with everything below it; may be repeated
+        /// Data root the tenant may read, including everything below (may be repeated)
         #[arg(long, value_name = "URL")]
         data: Vec<String>,
-        /// Grant roots that do not answer now
+        /// Grant the data roots without checking that the host can read them
         #[arg(long)]
         unchecked: bool,
-        /// How long its token lives, such as 90d or 12h; by default it does not end
+        /// Lifetime of the token, such as 90d or 12h. By default, the token does not expire
         #[arg(long, value_name = "TIME", value_parser = seconds)]
         expires: Option<u64>,
     },
     /// List the tenants
     #[command(after_help = "Example:\n  frostline admin tenant list")]
     List,
-    /// Show one tenant and its tokens, without their secrets
+    /// Show a tenant and the tokens, without secrets
     #[command(after_help = "Example:\n  frostline admin tenant show acme")]
     Show {
-        /// Its name
+        /// Name of the tenant
         name: String,
     },
-    /// Change what a tenant may read
+    /// Replace the data roots of a tenant
     #[command(
         after_help = "Example:\n  frostline admin tenant set acme --data s3://photos/acme --data s3://shared/coco"
     )]
     Set {
-        /// Its name
+        /// Name of the tenant
         name: String,
-        /// A data root it may read, in place of all before; may be repeated
+        /// Data root the tenant may read, instead of all previous roots (may be repeated)
         #[arg(long, value_name = "URL", required = true)]
         data: Vec<String>,
-        /// Grant roots that do not answer now
+        /// Grant the data roots without checking that the host can read them
         #[arg(long)]
         unchecked: bool,
     },
-    /// Make another token; the others live on for a while
+    /// Create a new token and let the other tokens expire after a grace period
     #[command(after_help = "Example:\n  frostline admin tenant rotate acme --others 24h")]
     Rotate {
-        /// Its name
+        /// Name of the tenant
         name: String,
-        /// How long the new token lives, or never for one that does not end; by default as long as the newest one was given
+        /// Lifetime of the new token (never: unlimited) [default: the lifetime of the newest token]
         #[arg(long, value_name = "TIME", value_parser = lifetime)]
         expires: Option<u64>,
-        /// How long the other tokens live on; 0s ends them now
+        /// Remaining lifetime of the other tokens, or 0s to revoke them immediately
         #[arg(long, value_name = "TIME", default_value = "24h", value_parser = seconds)]
         others: u64,
     },
-    /// End one token at once
+    /// Revoke a token immediately
     #[command(after_help = "Example:\n  frostline admin tenant revoke acme 1f0c22aa")]
     Revoke {
-        /// The tenant's name
+        /// Name of the tenant
         name: String,
-        /// The token's id, as `show` lists it
+        /// Id of the token, as listed by `show`
         id: String,
     },
-    /// Refuse a tenant's requests, keeping all it has
+    /// Refuse the requests of a tenant, but keep its guests, models and tokens
     #[command(after_help = "Example:\n  frostline admin tenant disable acme")]
     Disable {
-        /// Its name
+        /// Name of the tenant
         name: String,
     },
-    /// Serve a disabled tenant again
+    /// Accept the requests of a disabled tenant again
     #[command(after_help = "Example:\n  frostline admin tenant enable acme")]
     Enable {
-        /// Its name
+        /// Name of the tenant
         name: String,
     },
-    /// Remove a tenant with its guests, models and tokens
+    /// Remove a tenant, including guests, models and tokens
     #[command(after_help = "Example:\n  frostline admin tenant remove acme --yes")]
     Remove {
-        /// Its name
+        /// Name of the tenant
         name: String,
-        /// Do not ask
+        /// Do not ask for confirmation
         #[arg(long)]
         yes: bool,
     },
 }
 
-/// A key of a quota and its value.
+/// Parses a quota such as `running=4`. The value `default` becomes `None`.
 fn quota(text: &str) -> Result<(QuotaKey, Option<u64>), String> {
     let (key, value) = text
         .split_once('=')
-        .ok_or_else(|| format!("{text:?} is no KEY=VALUE, such as running=4"))?;
+        .ok_or_else(|| format!("invalid quota {text:?}: expected KEY=VALUE, such as running=4"))?;
     let unknown = |unknown: UnknownQuota| {
         let known: Vec<String> = QuotaKey::all().map(|key| key.to_string()).collect();
         match frostline_graph::similar(key, known.iter().map(String::as_str)).first() {
@@ -317,7 +319,7 @@ fn quota(text: &str) -> Result<(QuotaKey, Option<u64>), String> {
     if value == "default" {
         return Ok((key, None));
     }
-    let wrong = || format!("{text:?}: the value is a number, of bytes also with KiB, MiB or GiB, or default");
+    let wrong = || format!("invalid quota {text:?}: the value must be a number (bytes may use KiB, MiB or GiB) or default");
     let number = match key.unit() {
         QuotaUnit::Bytes => size(value).ok(),
         _ => value.parse().ok(),
@@ -327,13 +329,12 @@ fn quota(text: &str) -> Result<(QuotaKey, Option<u64>), String> {
     Ok((key, Some(value)))
 }
 
-/// A day.
 fn day(text: &str) -> Result<NaiveDate, String> {
     let parsed = NaiveDate::parse_from_str(text, "%Y-%m-%d");
-    parsed.map_err(|_| format!("{text:?} is no day; write it like 2026-11-26"))
+    parsed.map_err(|_| format!("invalid day {text:?}: expected a date such as 2026-11-26"))
 }
 
-/// The same, or never.
+/// Parses a lifetime in seconds; `never` is [`u64::MAX`].
 fn lifetime(text: &str) -> Result<u64, String> {
     match text {
         "never" => Ok(u64::MAX),

@@ -1,26 +1,26 @@
 use clap::Args;
 use frostline_sandbox::ChildCompiler;
 
-/// The name of the command of [`CompileGuest`].
+/// Subcommand for [`CompileGuest`].
 pub(crate) const COMPILE_GUEST: &str = "compile-guest";
 
-/// The flag of it that [`CompileGuest::require_walls`] stands for.
+/// Flag for [`CompileGuest::require_walls`].
 pub(crate) const REQUIRE_WALLS: &str = "--require-walls";
 
-/// Compile one guest: the inside of a process that `frostline serve` starts for it
+/// Compile a single guest in a child process of `frostline serve`
 #[derive(Debug, Args)]
-#[command(after_help = "Example: none. `frostline serve` runs it for every guest it compiles.")]
+#[command(after_help = "Example: none. `frostline serve` starts this command for every guest it compiles.")]
 pub(crate) struct CompileGuest {
-    /// The most memory, in bytes
+    /// Memory limit in bytes
     #[arg(long)]
     memory_bytes: u64,
-    /// The most CPU time, in seconds
+    /// CPU time limit in seconds
     #[arg(long)]
     cpu_seconds: u64,
-    /// Address space of a linear memory, in bytes
+    /// Address space reserved for a linear memory, in bytes
     #[arg(long)]
     memory_reservation: u64,
-    /// Compile nothing without Landlock and seccomp
+    /// Refuse to compile without Landlock and seccomp
     #[arg(long)]
     require_walls: bool,
 }

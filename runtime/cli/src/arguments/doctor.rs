@@ -3,10 +3,12 @@ use frostline_engine::Device;
 use frostline_job::HostList;
 use std::path::PathBuf;
 
-/// Check this machine, a host or a configuration, and say how to fix what fails
+/// Check this machine, a host or a configuration, and suggest fixes
 ///
-/// The library and a GPU are tried on this machine. With --host the token, TLS, the link and what the host reads are, as a job would use
-/// them; with --config what a host with this configuration needs here. Nothing is changed. The exit code is 0 when nothing fails.
+/// Runs a network with ONNX Runtime on this machine, including the GPU if --device names a GPU. With --host,
+/// checks the token, TLS, the link and access to the data in the same way as a job. With --config, checks the
+/// requirements of a host with this configuration on this machine. Changes nothing. The exit code is 0 if no
+/// check fails.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -16,13 +18,13 @@ Examples:
 pub(crate) struct Doctor {
     #[command(flatten)]
     pub(crate) host: HostList,
-    /// Images, as train takes them: read by the hosts, or without any from here
+    /// Check access to these images from the hosts, or from this machine without --host
     #[arg(long, value_name = "URL")]
     pub(crate) data: Option<String>,
     /// A host's configuration file
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// A device that has to work: cpu or cuda:0
+    /// Check this device (cpu or cuda:0)
     #[arg(long, value_name = "DEVICE")]
     pub(crate) device: Option<Device>,
 }

@@ -10,9 +10,11 @@ use std::path::PathBuf;
 
 /// Extract features of labeled images into an Arrow or Parquet file
 ///
-/// One row an image, ascending by its key: key, split (train, validation or test) and label (its class), null where its place says none, and
-/// activation, all of its f32 in a list of fixed length; their shape is in the field's metadata, as JSON.
-/// pyarrow, Hugging Face datasets, DuckDB, Lance and Polars read such files. The file is written whole or not at all.
+/// The file contains a row per image, sorted by key. The columns are key, split (train, validation or test),
+/// label (the class) and activation (a list of f32 with a fixed length). Split and label are null if the
+/// location of the image does not determine them. The shape of the activations is stored in the metadata of
+/// the field, as JSON. pyarrow, Hugging Face datasets, DuckDB, Lance and Polars can read these files. If the
+/// command fails, no file is written.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -22,35 +24,38 @@ Examples:
 pub(crate) struct Extract {
     #[command(flatten)]
     pub(crate) inputs: Inputs,
-    /// Where the activations are taken: a tensor, or a module as `frostline model show` lists it; by default the last cut before the
-    /// classifier. output: the features that a backbone without a classifier ends in, pooled where those are feature maps or tokens
+    /// Extract the output of this tensor or module, see `frostline model show`. The value output selects the
+    /// output of a backbone without a classifier, with pooling for feature maps and tokens [default: the last
+    /// cut before the classifier]
     #[arg(long, value_name = "CUT")]
     pub(crate) cut: Option<String>,
-    /// The file to write: .arrow (Arrow's file format) or .parquet
+    /// Output file: .arrow (Arrow's file format) or .parquet
     #[arg(long, value_name = "FILE")]
     pub(crate) out: PathBuf,
-    /// Take label and split from this CSV file, a column of keys and one of classes, as train does: images without a line have none
+    /// Read labels and splits from this CSV file, with a column of keys and a column of classes like in
+    /// train. Other images get no label and no split
     #[arg(long, value_name = "FILE")]
     pub(crate) labels: Option<PathBuf>,
-    /// Images asked for together, and rows of a record batch
+    /// Images per batch, and rows per record batch in the file
     #[arg(long, default_value_t = 64, value_parser = positive)]
     pub(crate) batch: usize,
-    /// How activations travel: f32, f16 or int8, each with +lz4 or +zstd to compress them; they are written as f32
+    /// Encoding of activations on the network: f32, f16 or int8, optionally with +lz4 or +zstd for
+    /// compression. The file always contains f32
     #[arg(long, default_value = "f32")]
     pub(crate) encoding: Encoding,
-    /// What to do about an image that cannot be decoded
+    /// Action if an image fails to decode
     #[arg(long, default_value = "fail", value_parser = named::<OnBadSample>())]
     pub(crate) on_bad_sample: OnBadSample,
-    /// Images per request to the host, at most
+    /// Maximum number of images per request to the host
     #[arg(long, default_value_t = 32, value_parser = positive)]
     pub(crate) request_samples: usize,
     /// Use this guest (a component or a core module) instead of the stock one
     #[arg(long, value_name = "FILE")]
     pub(crate) guest: Option<PathBuf>,
-    /// Text passed to the guest as it is; the stock guest takes a preprocessing recipe as JSON
+    /// Text passed to the guest unchanged. The stock guest expects a preprocessing recipe as JSON
     #[arg(long, value_name = "TEXT")]
     pub(crate) parameters: Option<String>,
-    /// Where the embedded host computes: cpu or cuda:0
+    /// Device of the embedded host (cpu or cuda:0)
     #[arg(long, value_name = "DEVICE", default_value = "cpu", conflicts_with = "host")]
     pub(crate) device: String,
     #[command(flatten)]

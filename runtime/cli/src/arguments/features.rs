@@ -1,4 +1,4 @@
-//! Rows that are kept from one epoch and one job to the next.
+//! Arguments of the feature cache.
 
 use clap::{Args, Subcommand};
 use frostline_features::Cache;
@@ -6,11 +6,11 @@ use frostline_job::CacheLimit;
 use frostline_trainer::feature_cache;
 use std::path::PathBuf;
 
-/// Where a command that needs rows caches them, and how many.
+/// Size and location of the feature cache.
 #[derive(Debug, Args)]
 pub(crate) struct FeatureCache {
-    /// Disk that cached rows may take, or off: rows that a job or an extraction cached are not computed again [default: half of what the
-    /// disk has free]
+    /// Maximum size of the feature cache on disk (off disables the cache). Cached features are reused by
+    /// later epochs, jobs and extractions [default: half of the free disk space]
     #[arg(
         long,
         value_name = "SIZE|off",
@@ -23,7 +23,7 @@ pub(crate) struct FeatureCache {
 }
 
 impl FeatureCache {
-    /// The cache; `None` where it is off, or where nobody says where it is.
+    /// Opens the cache. Returns `None` if the cache is off or no folder is known.
     pub(crate) fn open(&self) -> Option<Cache> {
         feature_cache(self.feature_cache, self.place.feature_folder.as_deref())
     }
@@ -31,7 +31,7 @@ impl FeatureCache {
 
 #[derive(Debug, Args)]
 pub(crate) struct FeaturePlace {
-    /// The folder where rows are kept [default: frostline/features in the user's cache folder]
+    /// Folder of the feature cache [default: frostline/features in the user's cache folder]
     #[arg(
         long,
         value_name = "DIRECTORY",
@@ -41,22 +41,22 @@ pub(crate) struct FeaturePlace {
     pub(crate) feature_folder: Option<PathBuf>,
 }
 
-/// Show or remove the rows that jobs kept
+/// Show or clear the feature cache
 #[derive(Debug, Subcommand)]
 pub(crate) enum CacheCommand {
-    /// Show what is kept, the last used first
+    /// List the cached features, starting with the most recently used
     #[command(after_help = "Example:\n  frostline cache list")]
     List {
         #[command(flatten)]
         place: FeaturePlace,
     },
-    /// Remove what is kept, but for what a job uses
+    /// Remove cached features, except features in use by a job
     #[command(after_help = "\
 Examples:
   frostline cache clear
   frostline cache clear 0f3c9d0e51c07a4be3f84d3a1c9f0a77")]
     Clear {
-        /// Only these, by their names in `frostline cache list`
+        /// Only remove these entries, see `frostline cache list`
         names: Vec<String>,
         #[command(flatten)]
         place: FeaturePlace,
@@ -64,7 +64,7 @@ Examples:
 }
 
 impl FeaturePlace {
-    /// The folder; `None` where neither a flag nor the environment says.
+    /// Returns the folder, or `None` if neither the flag nor the environment determines the folder.
     pub(crate) fn folder(&self) -> Option<PathBuf> {
         self.feature_folder.clone().or_else(Cache::usual_folder)
     }

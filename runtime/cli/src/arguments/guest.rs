@@ -1,4 +1,4 @@
-//! Commands of a guest's author; none of them needs a host.
+//! Arguments of the `frostline guest` commands for guest authors, which do not need a host.
 
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -11,26 +11,26 @@ pub(crate) enum Authoring {
     Run(RunGuest),
 }
 
-/// Make a starter project for a guest
+/// Create a starter project for a guest
 ///
-/// The project holds all it needs of Frostline, the interface and the SDK, and builds as it is.
+/// The project contains the interface and the SDK and can be built without changes.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   frostline guest new mine
   frostline guest new mine --language c --path guests/mine")]
 pub(crate) struct NewGuest {
-    /// Its name: lower-case letters, digits and hyphens
+    /// Name of the guest (lower-case letters, digits and hyphens)
     pub(crate) name: String,
-    /// What it is written in
+    /// Programming language of the project
     #[arg(long, value_enum, default_value_t = Language::Rust)]
     pub(crate) language: Language,
-    /// The project's folder; by default the name, in this folder
+    /// Project folder [default: the name of the guest]
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) path: Option<PathBuf>,
 }
 
-/// What a starter project is written in.
+/// Programming language of a starter project.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Language {
     /// Rust, with the crate frostline-guest
@@ -39,9 +39,9 @@ pub(crate) enum Language {
     C,
 }
 
-/// Build a guest: compile it and make a component of it
+/// Build a guest and convert it to a component
 ///
-/// Runs cargo for wasm32-unknown-unknown, or clang where the project is in C.
+/// Runs cargo for wasm32-unknown-unknown, or clang if the project is written in C.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  frostline guest build mine")]
 pub(crate) struct BuildGuest {
@@ -50,51 +50,51 @@ pub(crate) struct BuildGuest {
     pub(crate) path: PathBuf,
 }
 
-/// Check a guest as a host would, without one
+/// Check a guest in the same way as a host
 ///
-/// Exits with 1 when a host would refuse it.
+/// Exits with 1 if a host would refuse the guest.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   frostline guest check guest.wasm
   frostline guest check guest.wasm --model resnet18.onnx")]
 pub(crate) struct CheckGuest {
-    /// A component, or a core module from wasm32-unknown-unknown
+    /// Component, or core module for wasm32-unknown-unknown
     pub(crate) file: PathBuf,
-    /// Also check this network as a host would, and ask the guest what it does for it
+    /// Also check this network like a host does, and show how the guest would process it
     #[arg(long, value_name = "FILE")]
     pub(crate) model: Option<PathBuf>,
-    /// Text passed to the guest as it is
+    /// Text passed to the guest unchanged
     #[arg(long, value_name = "TEXT", default_value = "", requires = "model")]
     pub(crate) parameters: String,
 }
 
-/// Run a guest once, without a host, and show what came and what it took
+/// Run a guest without a host, and show the result and the resource usage
 ///
-/// The lines the guest logs are shown on standard error.
+/// Prints the log lines of the guest to standard error.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   frostline guest run guest.wasm --data ./photos --keys train/cat/1.jpg,train/cat/2.jpg --model resnet18.onnx --split layer3.1")]
 pub(crate) struct RunGuest {
-    /// A component, or a core module from wasm32-unknown-unknown
+    /// Component, or core module for wasm32-unknown-unknown
     pub(crate) file: PathBuf,
-    /// Where the objects are: a path, file://, s3://bucket/prefix
+    /// Location of the objects (path, file:// or s3://bucket/prefix)
     #[arg(long, value_name = "URL")]
     pub(crate) data: String,
-    /// Keys of the samples, below the data
+    /// Keys of the samples, relative to the data
     #[arg(long, value_name = "KEYS", value_delimiter = ',', required = true)]
     pub(crate) keys: Vec<String>,
-    /// The network, an ONNX model
+    /// ONNX file of the network
     #[arg(long, value_name = "FILE")]
     pub(crate) model: PathBuf,
-    /// The cut to run the network up to; by default the last one before the classifier
+    /// Run the network up to this cut [default: the last cut before the classifier]
     #[arg(long, value_name = "CUT")]
     pub(crate) split: Option<String>,
-    /// Text passed to the guest as it is
+    /// Text passed to the guest unchanged
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub(crate) parameters: String,
-    /// Where the network runs: cpu or cuda:0
+    /// Device that runs the network (cpu or cuda:0)
     #[arg(long, value_name = "DEVICE", default_value = "cpu")]
     pub(crate) device: String,
 }

@@ -1,4 +1,4 @@
-//! Commands that run a host or look after one, and how any command names its hosts.
+//! Arguments of the host commands, and flags for the selection of hosts.
 
 use super::guest::Authoring;
 use super::quantize::Quantize;
@@ -10,8 +10,8 @@ use std::path::PathBuf;
 
 /// Run a storage host
 ///
-/// Every flag can stand in the configuration file; a flag given here wins. The tenant's token is read from the token file,
-/// which is created on the first start.
+/// Flags override the settings in the configuration file. The token of the tenant is stored in the token
+/// file, which is created at the first start.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -19,71 +19,82 @@ Examples:
   frostline serve --data s3://photos/acme --state /var/lib/frostline --token-file /etc/frostline/token --listen 127.0.0.1:8080
   frostline serve --config host.toml --listen 0.0.0.0:7433 --tls-certificate cert.pem --tls-key key.pem")]
 pub(crate) struct Serve {
-    /// The configuration file
+    /// Configuration file
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Address to listen on
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: Option<String>,
-    /// A data root the tenant may read; may be repeated
+    /// Data root that the tenant may read (may be repeated)
     #[arg(long, value_name = "URL")]
     pub(crate) data: Vec<String>,
-    /// Where guests and models are kept: a directory, or s3://bucket/prefix; hosts with the same state serve the same ones
+    /// State with guests and models: a directory or an object store URL (s3://bucket/prefix). Hosts with the
+    /// same state serve the same guests and models
     #[arg(long, value_name = "URL")]
     pub(crate) state: Option<String>,
-    /// A directory of this host alone, for compiled guests, uploads on their way and profiles; by default --state, if that is one
+    /// Directory of this host only, for compiled guests, uploads in progress and profiles [default: --state
+    /// if it is a directory]
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) local: Option<PathBuf>,
-    /// The host's certificate in PEM, which is read again when it changes; without it the host speaks plain HTTP
+    /// PEM file with the certificate of the host, reloaded on changes. Without a certificate, the host uses
+    /// plain HTTP
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub(crate) tls_certificate: Option<PathBuf>,
-    /// Its private key
+    /// Private key of the certificate
     #[arg(long, value_name = "FILE", requires = "tls_certificate")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// What the host calls itself, where its address may change: clients that find hosts by DNS place objects by it [default: the host name]
+    /// Name of the host, which should stay the same if the address changes. Clients that find hosts by DNS
+    /// divide the data by name [default: the system's host name]
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// The socket of `frostline admin`; by default admin.sock in the local directory
+    /// Unix socket for `frostline admin` [default: admin.sock in the local directory]
     #[arg(long, value_name = "FILE")]
     pub(crate) admin_socket: Option<PathBuf>,
-    /// Address to listen on for `frostline admin --host`, over TLS; by default there is none
+    /// Address to listen on for `frostline admin --host`, with TLS. By default, remote administration is
+    /// disabled
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) admin_listen: Option<String>,
-    /// The token of `frostline admin --host`; by default admin-token in the local directory
+    /// File with the token for `frostline admin --host` [default: admin-token in the local directory]
     #[arg(long, value_name = "FILE")]
     pub(crate) admin_token_file: Option<PathBuf>,
-    /// The token of those who look by `frostline admin --host` and change nothing; by default there is none
+    /// File with a read-only token for `frostline admin --host`. Without this flag, there is no read-only
+    /// token
     #[arg(long, value_name = "FILE")]
     pub(crate) admin_read_token_file: Option<PathBuf>,
-    /// Address where /metrics has tenants' names too, without a token: 127.0.0.1:7435, or http://0.0.0.0:7435 for plain HTTP although the
-    /// host has a certificate; by default there is none
+    /// Address for /metrics including the figures of tenants, such as 127.0.0.1:7435. No token is required.
+    /// Use http://0.0.0.0:7435 for plain HTTP if the host has a certificate. Without this flag, /metrics
+    /// contains no figures of tenants
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) metrics_listen: Option<String>,
-    /// The tenant's token
+    /// File with the token of the tenant
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
-    /// Memory that the host and its lanes may hold together, such as 4GiB [default: 80 % of what the memory cgroup, else the machine, has]
+    /// Maximum memory for the host and all lanes, such as 4GiB [default: 80 % of the memory allowed by the
+    /// machine and the memory cgroup]
     #[arg(long, value_name = "BYTES", value_parser = size)]
     pub(crate) memory_budget: Option<u64>,
-    /// Seconds that running extractions may take to finish after SIGTERM or Ctrl-C; a second one ends the host at once [default: 60]
+    /// Maximum time in seconds for running extractions to finish after SIGTERM or Ctrl-C. A second signal
+    /// ends the host immediately [default: 60]
     #[arg(long, value_name = "SECONDS", value_parser = drain_seconds)]
     pub(crate) drain: Option<u64>,
-    /// Where networks run: cpu or cuda:0
+    /// Device for networks (cpu or cuda:0)
     #[arg(long, value_name = "DEVICE")]
     pub(crate) device: Option<String>,
-    /// Memory of a GPU that lanes may hold, such as 8GiB [default: nine tenths of what is free]
+    /// Maximum GPU memory for the lanes, such as 8GiB [default: 90 % of the free memory]
     #[arg(long, value_name = "BYTES", value_parser = size)]
     pub(crate) device_memory_budget: Option<u64>,
     /// Engine worker threads
     #[arg(long)]
     pub(crate) lanes: Option<usize>,
-    /// What a lane keeps from one tenant to the next: shared keeps its process and clears memory, tenant starts another process [default: shared]
+    /// Isolation between tenants. With shared, a lane process clears the memory before the next tenant. With
+    /// tenant, a new process is started [default: shared]
     #[arg(long, value_name = "KIND", value_parser = isolation)]
     pub(crate) isolation: Option<Isolation>,
-    /// Refuse to start where the kernel, or the container, lacks Landlock or seccomp, which confine lanes and the compiler of guests
+    /// Refuse to start if the kernel or the container does not support Landlock and seccomp, which confine
+    /// lanes and guest compilers
     #[arg(long)]
     pub(crate) require_walls: bool,
-    /// Remove the directory of --local, or of --state, at the end
+    /// Remove the local directory when the host stops
     #[arg(long, hide = true)]
     pub(crate) ephemeral: bool,
 }
@@ -92,7 +103,7 @@ fn isolation(text: &str) -> Result<Isolation, String> {
     match text {
         "shared" => Ok(Isolation::Shared),
         "tenant" => Ok(Isolation::Tenant),
-        _ => Err("it must be shared or tenant".to_owned()),
+        _ => Err("expected shared or tenant".to_owned()),
     }
 }
 
@@ -105,9 +116,9 @@ pub(crate) enum Guest {
         after_help = "Example:\n  frostline guest push mine guest.wasm --host http://store:8080 --token-file token"
     )]
     Push {
-        /// Its name on the host: [a-z0-9][a-z0-9._-]{0,62}
+        /// Guest name: [a-z0-9][a-z0-9._-]{0,62}
         name: String,
-        /// A component, or a core module from wasm32-unknown-unknown
+        /// Component, or core module for wasm32-unknown-unknown
         file: PathBuf,
         #[command(flatten)]
         host: RemoteHost,
@@ -118,25 +129,25 @@ pub(crate) enum Guest {
         #[command(flatten)]
         host: RemoteHost,
     },
-    /// Remove a guest, all its versions
+    /// Remove a guest including all versions
     #[command(
         after_help = "Example:\n  frostline guest remove mine --host http://store:8080 --token-file token"
     )]
     Remove {
-        /// Its name
+        /// Name of the guest
         name: String,
         #[command(flatten)]
         host: RemoteHost,
     },
-    /// Show what a guest of yours logged in the last hour
+    /// Show the log of one of your guests for the last hour
     ///
-    /// Each host keeps 1 MiB of a tenant's lines.
+    /// Each host keeps 1 MiB of log lines per tenant.
     #[command(after_help = "\
 Examples:
   frostline guest logs mine --host https://store:8443 --token-file token
   frostline guest logs mine --follow --hosts dns://frostline.storage:8443 --token-file token")]
     Logs {
-        /// Its name
+        /// Name of the guest
         name: String,
         /// Follow the log until Ctrl-C
         #[arg(long, short)]
@@ -149,7 +160,7 @@ Examples:
         after_help = "Example:\n  frostline guest show prefix --host http://store:8080 --token-file token"
     )]
     Show {
-        /// Its name, NAME:latest or NAME@sha256:HEX
+        /// Name of the guest: NAME, NAME:latest or NAME@sha256:HEX
         name: String,
         #[command(flatten)]
         host: RemoteHost,
@@ -158,28 +169,30 @@ Examples:
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Model {
-    /// Show a model's cuts: name, module, shape, bytes per image, share of compute, whether the layers behind can be trained and a host takes
-    /// those before
+    /// Show the cuts of a model
+    ///
+    /// The columns are name, module, shape, bytes per image, share of compute, whether the following layers
+    /// can be trained, and whether a host accepts the preceding layers.
     #[command(after_help = "\
 Examples:
   frostline model show squeezenet1_1.onnx
   frostline model show squeezenet1_1 --host http://store:8080 --token-file token")]
     Show {
-        /// An ONNX file, or with --host a model's name there
+        /// ONNX file, or the name of an uploaded model if --host is set
         model: String,
         #[command(flatten)]
         host: HostFlags,
     },
     /// Quantize a network's layers up to a cut to int8
     ///
-    /// Calibrates on 32 images and compares the result with f32 on 16 others. The file is ordinary ONNX: extract from it, train behind the cut,
-    /// or run it elsewhere.
+    /// Calibrates on 32 images and compares the result with f32 on 16 other images. The output is a regular
+    /// ONNX file, so you can extract features from it, train the layers behind the cut, or use other tools.
     #[command(after_help = "\
 Examples:
   frostline model quantize resnet18.onnx --freeze layer4.0 --data ./photos --out resnet18-int8.onnx
   frostline model quantize vit.onnx --data s3://photos/clothing --host http://store:8080 --token-file token --out vit-int8.onnx")]
     Quantize(Box<Quantize>),
-    /// List the models on a host: your own, and those that all tenants share
+    /// List your models on a host and the shared models
     #[command(after_help = "Example:\n  frostline model list --host http://store:8080 --token-file token")]
     List {
         #[command(flatten)]
@@ -187,44 +200,45 @@ Examples:
     },
 }
 
-/// A running host, or none.
+/// Selects a running host or an embedded host.
 #[derive(Debug, Args)]
 pub(crate) struct HostFlags {
-    /// A running storage host; without it one is started inside this process
+    /// URL of a storage host. Without this flag, a host is started inside this process
     #[arg(long, value_name = "URL", requires = "token_file")]
     pub(crate) host: Option<String>,
     /// File with the token for the host
     #[arg(long, value_name = "FILE", requires = "host")]
     pub(crate) token_file: Option<PathBuf>,
-    /// File with the certificates, in PEM, that an https host is to be trusted by; by default those the system trusts
+    /// Trust the certificates in this PEM file for https hosts instead of the system's
     #[arg(long, value_name = "FILE", requires = "host")]
     pub(crate) ca: Option<PathBuf>,
 }
 
-/// Running hosts.
+/// Selects one or more running hosts.
 #[derive(Debug, Args)]
 pub(crate) struct RemoteHosts {
-    /// A storage host; may be repeated. dns://name:8443 (dns+http:// without TLS) stands for all addresses of a name
+    /// URL of a storage host (may be repeated). Use dns://name:8443 (or dns+http:// without TLS) for all
+    /// addresses that DNS returns
     #[arg(long, visible_alias = "hosts", value_name = "URL", required = true)]
     pub(crate) host: Vec<String>,
     /// File with the token for the hosts
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: PathBuf,
-    /// File with the certificates, in PEM, that an https host is to be trusted by; by default those the system trusts
+    /// Trust the certificates in this PEM file for https hosts instead of the system's
     #[arg(long, value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,
 }
 
-/// A running host.
+/// Selects a running host.
 #[derive(Debug, Args)]
 pub(crate) struct RemoteHost {
-    /// The storage host
+    /// URL of the storage host
     #[arg(long, value_name = "URL")]
     pub(crate) host: String,
     /// File with the token for the host
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: PathBuf,
-    /// File with the certificates, in PEM, that an https host is to be trusted by; by default those the system trusts
+    /// Trust the certificates in this PEM file for https hosts instead of the system's
     #[arg(long, value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,
 }

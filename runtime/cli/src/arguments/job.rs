@@ -1,4 +1,4 @@
-//! Commands on a network and images, and the flags they share.
+//! Arguments of the commands that need a network and images.
 
 use super::host::HostFlags;
 use super::sweep::Sweep;
@@ -12,13 +12,14 @@ use std::path::PathBuf;
 
 /// Fine-tune a model on a folder or bucket of labeled images
 ///
-/// The data are laid out as train/<class>/*.jpg and validation/<class>/*.jpg, or as <class>/*.jpg together with --validation, or
-/// in tar shards (train-*.tar and val-*.tar) with a .cls file beside each image. A table labels.csv says classes, several labels
-/// or numbers instead.
-/// Without --host, a storage host is started inside this process on a loopback port.
-/// Ctrl-C ends it after the step under way, with a checkpoint and the best model so far; a second one ends it at once.
-/// It trains on this machine alone. Several trainers are the Python package's: `pip install frostline`, then frostline.torch in each worker of
-/// Ray Train or PyTorch's DistributedDataParallel, on the same hosts.
+/// The images are stored as train/<class>/*.jpg and validation/<class>/*.jpg, as <class>/*.jpg in combination
+/// with --validation, or in tar shards (train-*.tar and val-*.tar) with a .cls file for each image.
+/// Alternatively, a table labels.csv contains classes, multiple labels per image, or numbers. Without --host,
+/// a storage host is started inside this process on a loopback port. Ctrl-C stops the job after the current
+/// step and writes a checkpoint and the best model so far. A second Ctrl-C ends the job immediately. The
+/// command trains on this machine only. For training on several machines, install the Python package (`pip
+/// install frostline`) and use frostline.torch in the workers of Ray Train or PyTorch's
+/// DistributedDataParallel, with the same hosts.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -33,42 +34,48 @@ Examples:
 pub(crate) struct Train {
     #[command(flatten)]
     pub(crate) job: JobFlags,
-    /// Train with each of several values of a setting of the recipe, or of freeze, as in lr=0.1,0.03,0.01; several of these flags try every combination. The frozen
-    /// layers run once for all of them, as their rows are kept; the best model is the one that is written
+    /// Try several values for a setting of the recipe or for freeze, such as lr=0.1,0.03,0.01. Repeat the
+    /// flag to try all combinations. The frozen layers run only once, because the features are cached. The
+    /// best model is written
     #[arg(long, value_name = "SETTING=VALUES", conflicts_with_all = ["resume", "dry_run"])]
     pub(crate) sweep: Vec<Sweep>,
-    /// Print the job with all its defaults, and stop
+    /// Print the job with all defaults and exit
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Where runs are kept, each in a folder of its own with its settings, events, checkpoints and model
+    /// Folder for runs. Each run gets a new folder with settings, events, checkpoints and the model
     #[arg(long, value_name = "DIR", default_value = "runs")]
     pub(crate) runs: PathBuf,
-    /// Resume this run, a folder, from its newest checkpoint; without a folder, the newest unfinished one. Other flags need not be given again; one
-    /// that makes it another job is refused. With --model and --data, and no folder, the newest unfinished run that is this job
+    /// Resume the run in this folder from the newest checkpoint. Without a folder, resume the newest
+    /// unfinished run. Other flags are not needed, and flags that would change the job are refused. With
+    /// --model and --data but no folder, resume the newest unfinished run of the same job
     #[arg(long, value_name = "RUN", num_args = 0..=1)]
     #[allow(clippy::option_option)]
     pub(crate) resume: Option<Option<PathBuf>>,
 }
 
-/// A job: what is not given, the files say, or its default holds.
+/// Settings of a job. Flags override files, and files override defaults.
 #[derive(Debug, Args)]
 pub(crate) struct JobFlags {
-    /// Take the job from a file, as --dry-run prints it, or from the config.json of a run; flags come before it
+    /// Read the job from a file printed by --dry-run, or from the config.json of a run. Flags override the
+    /// file
     #[arg(long = "job", value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
-    /// Take the recipe from a TOML file with these flags' names (underscores for hyphens), or from the config.json of a run; flags come before it
+    /// Read the recipe from a TOML file (with the flag names as keys, and underscores instead of hyphens) or
+    /// from the config.json of a run. Flags override the file
     #[arg(long, value_name = "FILE", help_heading = "Recipe")]
     pub(crate) recipe: Option<PathBuf>,
-    /// Start from the model of this run and keep its classifier (--head keep): classes that it knows keep their weights, whatever their order
+    /// Start from the model of this run and keep the classifier (--head keep). Known classes keep their
+    /// weights in any order
     #[arg(long, value_name = "RUN", conflicts_with_all = ["model", "file"])]
     pub(crate) init_from: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) given: Given<JobSpec>,
 }
 
-/// Show where a job would split the network, and why
+/// Show the best split of a job and the reason
 ///
-/// Measures host, trainer and link unless that was done before, and predicts the time of an iteration at every split.
+/// Measures host, trainer and link if no measurements are available, and predicts the time of an iteration
+/// for each split.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -78,22 +85,25 @@ Examples:
 pub(crate) struct Plan {
     #[command(flatten)]
     pub(crate) job: JobFlags,
-    /// Plan on measurements from a JSON file, such as this command prints with --json, without host or data; what the file says, such
-    /// as the batch, cannot be said by flags
+    /// Plan with measurements from a JSON file (see --json) without host or data. Settings in the file, such
+    /// as the batch, cannot be changed by flags
     #[arg(long, value_name = "FILE", conflicts_with = "recipe")]
     pub(crate) simulate: Option<PathBuf>,
-    /// Consider only these splits
+    /// Only consider these splits
     #[arg(long, value_name = "CUTS", value_delimiter = ',')]
     pub(crate) candidates: Vec<String>,
-    /// Draw the best split's speed-up over the split none, for links of 1 Mbit/s to 10 Gbit/s, into this SVG file
+    /// Draw the speed-up of the best split over the split none, for links from 1 Mbit/s to 10 Gbit/s, to this
+    /// SVG file
     #[arg(long, value_name = "FILE")]
     pub(crate) plot: Option<PathBuf>,
 }
 
 /// Evaluate a model on labeled images
 ///
-/// Measures what training held out, else the validation/, test/ or train/ part of the data, the first that is there, else all of it: accuracy, top-5 accuracy, and for each class precision,
-/// recall and F1, with what was confused with what; for several labels F1 and average precision, for numbers MAE, RMSE and R2.
+/// Uses the images held out by training. Otherwise, uses the first part that exists of validation/, test/ and
+/// train/, or else all data. For classes, prints accuracy, top-5 accuracy, precision, recall and F1 for each
+/// class, and the most frequent confusions. For multiple labels, prints F1 and average precision. For
+/// numbers, prints MAE, RMSE and R2.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -106,26 +116,27 @@ pub(crate) struct Eval {
     /// Measure this part of the data
     #[arg(long, value_name = "PART", value_parser = part())]
     pub(crate) part: Option<Part>,
-    /// Take the labels from this CSV file, as train does
+    /// Read the labels from this CSV file, in the same format as in train
     #[arg(long, value_name = "FILE")]
     pub(crate) labels: Option<PathBuf>,
-    /// What to do about images that the table has no line for, as in train
+    /// Action if the table has no line for an image, see train
     #[arg(long, default_value = "fail", value_parser = named::<Unlisted>())]
     pub(crate) unlisted: Unlisted,
-    /// Images per forward pass
+    /// Number of images per forward pass
     #[arg(long, default_value_t = 64, value_parser = positive)]
     pub(crate) batch: usize,
-    /// What to do about an image that cannot be decoded
+    /// Action if an image fails to decode
     #[arg(long, default_value = "fail", value_parser = named::<OnBadSample>())]
     pub(crate) on_bad_sample: OnBadSample,
-    /// Write what the model says of each image into this CSV file: key,label,predicted,probability,rank, where the rank is that of the
-    /// label among the outputs, from 1; for several labels or numbers label:NAME, predicted:NAME and, for labels, probability:NAME
+    /// Write the predictions to this CSV file with the columns key, label, predicted, probability and rank.
+    /// The rank is the position of the label among the outputs, starting at 1. For multiple labels or
+    /// numbers, the columns are label:NAME, predicted:NAME and, for labels, probability:NAME
     #[arg(long, value_name = "FILE")]
     pub(crate) predictions: Option<PathBuf>,
-    /// The guest the model was trained with, where that makes the network's input in its own way
+    /// Guest used in training, required if it computes the network's input differently
     #[arg(long, value_name = "FILE")]
     pub(crate) guest: Option<PathBuf>,
-    /// Text passed to the guest as it is; by default what it was told for training
+    /// Text passed to the guest unchanged [default: the text from training]
     #[arg(long, value_name = "TEXT", requires = "guest")]
     pub(crate) parameters: Option<String>,
     #[command(flatten)]
@@ -138,8 +149,9 @@ pub(crate) struct Eval {
 
 /// Classify images on this machine
 ///
-/// Runs here, without a host. Prints a line an image: the likeliest classes with their probabilities, or yes or no to each label, or the
-/// numbers. An image that cannot be used is named on standard error, the others go on, and the exit code is 1 in the end.
+/// Runs without a host. Prints a line for each image, which contains the most likely classes and
+/// probabilities, the decision for each label, or the predicted numbers. Unusable images are reported on
+/// standard error and skipped. In this case, the exit code is 1.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -147,16 +159,18 @@ Examples:
   frostline predict --model tuned.onnx ./photos --top 1
   frostline predict --model tuned.onnx ./photos --json > said.jsonl")]
 pub(crate) struct Predict {
-    /// Images, and folders whose images are taken, with those of the folders in them, in the order of their names
+    /// Images, or folders to search recursively in order of file names
     #[arg(value_name = "PATH", required = true)]
     pub(crate) paths: Vec<PathBuf>,
-    /// The network, usually one that `frostline train` wrote; classes of one that does not name them are called output 0, output 1, ..
+    /// ONNX file of the network, usually written by `frostline train`. Classes without names are called
+    /// output 0, output 1, ..
     #[arg(long, value_name = "FILE")]
     pub(crate) model: PathBuf,
-    /// Classes to tell of an image, the likeliest ones
+    /// Number of most likely classes to print for each image
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = positive)]
     pub(crate) top: usize,
-    /// Images per forward pass. Fewer are filled up, so that an image's figures do not depend on the others; 1 is the fastest for a single one
+    /// Number of images per forward pass. Incomplete batches are padded, so that results do not depend on the
+    /// other images. Use 1 for the fastest result for a single image
     #[arg(long, default_value_t = 16, value_parser = positive)]
     pub(crate) batch: usize,
     #[command(flatten)]
@@ -165,10 +179,11 @@ pub(crate) struct Predict {
     pub(crate) compute: Compute,
 }
 
-/// Profile a network: bytes, compute and memory at each cut
+/// Profile the bytes, compute and memory at each cut of a network
 ///
-/// Prints, for every candidate cut, the bytes of an image there, the compute up to there and the memory it takes, as measured on the
-/// host with some of the images. Without --host, a storage host is started inside this process.
+/// Measures each candidate cut on the host with some of the images, and prints the bytes per image, the
+/// compute time up to the cut and the memory usage. Without --host, a storage host is started inside this
+/// process.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -177,13 +192,13 @@ Examples:
 pub(crate) struct Profile {
     #[command(flatten)]
     pub(crate) inputs: Inputs,
-    /// The last cut to measure; by default the last cut before the classifier
+    /// Last cut to measure [default: the last cut before the classifier]
     #[arg(long, value_name = "CUT")]
     pub(crate) freeze: Option<String>,
-    /// Draw the bytes and the compute up to each cut into this SVG file
+    /// Draw the bytes and the compute time up to each cut to this SVG file
     #[arg(long, value_name = "FILE")]
     pub(crate) plot: Option<PathBuf>,
-    /// Where the embedded host computes: cpu or cuda:0
+    /// Device of the embedded host (cpu or cuda:0)
     #[arg(long, value_name = "DEVICE", default_value = "cpu", conflicts_with = "host")]
     pub(crate) device: String,
     #[command(flatten)]
@@ -200,27 +215,27 @@ fn part() -> impl TypedValueParser<Value = Part> {
     })
 }
 
-/// A network, and the images it is trained on or measured with.
+/// A network and the images for training or evaluation.
 #[derive(Debug, Args)]
 pub(crate) struct Inputs {
-    /// The network, an ONNX classifier
+    /// ONNX file of a classifier
     #[arg(long, value_name = "FILE")]
     pub(crate) model: PathBuf,
-    /// Where the images are: a path, file://, s3://bucket/prefix, gs://, az:// or https://
+    /// Location of the images (path, file://, s3://bucket/prefix, gs://, az:// or https://)
     #[arg(long, value_name = "URL")]
     pub(crate) data: String,
-    /// How they lie there: auto finds out
+    /// Layout of the images (auto detects the layout)
     #[arg(long, default_value = "auto", value_parser = named::<Layout>())]
     pub(crate) layout: Layout,
 }
 
-/// Where the trainer itself computes.
+/// Compute resources of the trainer.
 #[derive(Debug, Args)]
 pub(crate) struct Compute {
-    /// Where the trainer computes: cpu or cuda:0
+    /// Device of the trainer (cpu or cuda:0)
     #[arg(long, value_name = "DEVICE", default_value = "cpu")]
     pub(crate) device: String,
-    /// Threads the trainer computes with; 0 takes all cores
+    /// Number of compute threads of the trainer (0 uses all cores)
     #[arg(long, default_value_t = 0)]
     pub(crate) threads: usize,
 }

@@ -1,4 +1,4 @@
-//! What can be typed: commands, flags, their help.
+//! Command-line arguments and their help texts.
 
 mod admin;
 mod compile;
@@ -42,7 +42,7 @@ Exit codes:
   2    invalid command line
   130  interrupted; train has written a checkpoint";
 
-/// Fine-tune vision models on images in an object store, with the frozen layers run beside the data.
+/// Fine-tune vision models on images in an object store, and run the frozen layers next to the data.
 #[derive(Debug, Parser)]
 #[command(
     name = "frostline",
@@ -57,7 +57,7 @@ pub(crate) struct Arguments {
     /// Print JSON lines instead of text; errors are a JSON object on standard error
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// End when standard input ends too, as it does when the program that started this one is gone
+    /// Stop at the end of standard input, for example when the parent process exits
     #[arg(long, global = true, hide = true)]
     pub(crate) until_input_ends: bool,
     /// Increase log verbosity: -v info, -vv debug (RUST_LOG overrides)
@@ -76,7 +76,7 @@ pub(crate) enum Command {
     Report(Report),
     Runs(Runs),
     Serve(Serve),
-    /// Create, build, check and run guests; upload and manage them on a host
+    /// Create, build, check and run guests, or manage guests on a host
     #[command(subcommand)]
     Guest(Guest),
     /// Show models and their cuts
@@ -90,10 +90,10 @@ pub(crate) enum Command {
     OnnxRuntime(OnnxRuntime),
     #[command(name = COMPILE_GUEST, hide = true)]
     CompileGuest(CompileGuest),
-    /// Run one lane for `frostline serve`, which starts this itself
+    /// Run a lane for `frostline serve`
     #[command(hide = true)]
     Lanes,
-    /// Print what the reference in the documentation is generated from
+    /// Print a page of the generated reference
     #[command(hide = true)]
     Reference {
         part: ReferencePart,
@@ -106,19 +106,19 @@ pub(crate) enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
-    /// Print the manual page, or write one for every command
+    /// Print the manual page, or write a manual page for each command
     #[command(after_help = "\
 Examples:
   frostline man > ~/.local/share/man/man1/frostline.1
   frostline man --directory /usr/local/share/man/man1")]
     Man {
-        /// Write the pages of all commands into this folder instead
+        /// Write the pages of all commands to this folder
         #[arg(long, value_name = "DIRECTORY")]
         directory: Option<PathBuf>,
     },
 }
 
-/// A page of the generated reference.
+/// Page of the generated reference.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 pub(crate) enum ReferencePart {
     Commands,

@@ -1,16 +1,16 @@
-//! Runs that are kept.
+//! Arguments of `frostline runs`.
 
 use clap::Args;
 use std::path::PathBuf;
 
-/// List runs with their status, epochs and best metric
+/// List runs with state, epochs and best metric
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   frostline runs
   frostline runs ./experiments --json")]
 pub(crate) struct Runs {
-    /// The folder they are kept in
+    /// Folder that contains the runs
     #[arg(value_name = "DIR", default_value = "runs")]
     pub(crate) folder: PathBuf,
 }

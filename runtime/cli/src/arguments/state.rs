@@ -1,4 +1,4 @@
-//! Commands on the state that hosts share.
+//! Arguments of `frostline admin state`.
 
 use clap::{Args, Subcommand, ValueEnum};
 use frostline_server::RestoredTokens;
@@ -6,39 +6,40 @@ use std::path::PathBuf;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum State {
-    /// Copy a state while its hosts run, or add what is new to an earlier copy
+    /// Back up a state while hosts are running, or update an earlier backup
     #[command(after_help = "Example:\n  frostline admin state backup s3://hosts/state /backup/frostline")]
     Backup {
-        /// The hosts' state: a directory or an object store's URL
+        /// State of the hosts (directory or object store URL)
         state: String,
-        /// Where the copy goes: an empty place, or an earlier backup of the same state
+        /// Target of the backup. Must be empty, or contain an earlier backup of the same state
         to: String,
         #[command(flatten)]
         stores: HostStores,
     },
-    /// Read all of a state or a backup and check every byte
+    /// Read a state or a backup completely and verify all checksums
     #[command(after_help = "Example:\n  frostline admin state verify /backup/frostline")]
     Verify {
-        /// A directory or an object store's URL
+        /// Directory or object store URL
         state: String,
         #[command(flatten)]
         stores: HostStores,
     },
-    /// Make a state what a backup holds; running hosts reload it within a minute
+    /// Replace a state by a backup. Running hosts reload the state within a minute
     ///
-    /// Tokens are those that the state has now, so that what was revoked since the backup stays revoked.
+    /// The restored state uses the current tokens. Tokens that were revoked after the backup stay revoked.
     #[command(
         after_help = "Example:\n  frostline admin state restore /backup/frostline s3://hosts/state --yes"
     )]
     Restore {
-        /// The backup
+        /// Location of the backup
         backup: String,
-        /// The hosts' state
+        /// State of the hosts
         state: String,
-        /// Which tokens let in, where the state cannot be asked which were revoked: those of the backup, or none
+        /// Tokens that are valid after the restore, required if the current state cannot tell which tokens
+        /// were revoked
         #[arg(long, value_name = "WHICH")]
         tokens: Option<Tokens>,
-        /// Do not ask
+        /// Do not ask for confirmation
         #[arg(long)]
         yes: bool,
         #[command(flatten)]
@@ -46,19 +47,20 @@ pub(crate) enum State {
     },
 }
 
-/// How buckets are reached.
+/// Access to buckets.
 #[derive(Debug, Args)]
 pub(crate) struct HostStores {
-    /// A host's configuration, for credentials and endpoints of buckets in its [store.BUCKET]; without it the environment has them
+    /// Read credentials and endpoints of buckets from this host configuration ([store.BUCKET]) instead of the
+    /// environment
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum Tokens {
-    /// Those of the backup, also if they were revoked since
+    /// The tokens of the backup, even if they were revoked later
     Keep,
-    /// None: every tenant needs a new one
+    /// No tokens. Every tenant needs a new token
     Revoke,
 }
 

@@ -5,23 +5,23 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// Values of a setting to try, as in `lr=0.1,0.03,0.01`.
+/// A setting and the values to try, such as `lr=0.1,0.03,0.01`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub(crate) struct Sweep {
-    /// A setting of the recipe, or `freeze`, with underscores.
+    /// Recipe setting, or `freeze`, with underscores.
     pub(crate) what: String,
     pub(crate) values: Vec<String>,
 }
 
-/// Settings by their flags.
+/// Parser for the flags of a job.
 #[derive(Parser)]
 struct Settings {
     #[command(flatten)]
     given: Given<JobSpec>,
 }
 
-/// The settings that can be swept.
+/// Returns the names of settings that can be swept.
 fn settings() -> Vec<String> {
     let recipe = Recipe::augment_args(Command::new("recipe"));
     let names = recipe
@@ -59,7 +59,8 @@ impl FromStr for Sweep {
 }
 
 impl Sweep {
-    /// Gives `job` one of the values, as its flag would. Whatever the seed, all variants are validated on the same images.
+    /// Sets one of the values in `job` like the flag would. The validation seed is fixed first, so that all
+    /// variants use the same validation images even if the sweep changes the seed.
     pub(crate) fn set(&self, job: &mut JobSpec, value: &str) -> Result<(), String> {
         job.validation_seed = Some(job.division_seed());
         let flag = format!("--{}={value}", self.what.replace('_', "-"));
@@ -127,7 +128,7 @@ mod tests {
             (OptimizerName::Adamw, 0.5, 32)
         );
         assert_eq!(job.freeze.as_deref(), Some("layer4"));
-        // The images to validate with are those of the job that is swept.
+        // The sweep does not change the validation images.
         assert_eq!(job.division_seed(), 7);
         for text in [
             "",

@@ -1,19 +1,19 @@
-//! How an admin names what was uploaded: `TENANT/NAME`, or `NAME` for what all tenants may use.
+//! Names of uploads in admin commands, either `TENANT/NAME` or just `NAME` for a shared model.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The longest name a host takes.
+/// Maximum length of a name in bytes. Hosts have the same limit.
 const LONGEST: usize = 63;
 
-/// A guest or model of one tenant.
+/// A guest or model that belongs to a tenant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OwnUpload {
     pub(crate) tenant: String,
     pub(crate) name: String,
 }
 
-/// A model of one tenant, or of all.
+/// A model of a tenant, or a shared model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Upload {
     Own(OwnUpload),
@@ -25,7 +25,7 @@ impl FromStr for OwnUpload {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (tenant, name) = text.split_once('/').ok_or_else(|| {
-            format!("{text:?} does not say whose it is; write TENANT/NAME, such as acme/prefix")
+            format!("{text:?} does not name the tenant; write TENANT/NAME, such as acme/prefix")
         })?;
         Ok(Self {
             tenant: upload_name(tenant)?,
@@ -52,7 +52,7 @@ impl fmt::Display for OwnUpload {
     }
 }
 
-/// A name as hosts take it, for it becomes part of an address.
+/// Checks a name in the same way as hosts, because names become part of URLs.
 pub(super) fn upload_name(text: &str) -> Result<String, String> {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let rest = |byte: u8| plain(byte) || matches!(byte, b'.' | b'_' | b'-');
@@ -60,7 +60,7 @@ pub(super) fn upload_name(text: &str) -> Result<String, String> {
         return Ok(text.to_owned());
     }
     Err(format!(
-        "the name {text:?} cannot be: up to {LONGEST} of a-z, 0-9, '.', '_' and '-', the first a letter or digit"
+        "invalid name {text:?}: expected up to {LONGEST} of a-z, 0-9, '.', '_' and '-', starting with a letter or digit"
     ))
 }
 

@@ -10,16 +10,16 @@ use std::process::{Command, Stdio};
 
 const TARGET: &str = "wasm32-unknown-unknown";
 
-/// Where a starter project keeps what came from Frostline.
+/// Folder in a starter project for files copied from Frostline.
 const KIT: &str = "frostline";
 
-/// A core module that was compiled.
+/// A compiled core module.
 struct Core {
     name: String,
     file: PathBuf,
 }
 
-/// Compiles the project and writes `target/<name>.wasm` there.
+/// Compiles the project and writes the component to `target/<name>.wasm`.
 pub(super) fn run(flags: &BuildGuest, json: bool) -> Result<()> {
     let folder = std::path::absolute(&flags.path)
         .with_context(|| format!("cannot use the folder {}", flags.path.display()))?;
@@ -31,7 +31,7 @@ pub(super) fn run(flags: &BuildGuest, json: bool) -> Result<()> {
         clang(&folder, &target)?
     } else {
         bail!(
-            "{} holds neither a Cargo.toml nor a .c file: name a guest's folder, or make one with `frostline guest new`",
+            "{} contains neither a Cargo.toml nor a .c file; select another folder, or create a guest with `frostline guest new`",
             flags.path.display()
         );
     };
@@ -51,7 +51,7 @@ pub(super) fn run(flags: &BuildGuest, json: bool) -> Result<()> {
     Ok(())
 }
 
-/// Builds with cargo and the compiler that cargo finds; both take their settings from the environment as ever.
+/// Builds with cargo and the compiler selected by cargo. Both read their usual settings from the environment.
 fn cargo(folder: &Path) -> Result<Core> {
     check_target(folder)?;
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
@@ -64,7 +64,7 @@ fn cargo(folder: &Path) -> Result<Core> {
         .output()
         .context("cannot run cargo: install Rust from rustup.rs")?;
     if !built.status.success() {
-        bail!("the guest does not compile: see the messages above");
+        bail!("cannot compile the guest: see the messages above");
     }
     let mut modules: Vec<Core> = built
         .stdout
@@ -74,17 +74,18 @@ fn cargo(folder: &Path) -> Result<Core> {
     match (modules.pop(), modules.as_slice()) {
         (Some(only), []) => Ok(only),
         (None, _) => bail!(
-            "cargo made no WebAssembly module: the crate needs `crate-type = [\"cdylib\"]` under [lib] in its Cargo.toml"
+            "cargo created no WebAssembly module; the crate needs `crate-type = [\"cdylib\"]` under [lib] in its Cargo.toml"
         ),
-        (Some(_), _) => bail!("cargo made several WebAssembly modules: build one package, in its own folder"),
+        (Some(_), _) => bail!("cargo created several WebAssembly modules; build a single package"),
     }
 }
 
-/// Refuses a compiler without the target, which cargo would say only after it has compiled what runs while building.
+/// Checks that the compiler supports the target. Otherwise, cargo would report the missing target only after
+/// compiling the build dependencies.
 fn check_target(folder: &Path) -> Result<()> {
     let named = ["RUSTC", "CARGO_BUILD_RUSTC"].iter().find_map(std::env::var_os);
     let rustc = named.unwrap_or_else(|| "rustc".into());
-    // In the project's folder, where rustup finds the toolchain that the project asks for.
+    // Run in the project folder, because rustup may select another toolchain for the project.
     let asked = Command::new(&rustc)
         .args(["--print", "target-libdir", "--target", TARGET])
         .current_dir(folder)
@@ -100,11 +101,11 @@ fn check_target(folder: &Path) -> Result<()> {
         return Ok(());
     }
     bail!(
-        "the compiler has no {TARGET}, which guests are compiled for: run `rustup target add {TARGET}`, or name a compiler that has it in RUSTC"
+        "the compiler does not support the target {TARGET}; run `rustup target add {TARGET}`, or set RUSTC to a compiler with this target"
     );
 }
 
-/// The modules that one line of cargo's messages names.
+/// Returns the WebAssembly modules in a line of cargo's JSON messages.
 fn modules(line: &[u8]) -> Vec<Core> {
     let Ok(message) = serde_json::from_slice::<Value>(line) else {
         return Vec::new();
@@ -130,13 +131,13 @@ fn modules(line: &[u8]) -> Vec<Core> {
         .collect()
 }
 
-/// Compiles the project's own sources and those in its kit in one go.
+/// Compiles and links the sources of the project and of the kit in a single command.
 fn clang(folder: &Path, target: &Path) -> Result<Core> {
     let kit = folder.join(KIT);
     let flags = kit.join("flags.rsp");
     if !flags.is_file() {
         bail!(
-            "{} is missing: a guest in C needs the folder {KIT} that `frostline guest new --language c` makes",
+            "{} is missing; a guest in C needs the folder {KIT}, which `frostline guest new --language c` creates",
             flags.display()
         );
     }
@@ -160,16 +161,16 @@ fn clang(folder: &Path, target: &Path) -> Result<Core> {
     match status {
         Ok(status) if status.success() => Ok(Core { name, file }),
         Ok(_) => bail!(
-            "the guest does not compile: see the messages above; if wasm-ld is missing, install lld (`apt-get install lld`)"
+            "cannot compile the guest: see the messages above, and install lld if wasm-ld is missing (`apt-get install lld`)"
         ),
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            bail!("clang is not installed: `apt-get install clang lld`, or your system's like of it")
+            bail!("clang is not installed; install clang and lld (`apt-get install clang lld`)")
         }
         Err(error) => Err(error).context("cannot run clang"),
     }
 }
 
-/// Files of a folder, in order of their names.
+/// Returns the files of a folder with this extension, sorted by name.
 fn with_extension(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
     let paths: std::io::Result<Vec<PathBuf>> = entries.map(|entry| Ok(entry?.path())).collect();

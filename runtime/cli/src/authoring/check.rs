@@ -8,10 +8,10 @@ use serde::Serialize;
 use std::path::Path;
 use std::time::Instant;
 
-/// The check of the network, where one is named.
+/// Name of the check of the network.
 const MODEL: &str = "model";
 
-/// One thing a host looks at.
+/// Result of one check.
 #[derive(Debug, Serialize)]
 struct Check {
     check: &'static str,
@@ -19,33 +19,36 @@ struct Check {
     detail: String,
 }
 
-/// What a host would say of a guest, in the order it looks.
+/// Check results for a guest, in the same order as on a host.
 #[derive(Debug, Default, Serialize)]
 struct Verdict {
     bytes: u64,
     sha256: Option<String>,
     imports: Vec<String>,
     description: Option<Description>,
-    /// What no host refuses at an upload, but will while the guest runs.
+    /// Problem that does not prevent an upload but causes refused calls when the guest runs.
     warning: Option<&'static str>,
     checks: Vec<Check>,
 }
 
-/// Prints the table; fails when a host would refuse the guest, or the network.
+/// Prints the results.
+///
+/// # Errors
+/// Returns an error if a host would refuse the guest or the model.
 pub(super) async fn run(flags: &CheckGuest, json: bool) -> Result<()> {
     let bytes = read_guest(&flags.file)?;
     let model = flags.model.as_deref().map(LocalModel::read).transpose()?;
     let verdict = judge(bytes, model.as_ref(), &flags.parameters).await?;
     show(&verdict, &flags.file, json)?;
     match verdict.checks.iter().find(|check| !check.ok) {
-        // Why stands in the verdict, and once is enough.
+        // The reason is already in the printed results.
         Some(failed) if failed.check == MODEL => bail!("a host would refuse this model"),
         Some(failed) => bail!("a host would refuse this guest: {} failed", failed.check),
         None => Ok(()),
     }
 }
 
-/// Does what a host does with an upload, up to the first thing that is wrong.
+/// Runs the upload checks until the first failure.
 async fn judge(guest: Vec<u8>, model: Option<&LocalModel>, parameters: &str) -> Result<Verdict> {
     let config = SandboxConfig::default();
     let mut verdict = Verdict {
@@ -58,7 +61,7 @@ async fn judge(guest: Vec<u8>, model: Option<&LocalModel>, parameters: &str) -> 
         bytes(config.upload_bytes as u64)
     );
     let form = if guest.get(4..8).is_some_and(|version| version == [1, 0, 0, 0]) {
-        "a core module, made into a component"
+        "a core module, converted to a component"
     } else {
         "a component"
     };
@@ -75,7 +78,7 @@ async fn judge(guest: Vec<u8>, model: Option<&LocalModel>, parameters: &str) -> 
         verdict.warning = guest.refused_import();
     }
     let imports = match verdict.imports.as_slice() {
-        [] => "none but what guests get".to_owned(),
+        [] => "only those available to guests".to_owned(),
         imports => imports.join(", "),
     };
     verdict.passes(&failed, "imports", imports);
@@ -90,7 +93,7 @@ async fn judge(guest: Vec<u8>, model: Option<&LocalModel>, parameters: &str) -> 
 }
 
 impl Verdict {
-    /// Notes a check that went well, unless it is the failed one or was not reached.
+    /// Adds a successful check, unless the check is the failed one or comes after the failed one.
     fn passes(&mut self, failed: &Option<&'static str>, check: &'static str, detail: String) {
         let order = ["size", "form", "imports", "exports", "compile"];
         let place = |wanted: &str| order.iter().position(|name| *name == wanted);
@@ -111,14 +114,14 @@ impl Verdict {
         });
     }
 
-    /// Whether a host would take the network.
+    /// Checks the model with a host's default limits, and returns true if it is accepted.
     fn takes(&mut self, model: &LocalModel) -> bool {
         let admitted = model.admit();
         self.checks.push(Check {
             check: MODEL,
             ok: admitted.is_ok(),
             detail: match &admitted {
-                Ok(size) => format!("{} in one file", bytes(*size)),
+                Ok(size) => format!("{} in a single file", bytes(*size)),
                 Err(refused) => format!("{refused:#}"),
             },
         });
@@ -144,7 +147,7 @@ impl Verdict {
     }
 }
 
-/// Which check an error of preparing belongs to.
+/// Returns the name of the check that fails with this error.
 fn at(error: &SandboxError) -> &'static str {
     match error {
         SandboxError::GuestTooLarge { .. } => "size",
@@ -160,7 +163,7 @@ fn at(error: &SandboxError) -> &'static str {
 fn in_words(description: &Description, cuts: usize) -> String {
     let pixels = match description.pixels {
         Pixels::Spec(_) => "pixels by the host",
-        Pixels::Own => "pixels of its own",
+        Pixels::Own => "pixels by the guest",
     };
     format!(
         "{} {}, {pixels}, {} of {cuts} cuts",
@@ -190,7 +193,7 @@ fn show(verdict: &Verdict, file: &Path, json: bool) -> Result<()> {
         say!("\nwarning: {warning}");
     }
     if verdict.checks.iter().all(|check| check.ok) {
-        say!("\na host would take this guest");
+        say!("\na host would accept this guest");
     }
     Ok(())
 }
@@ -212,7 +215,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_no_guest_fails_where_a_host_would_stop() {
         assert_eq!(checks(b"import torch").await, [("size", true), ("form", false)]);
-        // A component without a thing in it.
+        // An empty component.
         assert_eq!(
             checks(b"\0asm\x0d\0\x01\0").await,
             [

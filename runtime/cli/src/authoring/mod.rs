@@ -1,4 +1,4 @@
-//! What the author of a guest does without a host: start a project, build it, check it, run it once.
+//! Commands for guest authors that need no host: create a project, build, check and run the guest.
 
 mod build;
 mod check;

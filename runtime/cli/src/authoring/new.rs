@@ -4,10 +4,10 @@ use crate::output::print_json;
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 
-/// The longest name a host takes.
+/// Maximum length of a guest name on a host.
 const LONGEST_NAME: usize = 63;
 
-/// Writes the starter project.
+/// Creates a starter project.
 pub(super) fn run(flags: &NewGuest, json: bool) -> Result<()> {
     check_name(&flags.name)?;
     let folder = flags.path.clone().unwrap_or_else(|| PathBuf::from(&flags.name));
@@ -24,29 +24,29 @@ pub(super) fn run(flags: &NewGuest, json: bool) -> Result<()> {
         Language::Rust => "Rust",
         Language::C => "C",
     };
-    say!("{}: a guest in {language}, in {}", flags.name, folder.display());
+    say!("created the {language} guest {} in {}", flags.name, folder.display());
     say!("next: frostline guest build {}", folder.display());
     Ok(())
 }
 
-/// A name that cargo takes for a package and a host for a guest.
+/// Checks that the name is valid for a cargo package and for a guest on a host.
 fn check_name(name: &str) -> Result<()> {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let good = name.starts_with(|c: char| c.is_ascii_lowercase()) && name.chars().all(plain);
     if !good || name.len() > LONGEST_NAME {
         bail!(
-            "a guest cannot be called {name:?}: take at most {LONGEST_NAME} lower-case letters, digits and hyphens, a letter first"
+            "invalid guest name {name:?}; use up to {LONGEST_NAME} lower-case letters, digits and hyphens, starting with a letter"
         );
     }
     Ok(())
 }
 
-/// Nothing that is there already is written over.
+/// Refuses a folder with files, so that no file is overwritten.
 fn check_folder(folder: &Path) -> Result<()> {
     match std::fs::read_dir(folder).map(|mut entries| entries.next().is_none()) {
         Ok(true) => Ok(()),
         Ok(false) => bail!(
-            "{} is not empty: name another folder with --path",
+            "{} is not empty; select another folder with --path",
             folder.display()
         ),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),

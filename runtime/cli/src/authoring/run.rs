@@ -8,10 +8,10 @@ use frostline_tensor::{DType, OpErrorCode, SampleRef};
 use serde::Serialize;
 use std::time::Instant;
 
-/// What one call came to.
+/// Result of a call.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
-    /// Name and version as the guest says them.
+    /// Name and version from the guest's description.
     guest: String,
     sha256: String,
     split: String,
@@ -22,7 +22,7 @@ pub(super) struct Report {
     limits: Vec<Used>,
 }
 
-/// A sample that became no row.
+/// A failed sample and the error.
 #[derive(Debug, Serialize)]
 struct Failed {
     key: String,
@@ -30,16 +30,16 @@ struct Failed {
     message: String,
 }
 
-/// How long things took.
+/// Durations in seconds.
 #[derive(Debug, Serialize)]
 struct Seconds {
     prepare: f64,
     describe: f64,
-    /// The first call, with loading the network.
+    /// Duration of the first call, including loading the network.
     extract: f64,
 }
 
-/// How much of one limit was used.
+/// Usage of a limit.
 #[derive(Debug, Serialize)]
 struct Used {
     limit: &'static str,
@@ -56,7 +56,10 @@ enum Unit {
     Milliseconds,
 }
 
-/// Runs one call and prints the report.
+/// Runs a call and prints the report.
+///
+/// # Errors
+/// Returns an error if the call or all samples failed.
 pub(super) async fn run(flags: &RunGuest, json: bool) -> Result<()> {
     let (report, _) = extract(flags).await?;
     if json {
@@ -67,7 +70,7 @@ pub(super) async fn run(flags: &RunGuest, json: bool) -> Result<()> {
     let rows = report.shape.first().copied().unwrap_or_default();
     match report.failed.first() {
         Some(first) if rows == 0 => bail!(
-            "all samples failed ({}); first: {}: {}",
+            "all {} samples failed; the first error is {}: {}",
             flags.keys.len(),
             first.key,
             first.code.to_string().replace('-', " ")
@@ -76,7 +79,7 @@ pub(super) async fn run(flags: &RunGuest, json: bool) -> Result<()> {
     }
 }
 
-/// Runs one call as a host would, in the sandbox with the engine.
+/// Runs a call in the sandbox and the engine like a host.
 pub(super) async fn extract(flags: &RunGuest) -> Result<(Report, Extracted)> {
     let bytes = read_guest(&flags.file)?;
     let model = LocalModel::read(&flags.model)?;
@@ -130,7 +133,7 @@ pub(super) async fn extract(flags: &RunGuest) -> Result<(Report, Extracted)> {
 fn used(usage: Usage, memory: usize, limits: &Limits, milliseconds: u64) -> Vec<Used> {
     use Unit::{Bytes, Count, Milliseconds};
     let call = u64::try_from(limits.call_deadline.as_millis()).unwrap_or(u64::MAX);
-    // Rounded up: a guest that ran has used some.
+    // Rounded up, because a guest that was executed must not show 0 ms.
     let cpu = u64::try_from(usage.cpu.as_micros().div_ceil(1000)).unwrap_or(u64::MAX);
     let (cpu_limit, tensor_limit) = (
         limits.cpu_seconds.saturating_mul(1000),
@@ -167,7 +170,7 @@ fn show(report: &Report) -> Result<()> {
         describe,
         extract,
     } = report.seconds;
-    say!("compiled in {prepare:.2} s, described itself in {describe:.3} s, extracted in {extract:.2} s\n");
+    say!("compiled in {prepare:.2} s, described in {describe:.3} s, extracted in {extract:.2} s\n");
     let row = |used: &Used| {
         let amount = |count: u64| match used.unit {
             Unit::Bytes => bytes(count),

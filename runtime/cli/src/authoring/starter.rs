@@ -1,30 +1,31 @@
-//! The files of a starter project. They are the repository's own, kept in the binary: the example guests, the SDK, the
-//! interface.
+//! Files of a starter project. The example guests, the SDK and the interface are copied from the repository
+//! and embedded in the binary.
 
 use crate::arguments::Language;
 use std::borrow::Cow;
 
-/// Stands for the project's name in the templates.
+/// Placeholder for the project name in templates.
 const NAME: &str = "{name}";
 
-/// What the example in C calls itself.
+/// Guest name in the C example, which is replaced by the project name.
 const EXAMPLE: &str = "\"c-prefix\"";
 
-/// One file of a project.
+/// A project file.
 pub(super) struct File {
-    /// Where it goes, below the project's folder.
+    /// Path relative to the project folder.
     pub(super) path: &'static str,
     pub(super) contents: Cow<'static, [u8]>,
 }
 
-/// Files of the repository as they are: where each goes, and what it holds.
+/// Embeds repository files unchanged, together with their target paths.
 macro_rules! copied {
     ($($path:literal from $source:literal),* $(,)?) => {
         &[$(($path, include_bytes!(concat!("../../../../guest/", $source)) as &[u8])),*]
     };
 }
 
-/// The lock file is that of our own guests: a first build takes the versions they were built with and drops the rest.
+/// Files of a Rust project. The lock file is copied from the repository's guests. The first build uses the
+/// same versions and removes unused entries.
 const RUST: &[(&str, &[u8])] = copied! {
     "Cargo.lock" from "Cargo.lock",
     "src/lib.rs" from "examples/starter/src/lib.rs",
@@ -48,7 +49,7 @@ const C: &[(&str, &[u8])] = copied! {
     "frostline/string.h" from "c/string.h",
 };
 
-/// All files of a project called `name`.
+/// Returns the files of a new project.
 pub(super) fn files(language: Language, name: &str) -> Vec<File> {
     let (copied, written): (_, &[(&str, &str)]) = match language {
         Language::Rust => (
@@ -105,7 +106,7 @@ mod tests {
         }
     }
 
-    /// Paths below `guest/<folder>`, as a project has them below `frostline/<to>`.
+    /// Returns the paths of all files in `guest/<folder>`, renamed to `frostline/<to>` like in a project.
     fn listed(folder: &str, to: &str) -> BTreeSet<String> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("../../guest")

@@ -1,4 +1,4 @@
-//! Guests as `frostline guest run` runs them, against the engine run directly on the same input.
+//! Compares the results of `frostline guest run` with the results of the engine on the same input.
 
 use super::check;
 use super::run::extract;
@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 
 const PHOTOS: [&str; 3] = ["train/cat/00.jpg", "train/coffee/01.jpg", "train/stars/02.jpg"];
 const CUT: &str = "stage3.0";
-/// Both sides of the bundled network's input.
+/// Height and width of the bundled network's input.
 const SIDE: u32 = 128;
-/// The recipe of the examples that make their own.
+/// Preprocessing of the example guests that do not use ImageNet's.
 const HALVES: PixelSpec = PixelSpec {
     resize: SIDE,
     crop_height: SIDE,
@@ -55,7 +55,7 @@ fn flags(guest: PathBuf, data: &Path, keys: &[&str], parameters: &str) -> RunGue
     }
 }
 
-/// Photos as the network takes them.
+/// Loads photos as input for the network.
 fn network_input(keys: &[&str], spec: &PixelSpec) -> Tensor {
     let crop = |key: &&str| {
         let bytes = std::fs::read(photos().join(key)).unwrap();
@@ -67,7 +67,7 @@ fn network_input(keys: &[&str], spec: &PixelSpec) -> Tensor {
     normalize(&crops, spec).unwrap()
 }
 
-/// What the network itself makes of `input` at the cut.
+/// Returns the activations at the cut, computed directly by the engine.
 fn directly(input: &Tensor) -> Vec<f32> {
     let prefix = Model::read(backbone()).unwrap().slice(None, Some(CUT)).unwrap();
     let mut session = Session::open(&prefix.to_bytes().unwrap(), &SessionOptions::default()).unwrap();
@@ -89,7 +89,7 @@ fn assert_close(activations: &Tensor, expected: &[f32]) {
     }
 }
 
-/// The guest lets the host load photos, and gives the network's own activations.
+/// Checks that a guest that uses the host's decoder returns the activations of the network.
 async fn gives_the_networks_own(guest: PathBuf, spec: &PixelSpec, parameters: &str) {
     let flags = flags(guest, &photos(), &PHOTOS, parameters);
     let (_, extracted) = extract(&flags).await.unwrap();
@@ -124,7 +124,7 @@ async fn a_network_that_no_host_takes_is_refused_when_a_guest_is_checked() {
     };
     check::run(&check(backbone()), true).await.unwrap();
     let refused = check::run(&check(foreign), true).await.unwrap_err().to_string();
-    // Why it does stands in the verdict.
+    // The reason is in the printed results.
     assert_eq!(refused, "a host would refuse this model");
 }
 
@@ -200,7 +200,8 @@ mod needs_guests {
         let (report, extracted) = extract(&flags(guest, folder.path(), &keys, "")).await.unwrap();
         assert_close(&extracted.activations, &directly(&input));
 
-        // What it took is what it says: three inputs were read, and lay in its memory as well as in a tensor.
+        // The reported usage is correct: three inputs are read, and are stored in the guest's memory and in a
+        // tensor.
         let report = serde_json::to_value(&report).unwrap();
         let used = |limit: &str| {
             let limits = report["limits"].as_array().unwrap();

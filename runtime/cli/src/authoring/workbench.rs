@@ -1,4 +1,4 @@
-//! A host's parts without the host: the sandbox, lanes, decoders and one data root, to try a guest on.
+//! Test environment for guests, with the sandbox, a lane, decoders and a data root, but without a host.
 
 use crate::host::data_url;
 use crate::output::bytes as in_words;
@@ -15,15 +15,15 @@ use frostline_trainer::last_cut_before_head;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The bytes of a guest's file.
+/// Reads the file of a guest.
 pub(super) fn read_guest(file: &Path) -> Result<Vec<u8>> {
     std::fs::read(file).with_context(|| format!("cannot read the guest {}", file.display()))
 }
 
-/// A network from a file, as guests see it and as lanes run it.
+/// A network from a file, for guests and for lanes.
 pub(super) struct LocalModel {
     model: Model,
-    /// What guests see.
+    /// The model's description for guests.
     pub(super) view: Arc<ModelView>,
 }
 
@@ -47,15 +47,15 @@ impl LocalModel {
         })
     }
 
-    /// Holds the network against what a host takes from strangers, unless it is configured otherwise; returns how many bytes it is as
-    /// one file, weights and all, which is how it is uploaded.
+    /// Checks the model with a host's default limits for uploads. Returns the size of the serialized model in
+    /// bytes, including weights.
     pub(super) fn admit(&self) -> Result<u64> {
         let limits = frostline_server::Limits::default();
         let file = self.model.to_bytes()?;
         let size = file.len() as u64;
         ensure!(
             size <= limits.model_bytes,
-            "it is {}, over the limit of {}: cut it where its frozen layers end",
+            "the model has {} and exceeds the limit of {}; upload only the frozen layers",
             in_words(size),
             in_words(limits.model_bytes)
         );
@@ -63,13 +63,13 @@ impl LocalModel {
         Ok(size)
     }
 
-    /// The cut to run up to when none is named.
+    /// Returns the default cut, which is the last one before the classifier.
     pub(super) fn last_cut(&self) -> Result<String> {
         Ok(last_cut_before_head(&self.model)?)
     }
 }
 
-/// Stages of the one network there is.
+/// Provides the stages of a single network.
 struct OneModel(Model);
 
 impl StageSource for OneModel {
@@ -83,7 +83,6 @@ impl StageSource for OneModel {
     }
 }
 
-/// See the module.
 pub(super) struct Workbench {
     executor: Arc<TenantLanes>,
     store: Arc<Store>,
@@ -92,7 +91,8 @@ pub(super) struct Workbench {
 }
 
 impl Workbench {
-    /// Opens the data, and an engine for `model` on `device`: one lane with all cores, since one call is run.
+    /// Opens the data root and an engine for `model` on `device`. The engine has a single lane with all
+    /// cores, because calls are not concurrent.
     pub(super) fn open(data: &str, model: LocalModel, device: Device) -> Result<Self> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let config = LanesConfig {
@@ -109,7 +109,7 @@ impl Workbench {
         })
     }
 
-    /// What one extraction may use, with a host's own limits.
+    /// Returns the context of an extraction with a host's default limits.
     pub(super) fn context(&self, guest: &str) -> CallContext {
         let source = Arc::new(Objects(Arc::clone(&self.store)));
         CallContext {
@@ -131,7 +131,7 @@ impl Workbench {
     }
 }
 
-/// The data root, as image loading sees it.
+/// Provides objects of the data root to image loading.
 struct Objects(Arc<Store>);
 
 impl ByteSource for Objects {

@@ -2,23 +2,23 @@ use crate::output::stdout;
 use serde::Serialize;
 use std::io::{self, Write};
 
-/// Whether something works.
+/// Result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum State {
     Works,
     Fails,
-    /// It was not tried.
+    /// The check was not run.
     Skipped,
 }
 
-/// What was tried, and what came of it.
+/// Outcome of a check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
     pub(super) check: &'static str,
     pub(super) state: State,
     pub(super) found: String,
-    /// What to do.
+    /// Suggested fix or next step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) advice: Option<String>,
 }
@@ -56,7 +56,7 @@ impl Finding {
     }
 }
 
-/// For people.
+/// Prints the findings as text.
 pub(super) fn show(findings: &[Finding]) -> io::Result<()> {
     let mut stdout = stdout();
     for Finding {

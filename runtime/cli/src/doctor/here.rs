@@ -1,4 +1,4 @@
-//! What this machine has: the library, a GPU, a store that is read from here.
+//! Checks of the library, the GPU, the walls and a data root on this machine.
 
 use super::finding::Finding;
 use crate::host::granted;
@@ -14,13 +14,14 @@ use std::time::Duration;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-/// How long a store may take: with wrong credentials it is asked several times.
+/// Deadline for a store. The client retries several times if the credentials are wrong.
 const STORE: Duration = Duration::from_secs(30);
 
-/// How long a device may take: CUDA loads its kernels when it is first used.
+/// Deadline for a device. CUDA loads kernels at the first use.
 const DEVICE: Duration = Duration::from_secs(120);
 
-/// The library, and the device that is asked for or there.
+/// Checks the library on the CPU, and a GPU if `device` selects one. Otherwise, reports if a GPU is
+/// available.
 pub(super) async fn engine(device: Option<Device>) -> Vec<Finding> {
     let library = match ran(Device::Cpu).await {
         Ok(version) => Finding::works("library", format!("{version} ran a network on the CPU")),
@@ -39,19 +40,20 @@ pub(super) async fn engine(device: Option<Device>) -> Vec<Finding> {
             Err(error) => Finding::fails(
                 "gpu",
                 error,
-                "it takes NVIDIA's driver and a library built for CUDA (pip install onnxruntime-gpu), with CUDA and cuDNN where the loader finds them",
+                "install NVIDIA's driver and a library built for CUDA (pip install onnxruntime-gpu), and make CUDA and cuDNN available to the loader",
             ),
         },
         _ if free_device_memory(Device::Cuda(0)).is_some() => {
-            let found = format!("there is an NVIDIA GPU{}", free(Device::Cuda(0)));
-            Finding::skipped("gpu", found).and("--device cuda:0 tries it")
+            let found = format!("found an NVIDIA GPU{}", free(Device::Cuda(0)));
+            Finding::skipped("gpu", found).and("use --device cuda:0 to check it")
         }
-        _ => Finding::skipped("gpu", "no NVIDIA driver answers; networks run on the CPU"),
+        _ => Finding::skipped("gpu", "no NVIDIA GPU was found; networks run on the CPU"),
     };
     vec![library, gpu]
 }
 
-/// What confines the processes that a host starts here. `required` are all, or none.
+/// Checks the walls around the processes of a host. A missing wall is a failure if `required` is set, and
+/// otherwise a skipped check.
 pub(super) fn walls(device: Device, required: bool) -> Finding {
     let missing = frostline_walls::missing();
     let (found, advice) = match (device, missing.as_slice()) {
@@ -87,13 +89,13 @@ fn free(device: Device) -> String {
     free.unwrap_or_default()
 }
 
-/// Runs a convolution, which on a GPU loads cuDNN; the library's name and version.
+/// Runs a convolution, which loads cuDNN on a GPU. Returns the name and version of the library.
 async fn ran(device: Device) -> Result<String, String> {
     let trying = spawn_blocking(move || run_one(device).map_err(|error| error.to_string()));
     match timeout(DEVICE, trying).await {
         Ok(Ok(ran)) => ran,
         Ok(Err(lost)) => Err(lost.to_string()),
-        Err(_) => Err(format!("nothing came of it in {} s", DEVICE.as_secs())),
+        Err(_) => Err(format!("timed out after {} s", DEVICE.as_secs())),
     }
 }
 
@@ -124,7 +126,8 @@ fn run_one(device: Device) -> Result<String, EngineError> {
     Ok(format!("onnxruntime {version}"))
 }
 
-/// A root that is read from here, with links into the folder above it that is named.
+/// Checks that the root can be listed and read from this machine. Links may lead to `follow_links`, a folder
+/// above the root.
 pub(super) async fn store(root: &str, follow_links: Option<&Path>) -> Finding {
     let advice = "check the root and the credentials in the environment (host-ops/objects/docs/stores.md)";
     match timeout(STORE, first_of(root, follow_links)).await {
@@ -132,7 +135,7 @@ pub(super) async fn store(root: &str, follow_links: Option<&Path>) -> Finding {
         Ok(Err(error)) => Finding::fails("data", error.to_string(), advice),
         Err(_) => Finding::fails(
             "data",
-            format!("{root}: nothing came of it in {} s", STORE.as_secs()),
+            format!("{root}: timed out after {} s", STORE.as_secs()),
             advice,
         ),
     }
@@ -149,9 +152,9 @@ async fn first_of(root: &str, follow_links: Option<&Path>) -> Result<String> {
     let page = store.list(None, 1).await?;
     let Some(object) = page.objects.first() else {
         ensure!(page.left_out.links.is_empty(), "{root}: {}", page.left_out.links);
-        return Ok(format!("{root} can be listed from here, and is empty"));
+        return Ok(format!("{root} can be listed from this machine, but is empty"));
     };
     let key = &object.sample.key;
     store.read_range(key, 0..1).await?;
-    Ok(format!("{root} can be listed from here, and {key} be read"))
+    Ok(format!("{root} can be listed from this machine, and {key} can be read"))
 }

@@ -1,4 +1,4 @@
-//! What hosts do for whoever has this token.
+//! Checks on hosts with the given token.
 
 use super::finding::Finding;
 use crate::host::Access;
@@ -8,17 +8,17 @@ use futures::future::join_all;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long one answer may take; measuring the link takes less than a second.
+/// Deadline for a response. Measuring the link needs less than a second.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// The token, then each host: whether it answers, takes the token, what the link to it moves and whether it reads `data`.
+/// Checks the token file, and then for each host the connection, the token, the link and access to `data`.
 pub(super) async fn all(access: Access<'_>, data: Option<&str>) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Some(file) = access.token_file {
         match Token::read(file) {
-            Ok(_) => findings.push(Finding::works("token", format!("{} holds one", file.display()))),
+            Ok(_) => findings.push(Finding::works("token", format!("{} contains a token", file.display()))),
             Err(error) => {
-                let advice = "write the token there that whoever runs the host gave you, in one line";
+                let advice = "write the token from the host's admin to this file, on a single line";
                 findings.push(Finding::fails("token", error.to_string(), advice));
                 return findings;
             }
@@ -38,7 +38,7 @@ pub(super) async fn all(access: Access<'_>, data: Option<&str>) -> Vec<Finding> 
             findings.push(late(
                 "host",
                 "finding the hosts",
-                "check what the name stands for",
+                "check the DNS name",
             ));
             return findings;
         }
@@ -58,13 +58,13 @@ async fn host(client: &HostClient, data: Option<&str>) -> Vec<Finding> {
             return vec![late(
                 "host",
                 url,
-                "check that it is a Frostline host, and not overloaded",
+                "check that it is a Frostline host and not overloaded",
             )];
         }
     };
     let name = load.name.map(|name| format!(" ({name})")).unwrap_or_default();
     let found = format!(
-        "{url}{name} answers and takes the token; {} extractions run and {} wait on {} lanes",
+        "{url}{name} answers and accepts the token; {} extractions are running and {} are waiting for {} lanes",
         load.running, load.queued, load.lanes
     );
     let mut findings = vec![Finding::works("host", found)];
@@ -73,39 +73,39 @@ async fn host(client: &HostClient, data: Option<&str>) -> Vec<Finding> {
             let (rate, trip) = (link.bytes_per_second * 8e-6, link.round_trip.as_secs_f64() * 1e3);
             Finding::works(
                 "link",
-                format!("{url}: {rate:.0} Mbit/s, {trip:.1} ms there and back"),
+                format!("{url}: {rate:.0} Mbit/s, {trip:.1} ms round trip"),
             )
         }
         Ok(Err(error)) => Finding::fails(
             "link",
             error.to_string(),
-            "what lies between you and the host cuts large answers off",
+            "check the network path to the host, which interrupts large responses",
         ),
         Err(_) => late("link", url, "the link is too slow for any split"),
     });
     findings.push(match data {
-        None => Finding::skipped("data", "no --data was given"),
+        None => Finding::skipped("data", "--data is not set"),
         Some(root) => match timeout(LONGEST, client.first_objects(root, 1)).await {
             Ok(Ok(page)) => {
                 let holds = if page.objects.is_empty() { "is empty" } else { "holds objects" };
                 Finding::works("data", format!("{url} can list {root}, which {holds}"))
             }
             Ok(Err(error)) => {
-                let advice = "ask whoever runs the host to grant you the root (frostline admin tenant set), and to check its credentials for the store";
+                let advice = "ask the host's admin to grant you the root (frostline admin tenant set) and to check the host's credentials for the store";
                 Finding::fails("data", error.to_string(), advice)
             }
-            Err(_) => late("data", root, "the host waits for its store; whoever runs it sees more with doctor --config"),
+            Err(_) => late("data", root, "the host is waiting for the store; ask the host's admin to run doctor --config"),
         },
     });
     findings
 }
 
 fn late(check: &'static str, what: &str, advice: &str) -> Finding {
-    let found = format!("{what}: nothing came in {} s", LONGEST.as_secs());
+    let found = format!("{what}: no response within {} s", LONGEST.as_secs());
     Finding::fails(check, found, advice)
 }
 
-/// A host that answers nothing useful, or the token it does not take.
+/// Describes a host that returned an error or rejected the token.
 fn refused(error: &ClientError) -> Finding {
     let said = error.to_string();
     let advice = match error.class() {
@@ -113,21 +113,21 @@ fn refused(error: &ClientError) -> Finding {
             return Finding::fails(
                 "token",
                 said,
-                "ask whoever runs the host for a token that is good (frostline admin tenant rotate)",
+                "ask the host's admin for a valid token (frostline admin tenant rotate)",
             );
         }
-        Some(ErrorClass::Stopping) => "it is being stopped: try again when it is back",
-        Some(ErrorClass::Busy) => "it is busy, or too many bad tokens came from here: try again later",
-        Some(_) => "whoever runs the host finds more in its log",
+        Some(ErrorClass::Stopping) => "the host is shutting down; try again later",
+        Some(ErrorClass::Busy) => "the host is busy or has received too many invalid tokens from this machine; try again later",
+        Some(_) => "ask the host's admin to check its log",
         None if said.contains("certificate") || said.contains("UnknownIssuer") => {
             return Finding::fails(
                 "tls",
                 said,
-                "--ca FILE names the authority that the host's certificate is to be trusted by; its name must be that of the address",
+                "use --ca FILE to trust the host's certificate authority, and connect to a name for which the certificate is valid",
             );
         }
         None => {
-            "check that a host listens there, with http or https as it is written, and that nothing between you and it closes the port"
+            "check that a host is listening at this address, that http or https is correct, and that no firewall blocks the port"
         }
     };
     Finding::fails("host", said, advice)

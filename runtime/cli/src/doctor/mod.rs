@@ -1,4 +1,4 @@
-//! `frostline doctor`: what works of what a job or a host needs, what does not, and what to do about it.
+//! `frostline doctor`, which checks the requirements of a job or a host and suggests fixes.
 
 mod finding;
 mod here;
@@ -22,7 +22,7 @@ pub(crate) async fn run(flags: Doctor, json: bool) -> Result<()> {
     if flags.host.host.is_empty() {
         findings.push(match &data {
             Some(root) => here::store(root, flags.host.follow_links.as_deref()).await,
-            None => Finding::skipped("data", "no --data was given"),
+            None => Finding::skipped("data", "--data is not set"),
         });
     } else {
         findings.extend(hosts::all(Access::from_flags(&flags.host)?, data.as_deref()).await);
@@ -38,12 +38,12 @@ pub(crate) async fn run(flags: Doctor, json: bool) -> Result<()> {
         .count();
     match failing {
         0 => Ok(()),
-        1 => bail!("one thing does not work"),
-        several => bail!("{several} things do not work"),
+        1 => bail!("1 check failed"),
+        several => bail!("{several} checks failed"),
     }
 }
 
-/// What a host with this configuration needs.
+/// Checks the requirements of a host with this configuration.
 async fn serving(file: &Path) -> Vec<Finding> {
     let read = || {
         let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
@@ -54,13 +54,13 @@ async fn serving(file: &Path) -> Vec<Finding> {
     let (require_walls, config) = match read() {
         Ok(config) => config,
         Err(error) => {
-            let advice = "write it as runtime/server/docs/http.md has it, under Configuration";
+            let advice = "see the section Configuration in runtime/server/docs/http.md";
             return vec![Finding::fails("config", format!("{error:#}"), advice)];
         }
     };
     let mut findings = vec![Finding::works(
         "config",
-        format!("{} can be used", file.display()),
+        format!("{} is valid", file.display()),
     )];
     findings.push(here::walls(config.device, require_walls));
     let examined = probe_config(&config).await.into_iter();
@@ -74,12 +74,12 @@ async fn serving(file: &Path) -> Vec<Finding> {
 fn advice(what: &str) -> &'static str {
     match what {
         "state" => {
-            "it needs a store with atomic creates, and credentials to list, read, write and delete there (runtime/server/docs/state.md)"
+            "use a store with atomic creates, and credentials to list, read, write and delete objects (runtime/server/docs/state.md)"
         }
         "data" => {
-            "check the root, and that the host's environment or [store.BUCKET] has credentials to list and read there (host-ops/objects/docs/stores.md)"
+            "check the root, and the credentials to list and read objects in the host's environment or in [store.BUCKET] (host-ops/objects/docs/stores.md)"
         }
-        "tls" => "give a certificate in PEM, the host's own first, and its key",
-        _ => "the file must be readable for who runs the host, and hold one line of 32 characters or more",
+        "tls" => "use PEM files that contain the certificate chain, starting with the host's certificate, and the private key",
+        _ => "the file must be readable by the host's user, and contain a single line of 32 or more characters",
     }
 }

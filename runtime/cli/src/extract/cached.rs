@@ -1,4 +1,5 @@
-//! Batches of rows in the listing's order: cached ones from this machine's disk, the others from hosts.
+//! Batches of activations in the order of the listing. Cached activations are read from this machine's disk
+//! and the others are requested from hosts.
 
 use anyhow::{Context, Result};
 use frostline_client::{Fetched, Fetcher, Hosts, Pass, Passed, Source};
@@ -8,14 +9,15 @@ use frostline_wire::ObjectInfo;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The rows at one cut that jobs and extractions cached.
+/// Cached activations at one cut, shared with jobs and other extractions.
 pub(super) struct CachedRows {
     store: Store,
     keys: RowKeys,
 }
 
 impl CachedRows {
-    /// Opens the store of rows `made` so, with room for `rows` of them. `stopped` is told if they are no longer written.
+    /// Opens the store for activations with this provenance, with space for `rows` of them. Calls `stopped`
+    /// if caching stops because of an error.
     pub(super) fn open(cache: &Cache, made: &Provenance, rows: u64, stopped: Stopped) -> Result<Self> {
         let subject = made.subject();
         let store = cache.open(&subject, &made.row(), rows, stopped);
@@ -32,21 +34,21 @@ impl CachedRows {
         keys.collect()
     }
 
-    /// The places of `samples` that have no cached row.
+    /// Returns the indices of `samples` that are not cached.
     fn absent(&self, samples: &[ObjectInfo]) -> Vec<usize> {
         let has = self.store.has(&self.keys(samples)).into_iter().enumerate();
         has.filter(|(_, has)| !has).map(|(place, _)| place).collect()
     }
 }
 
-/// A batch that is waited for.
+/// A batch that has not been returned yet.
 struct Waiting {
     samples: Arc<[ObjectInfo]>,
-    /// The places that are fetched.
+    /// Indices of samples to fetch.
     absent: Vec<usize>,
 }
 
-/// All batches, in order.
+/// Iterates over all batches in order.
 pub(super) struct Batches {
     cached: Option<CachedRows>,
     waiting: VecDeque<Waiting>,
@@ -54,7 +56,7 @@ pub(super) struct Batches {
     remote: Remote,
 }
 
-/// Where rows that are not cached come from.
+/// Access to activations that are not cached.
 #[derive(Clone)]
 pub(super) struct Remote {
     pub(super) fetcher: Fetcher,
@@ -63,7 +65,7 @@ pub(super) struct Remote {
 }
 
 impl Batches {
-    /// The rows of `samples`, `batch` a time. Only what is not cached is fetched.
+    /// Starts to fetch the activations of `samples` that are not cached, in batches of `batch` samples.
     pub(super) fn new(
         samples: &[ObjectInfo],
         batch: usize,
@@ -95,7 +97,7 @@ impl Batches {
         }
     }
 
-    /// The rows that are cached already.
+    /// Number of cached activations.
     pub(super) fn cached_rows(&self) -> usize {
         let rows = self
             .waiting
@@ -104,10 +106,10 @@ impl Batches {
         rows.sum()
     }
 
-    /// The next batch; `None` after the last.
+    /// Returns the next batch, or `None` after the last batch.
     ///
     /// # Errors
-    /// As [`Pass::next`].
+    /// Returns an error under the same conditions as [`Pass::next`].
     pub(super) async fn next(&mut self) -> Option<Result<BatchRows>> {
         let waiting = self.waiting.pop_front()?;
         Some(self.rows(waiting).await)
@@ -116,7 +118,7 @@ impl Batches {
     async fn rows(&mut self, Waiting { samples, absent }: Waiting) -> Result<BatchRows> {
         let mut batch = BatchRows::new(samples, &self.remote.source.shape);
         if !absent.is_empty() {
-            let Passed { fetched, .. } = self.pass.next().await.context("the rows ended early")??;
+            let Passed { fetched, .. } = self.pass.next().await.context("the batches ended early")??;
             batch.add(&absent, &fetched);
             self.cache(&batch.samples, &absent, fetched);
         }
@@ -135,7 +137,8 @@ impl Batches {
         Ok(batch)
     }
 
-    /// Adds the cached rows of a batch; returns the places of those whose checksum fails.
+    /// Adds the cached activations to the batch. Returns the indices of samples whose cached activations can
+    /// no longer be read or have a wrong checksum.
     fn read_cached(&self, batch: &mut BatchRows, absent: &[usize]) -> Vec<usize> {
         let Some(cached) = &self.cached else {
             return Vec::new();
@@ -155,7 +158,7 @@ impl Batches {
         known
     }
 
-    /// Caches what was fetched of the `places` of `samples`.
+    /// Caches the fetched activations of the samples at `places`.
     fn cache(&self, samples: &[ObjectInfo], places: &[usize], fetched: Fetched) {
         if let Some(cached) = &self.cached {
             let keys = cached.keys(&chosen(samples, places));
@@ -164,7 +167,7 @@ impl Batches {
         }
     }
 
-    /// What is to be said of the cache, a sentence each.
+    /// Returns messages about cache problems since the last call.
     pub(super) fn news(&self) -> Vec<String> {
         let cached = self.cached.as_ref();
         cached.map(|cached| cached.store.news()).unwrap_or_default()
@@ -176,13 +179,13 @@ fn chosen(samples: &[ObjectInfo], places: &[usize]) -> Arc<[ObjectInfo]> {
     chosen.collect()
 }
 
-/// What became of a batch of samples.
+/// Activations of a batch.
 pub(super) struct BatchRows {
     pub(super) samples: Arc<[ObjectInfo]>,
-    /// Values of a row.
+    /// Number of values in an activation.
     width: usize,
     rows: Vec<Option<Vec<f32>>>,
-    /// The samples without a row, and why.
+    /// Failed samples and the errors.
     pub(super) bad: Vec<(usize, OpError)>,
 }
 
@@ -196,7 +199,7 @@ impl BatchRows {
         }
     }
 
-    /// Adds what was fetched of the samples at `places`.
+    /// Adds the fetched activations of the samples at `places`.
     pub(super) fn add(&mut self, places: &[usize], fetched: &Fetched) {
         let kept = fetched.kept.iter().filter_map(|kept| places.get(*kept).copied());
         self.set(kept, &fetched.rows);
@@ -214,7 +217,7 @@ impl BatchRows {
         }
     }
 
-    /// The keys of the samples that have a row, in order, and these rows' values.
+    /// Returns the keys and values of all activations, in order.
     pub(super) fn rows(&self) -> (Vec<&str>, Vec<f32>) {
         let keys = self.samples.iter().map(|sample| sample.sample.key.as_str());
         let with_row = keys

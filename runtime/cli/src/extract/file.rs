@@ -1,4 +1,4 @@
-//! Files of rows, which appear at their place when they are whole, or not at all.
+//! Output files, which are moved to the target path after the last write.
 
 use anyhow::{Context, Result, bail};
 use arrow_array::RecordBatch;
@@ -12,13 +12,14 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// Activations are written once and read often; the fastest level already finds their zeros.
+/// Compression level. Activations are written once and read often. The fastest level already compresses the
+/// zeros well.
 const LEVEL: i32 = 1;
 
-/// Bytes of a row group, which is held until it is whole: what readers take at once.
+/// Target size of a row group in bytes. Writers and readers keep a whole row group in memory.
 const GROUP: usize = 64 << 20;
 
-/// How a file is written.
+/// Format of an output file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
     /// Arrow's file format, uncompressed, so that it can be mapped into memory.
@@ -28,20 +29,20 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// As the file's name says.
+    /// Returns the format for the extension of a path.
     pub(super) fn from_extension(path: &Path) -> Result<Self> {
         match path.extension().and_then(|ending| ending.to_str()) {
             Some("arrow") => Ok(Self::Arrow),
             Some("parquet") => Ok(Self::Parquet),
             _ => bail!(
-                "--out is {}; its name says the format: end it in .arrow or .parquet",
+                "unknown format of --out {}; use the extension .arrow or .parquet",
                 path.display()
             ),
         }
     }
 }
 
-/// Refuses a place that cannot be written to, before anything is asked of hosts.
+/// Checks that the path is writable, before any request to a host.
 pub(super) fn check(path: &Path) -> Result<()> {
     if path.is_dir() {
         bail!("--out is {}, which is a directory", path.display());
@@ -49,7 +50,7 @@ pub(super) fn check(path: &Path) -> Result<()> {
     whole_file::check(path).with_context(|| cannot(path))
 }
 
-/// A file that is being written, beside its place.
+/// An output file with a temporary name.
 pub(super) struct RowFile {
     path: PathBuf,
     file: Unfinished,
@@ -71,7 +72,7 @@ impl RowFile {
                 let level = Compression::ZSTD(ZstdLevel::try_new(LEVEL)?);
                 let properties = WriterProperties::builder()
                     .set_compression(level)
-                    // Keys and activations repeat nowhere: a dictionary of them is built for nothing.
+                    // Dictionaries are useless, because keys and activations are unique.
                     .set_dictionary_enabled(false)
                     .build();
                 Writer::Parquet(Box::new(ArrowWriter::try_new(
@@ -88,7 +89,7 @@ impl RowFile {
         })
     }
 
-    /// Adds rows: a record batch, or a part of a row group.
+    /// Writes a record batch, which is part of a row group in Parquet files.
     pub(super) fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         let written = match &mut self.writer {
             Writer::Arrow(writer) => writer.write(batch).map_err(anyhow::Error::from),
@@ -103,7 +104,7 @@ impl RowFile {
         written.with_context(|| cannot(&self.path))
     }
 
-    /// Puts the file in its place.
+    /// Completes the file and moves it to the target path.
     pub(super) fn finish(self) -> Result<()> {
         let Self { path, file, writer } = self;
         let written = match writer {

@@ -32,24 +32,24 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Requests open at once at each host, as of a job.
+/// Limit of open requests per host, like in a job.
 const OPEN_REQUESTS: usize = 8;
-/// Batches under way while one is written, and what they may hold: a file is written faster than rows come.
+/// Number of batches to fetch while a batch is written, with a memory limit. Writing is faster than fetching.
 const AHEAD: Ahead = Ahead {
     batches: 3,
     bytes: 1 << 30,
 };
 
-/// What an extraction came to.
+/// Summary of an extraction.
 #[derive(Serialize)]
 struct Done {
     event: &'static str,
     out: String,
     cut: String,
-    /// Of a row.
+    /// Shape of an activation.
     shape: Vec<usize>,
     rows: u64,
-    /// Of these, rows that were cached.
+    /// Number of rows read from the cache.
     cached: u64,
     left_out: u64,
     bytes_received: u64,
@@ -74,7 +74,7 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
     let shape: Vec<String> = done.shape.iter().map(usize::to_string).collect();
     let cached = match done.cached {
         0 => String::new(),
-        cached => format!(", {cached} of them cached"),
+        cached => format!(", {cached} of these from the cache"),
     };
     say!(
         "{} rows of {} at {} written to {}{cached}; {} received in {:.1} s",
@@ -88,7 +88,7 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
     Ok(())
 }
 
-/// What is sent to hosts, and the cut.
+/// Input of an extraction.
 struct Asked {
     /// The data root.
     root: String,
@@ -108,7 +108,7 @@ impl Asked {
         let (model, cut) = model_and_cut(flags, &pixels)?;
         let mut guest = Guest::read(flags.guest.as_deref(), flags.parameters.as_deref())?;
         pixels.check_beside(flags.parameters.as_deref())?;
-        // A guest of one's own without parameters is told nothing, unless flags say something.
+        // A custom guest without parameters gets no recipe, unless preprocessing flags are set.
         if guest.is_stock() || !pixels.is_empty() {
             let (recipe, source) = input_pixels(&model, &pixels)?;
             guest.parameters = Some(serde_json::to_string(&recipe)?);
@@ -125,7 +125,8 @@ impl Asked {
         })
     }
 
-    /// The cached rows of what is asked for. Without them, extraction is only slower.
+    /// Opens the cache. Returns `None` if the cache is off or cannot be opened, because extraction also works
+    /// without a cache.
     fn cached_rows(
         &self,
         flags: &Flags,
@@ -157,7 +158,7 @@ impl Asked {
             .ok()
     }
 
-    /// Sends guest and layers, and says what is asked for.
+    /// Uploads the guest and the layers, and returns the request settings.
     async fn send(&self, hosts: &Hosts, flags: &Flags) -> Result<Inquiry> {
         let (guest, layers) = (&self.guest, self.layers.clone());
         Ok(Inquiry {
@@ -172,7 +173,8 @@ impl Asked {
     }
 }
 
-/// The network, and where its activations are taken. The features that a backbone ends in are those that a linear head would read.
+/// Returns the network and the cut. For `output` and for a backbone without a classifier, a linear head is
+/// added, and the cut is the input of this head.
 fn model_and_cut(flags: &Flags, pixels: &PixelFlags) -> Result<(Model, String)> {
     let model = read_model_and_pixels(&flags.inputs.model, pixels)?;
     let network = model.network()?;
@@ -247,7 +249,7 @@ async fn extract(flags: &Flags, asked: Asked, hosts: Hosts, reporter: &Arc<Repor
     })
 }
 
-/// The samples, and what the place of each or a table says of it by its key.
+/// Returns the samples, and for each key the split and the label from the location or the table.
 async fn listed(
     flags: &Flags,
     asked: &Asked,
@@ -255,14 +257,14 @@ async fn listed(
     reporter: &Reporter,
 ) -> Result<(Vec<ObjectInfo>, HashMap<String, Place>)> {
     let listing = hosts.listing(&asked.root, flags.inputs.layout).await?;
-    // Other guests than the stock one may read any file.
+    // Other guests may read any file.
     let files = match flags.guest {
         Some(_) => SampleFiles::All,
         None => SampleFiles::Images,
     };
     let (samples, mut places) = samples(&listing, files);
     if samples.is_empty() {
-        bail!("there is no image under {}", asked.root);
+        bail!("no images found under {}", asked.root);
     }
     if let Some(file) = &flags.labels {
         relabel(&mut places, file, &asked.root)?;
@@ -274,13 +276,13 @@ async fn listed(
     Ok((samples, places))
 }
 
-/// Reports the images of a batch that cannot be used; the first ends the extraction unless they are to be left out.
+/// Reports bad images, and returns an error for the first one unless bad images are skipped.
 fn check_bad(batch: &BatchRows, on_bad_sample: OnBadSample, reporter: &Reporter) -> Result<()> {
     for (index, why) in &batch.bad {
         let sample = batch.samples.get(*index);
         let key = sample.map_or("", |sample| sample.sample.key.as_str());
         if matches!(on_bad_sample, OnBadSample::Fail) {
-            bail!("the image '{key}' cannot be used: {why}; leave it out, or with --on-bad-sample skip");
+            bail!("the image '{key}' cannot be used: {why}; remove it, or use --on-bad-sample skip");
         }
         reporter.show(&Event::BadSample {
             key: key.to_owned(),
@@ -290,7 +292,7 @@ fn check_bad(batch: &BatchRows, on_bad_sample: OnBadSample, reporter: &Reporter)
     Ok(())
 }
 
-/// All samples, and what the place of each says by its key.
+/// Returns all samples, and for each key the split and the label from the location.
 fn samples(listing: &Listing, files: SampleFiles) -> (Vec<ObjectInfo>, HashMap<String, Place>) {
     let placed = listing.placed(files);
     let places = placed.iter().map(|placed| {
@@ -306,13 +308,13 @@ fn samples(listing: &Listing, files: SampleFiles) -> (Vec<ObjectInfo>, HashMap<S
     )
 }
 
-/// Has the table in `file` say what the places of samples say otherwise.
+/// Replaces splits and labels by those in the table `file`.
 fn relabel(places: &mut HashMap<String, Place>, file: &Path, root: &str) -> Result<()> {
     let name = file.display().to_string();
     let bytes = std::fs::read(file).with_context(|| format!("cannot read the labels table '{name}'"))?;
     let table = LabelTable::parse(&name, &bytes, Task::Classes)?;
     if !places.keys().any(|key| table.get(key).is_some()) {
-        bail!("no line of '{name}' is of an image under {root}; write keys as they are below --data");
+        bail!("'{name}' contains no image under {root}; use keys relative to --data");
     }
     for (key, place) in places {
         *place = match table.get(key) {
@@ -372,6 +374,6 @@ mod tests {
             ]
         );
         let error = relabeled("file,label\n1.jpg,x\n2.jpg,y\n").unwrap_err();
-        assert!(error.to_string().contains("as they are below --data"), "{error}");
+        assert!(error.to_string().contains("relative to --data"), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! Batches of rows as Arrow has them.
+//! Conversion of batches to Arrow record batches.
 
 use super::cached::BatchRows;
 use anyhow::{Context, Result};
@@ -8,14 +8,14 @@ use frostline_client::Part;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What the place of a sample says of it.
+/// Split and label of a sample.
 pub(super) struct Place {
     pub(super) part: Option<Part>,
-    /// Its class.
+    /// The class.
     pub(super) label: Option<String>,
 }
 
-/// Rows of one shape.
+/// Schema of record batches for activations with a fixed shape.
 pub(super) struct Rows {
     schema: SchemaRef,
     element: FieldRef,
@@ -23,13 +23,13 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// Rows of `shape` a sample: `key` and `activation`, which are never null, and `split` and `label`, which are where the place of a
-    /// sample says none. An activation is a plain list, its shape the field's metadata: Hugging Face datasets refuse Arrow's own type of
-    /// tensors.
+    /// Creates the schema for activations of `shape`. The columns `key` and `activation` are never null. The
+    /// columns `split` and `label` may be null. Activations are plain lists, with the shape in the metadata
+    /// of the field, because Hugging Face datasets does not support Arrow's tensor type.
     pub(super) fn new(shape: &[usize]) -> Result<Self> {
         let width = i32::try_from(shape.iter().product::<usize>())
-            .with_context(|| format!("a row of {shape:?} is larger than Arrow holds"))?;
-        // Nullable, though none is: what readers take for the usual element.
+            .with_context(|| format!("an activation of shape {shape:?} is too large for Arrow"))?;
+        // Nullable because most readers expect this for list elements, although no element is null.
         let element = Arc::new(Field::new("item", DataType::Float32, true));
         let metadata = HashMap::from([("shape".to_owned(), serde_json::to_string(shape)?)]);
         let list = DataType::FixedSizeList(Arc::clone(&element), width);
@@ -50,7 +50,7 @@ impl Rows {
         &self.schema
     }
 
-    /// The rows of a batch, with what the place of each sample says by its key.
+    /// Creates the record batch of a batch. `places` contains split and label by key.
     pub(super) fn batch(&self, rows: &BatchRows, places: &HashMap<String, Place>) -> Result<RecordBatch> {
         let (keys, values) = rows.rows();
         let places = || keys.iter().map(|key| places.get(*key));

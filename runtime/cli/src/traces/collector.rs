@@ -1,4 +1,5 @@
-//! Sends spans to the collector that OpenTelemetry's variables name; which those are is said in `runtime/server/docs/tracing.md`.
+//! Sends spans to the collector selected by OpenTelemetry's environment variables. See
+//! `runtime/server/docs/tracing.md` for the supported variables.
 
 use async_trait::async_trait;
 use frostline_client::{Connector, Trust};
@@ -10,17 +11,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
-/// The only protocol that is spoken.
+/// The only supported protocol.
 const PROTOCOL: &str = "http/protobuf";
 
-/// What an export takes at most, unless a variable says otherwise.
+/// Default timeout of an export.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Sends spans, and warns once when they do not arrive.
+/// HTTP client that sends spans and logs a warning if an export fails, but only once.
 #[derive(Debug)]
 struct Collector {
     client: HyperClient<Connector>,
-    /// Exports are sent from a thread of their own, where no runtime is.
+    /// The exporter calls from a separate thread without a runtime.
     runtime: Runtime,
     warned: Arc<AtomicBool>,
 }
@@ -29,23 +30,27 @@ struct Collector {
 impl HttpClient for Collector {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let sent = self.runtime.block_on(self.client.send_bytes(request));
-        // Neither the error nor the status has the address or the headers in it.
+        // The error and the status do not contain the address or the headers.
         let failure = match &sent {
             Ok(answer) if answer.status().is_success() => return sent,
-            Ok(answer) => format!("it answers {}", answer.status()),
+            Ok(answer) => format!("it responded with {}", answer.status()),
             Err(error) => error.to_string(),
         };
         if !self.warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(
-                "traces do not reach the collector: {failure}; spans are dropped until it answers, nothing else is affected"
+                "cannot send traces to the collector: {failure}; spans are dropped until it is reachable"
             );
         }
         sent
     }
 }
 
-/// What sends spans to the collector and sets `warned` when it warns; `None` where no collector is named, or exporting is off. Errors show
-/// no value: an address may have a password in it.
+/// Creates the exporter, which sets `warned` after logging a warning. Returns `None` if no collector is set
+/// or exporting is disabled.
+///
+/// # Errors
+/// Returns a message if a variable is invalid. The message does not contain values, because an address may
+/// contain a password.
 pub(super) fn exporter(warned: Arc<AtomicBool>) -> Result<Option<SpanExporter>, String> {
     let off = std::env::var("OTEL_SDK_DISABLED").is_ok_and(|value| value.eq_ignore_ascii_case("true"))
         || std::env::var("OTEL_TRACES_EXPORTER").is_ok_and(|value| value == "none");
@@ -56,7 +61,7 @@ pub(super) fn exporter(warned: Arc<AtomicBool>) -> Result<Option<SpanExporter>, 
         .iter()
         .any(|scheme| endpoint.starts_with(scheme))
     {
-        return Err(format!("{name} has to be a URL, such as http://localhost:4318"));
+        return Err(format!("{name} must be a URL, such as http://localhost:4318"));
     }
     if endpoint
         .split('/')
@@ -71,7 +76,7 @@ pub(super) fn exporter(warned: Arc<AtomicBool>) -> Result<Option<SpanExporter>, 
         && protocol != PROTOCOL
     {
         return Err(format!(
-            "{name} asks for {protocol}, and only {PROTOCOL} is spoken; set it so, and name the collector's port for HTTP, which is 4318 by default"
+            "{name} selects {protocol}, but only {PROTOCOL} is supported; change {name}, and use the collector's HTTP port (by default 4318)"
         ));
     }
     let timeout = variable("TIMEOUT").and_then(|(_, value)| value.parse().ok());
@@ -89,11 +94,12 @@ pub(super) fn exporter(warned: Arc<AtomicBool>) -> Result<Option<SpanExporter>, 
         .with_http_client(collector)
         .build();
     built.map(Some).map_err(|_| {
-        format!("{name}, or another OTEL_EXPORTER_OTLP_ variable, cannot be used; the address has to be a URL, the compression gzip or none")
+        format!("{name} or another OTEL_EXPORTER_OTLP_ variable is invalid; the endpoint must be a URL, and the compression gzip or none")
     })
 }
 
-/// A variable of the exporter that says something, with its name: that of traces before that of all signals.
+/// Returns the first exporter variable that is set, as name and value. Variables for traces take precedence
+/// over variables for all signals.
 fn variable(of: &str) -> Option<(String, String)> {
     let named = ["TRACES_", ""].map(|signal| format!("OTEL_EXPORTER_OTLP_{signal}{of}"));
     let mut set = named.into_iter().filter_map(|name| {

@@ -1,4 +1,5 @@
-//! Spans of `tracing` that are requests, exported when they end: those that a host answered, and those that a job asked.
+//! Exports `tracing` spans of requests when they end, both requests handled by a host and requests sent by a
+//! job.
 
 use frostline_wire::TraceParent;
 use opentelemetry::trace::{
@@ -20,7 +21,7 @@ use tracing_subscriber::filter::{FilterFn, filter_fn};
 use tracing_subscriber::layer;
 use tracing_subscriber::registry::LookupSpan;
 
-/// Fields that become attributes; nothing else is exported.
+/// Fields and the exported attributes. Other fields are not exported.
 const ATTRIBUTES: [(&str, &str); 11] = [
     ("method", "http.request.method"),
     ("path", "url.path"),
@@ -36,11 +37,12 @@ const ATTRIBUTES: [(&str, &str); 11] = [
 ];
 
 thread_local! {
-    /// The id of the next span that ends on this thread.
+    /// Id for the next exported span on this thread.
     static NEXT_ID: Cell<Option<SpanId>> = const { Cell::new(None) };
 }
 
-/// Random ids, except for those of requests: a host was told its own before, and the stages of its work as well.
+/// Id generator that uses random ids, except for requests. The id of a request is known earlier, because it
+/// was sent to the host or is the parent of stages.
 #[derive(Debug, Default)]
 pub(super) struct Ids(RandomIdGenerator);
 
@@ -58,10 +60,10 @@ pub(crate) struct ExportLayer {
     tracer: SdkTracer,
 }
 
-/// What a span that has not ended has recorded.
+/// Recorded values of an open span.
 struct Recorded {
     start: SystemTime,
-    /// What a request at a host is exported under.
+    /// Span id of a request on a host.
     id: SpanId,
     fields: BTreeMap<&'static str, Value>,
 }
@@ -71,7 +73,7 @@ impl ExportLayer {
         Self { tracer }
     }
 
-    /// Lets through what is exported.
+    /// Returns a filter that accepts only exported spans.
     pub(crate) fn filter() -> FilterFn {
         let exported: fn(&Metadata<'_>) -> bool = |metadata| kind(metadata).is_some();
         filter_fn(exported).with_max_level_hint(LevelFilter::DEBUG)
@@ -80,7 +82,7 @@ impl ExportLayer {
     fn export(&self, kind: SpanKind, recorded: &Recorded) {
         let parent = recorded.parent();
         let id = match kind {
-            // Requests without a good token, and probes, would displace others.
+            // Skip requests without a valid token and probes, which could displace other spans in the queue.
             SpanKind::Server => (!recorded.text("tenant").is_empty()).then_some(recorded.id),
             _ => SpanId::from_hex(&recorded.text("span"))
                 .ok()
@@ -101,7 +103,7 @@ impl ExportLayer {
         }
     }
 
-    /// Exports a stage of the work for `request`, if that is part of a trace.
+    /// Exports a stage of the work for `request`, if the request belongs to a trace.
     fn export_stage(&self, stage: &Recorded, request: &Recorded) {
         let Some(caller) = request.parent() else { return };
         let parent = TraceParent {
@@ -117,7 +119,7 @@ impl ExportLayer {
     }
 }
 
-/// What a span of ours is in a trace; `None` for those that are not exported.
+/// Returns the kind of a span, or `None` for spans that are not exported.
 fn kind(metadata: &Metadata<'_>) -> Option<SpanKind> {
     match metadata.name() {
         _ if !metadata.is_span() => None,
@@ -174,7 +176,7 @@ impl Recorded {
         value.unwrap_or_default().into_owned()
     }
 
-    /// A time that was recorded as so many microseconds before the span.
+    /// Returns the time that is recorded as microseconds before the creation of the span.
     fn ago(&self, field: &str) -> SystemTime {
         let Some(Value::I64(micros)) = self.fields.get(field) else {
             return self.start;
@@ -187,7 +189,8 @@ impl Recorded {
         TraceParent::read(&format!("00-{}-{}", self.text("trace"), self.text("parent")))
     }
 
-    /// The method and the route, or the beginning of the path: neither a tenant's nor an object's name.
+    /// Returns the method with the route or with the start of the path, which does not contain names of
+    /// tenants or objects.
     fn name(&self) -> String {
         let (method, mut route) = (self.text("method"), self.text("route"));
         if route.is_empty() {
@@ -204,7 +207,8 @@ impl Recorded {
         found.collect()
     }
 
-    /// Why the request failed, if it did. A host that refuses a request has not failed.
+    /// Returns the error if the request failed. On a host, a refused request (status below 500) is not a
+    /// failure.
     fn failure(&self, kind: &SpanKind) -> Option<String> {
         let least = if *kind == SpanKind::Server { 500 } else { 400 };
         match (self.fields.get("error"), self.fields.get("status")) {
@@ -235,7 +239,7 @@ impl Visit for Recorded {
     }
 }
 
-/// The context of spans that are part of `parent`.
+/// Returns a context for spans with this parent.
 pub(super) fn context_in(parent: Option<TraceParent>) -> Context {
     let Some(TraceParent { trace, span, sampled }) = parent else {
         return Context::new();
@@ -270,7 +274,7 @@ mod tests {
         }
     }
 
-    /// What is exported of the spans that `make` makes.
+    /// Returns the exported spans created by `make`.
     fn exported(make: impl FnOnce()) -> Vec<SpanData> {
         let kept = Kept::default();
         let provider = SdkTracerProvider::builder()

@@ -1,5 +1,5 @@
-//! Traces, exported by OTLP to the collector that OpenTelemetry's own variables name (`runtime/server/docs/tracing.md`). All that knows of
-//! OpenTelemetry stands here: libraries make spans of `tracing`.
+//! Traces, exported with OTLP to the collector that OpenTelemetry's environment variables select
+//! (`runtime/server/docs/tracing.md`). Only this module uses OpenTelemetry. Libraries create `tracing` spans.
 
 mod collector;
 mod layer;
@@ -19,24 +19,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How long the end of a command waits for the last of them: a collector that answers needs less, one that does not is not worth more.
+/// Timeout for sending the last spans at the end of a command. Reachable collectors respond faster.
 const FAREWELL: Duration = Duration::from_secs(3);
 
-/// What exports traces while the command runs.
+/// Trace export of a command.
 pub(crate) struct Traces {
     provider: SdkTracerProvider,
     tracer: SdkTracer,
-    /// The command's own span, where it is a job.
+    /// Span for the command if it is a job.
     job: Option<Span>,
-    /// Whether a warning has said that the collector cannot be reached.
+    /// Set after the first warning about the collector.
     warned: Arc<AtomicBool>,
 }
 
 impl Traces {
-    /// Begins to export what `command` does, if a collector is named; a job asks hosts for whatever it asks as a part of its own span.
+    /// Starts the export of spans for `command` if a collector is configured. Requests of a job become
+    /// children of the job's span.
     ///
     /// # Errors
-    /// A sentence that says which setting cannot be used.
+    /// Returns a message that names the invalid setting.
     pub(crate) fn start(command: &Command) -> Result<Option<Self>, String> {
         let Some((service, job)) = exported(command) else {
             return Ok(None);
@@ -60,12 +61,12 @@ impl Traces {
         }))
     }
 
-    /// What hands spans of `tracing` on to be exported.
+    /// Returns the layer that exports `tracing` spans.
     pub(crate) fn layer(&self) -> ExportLayer {
         ExportLayer::new(self.tracer.clone())
     }
 
-    /// Ends the job's span and sends what has not been sent, for some seconds at most.
+    /// Ends the job's span and sends the remaining spans, for up to [`FAREWELL`].
     pub(crate) fn finish(mut self, failed: bool) {
         if let Some(mut job) = self.job.take() {
             if failed {
@@ -76,12 +77,13 @@ impl Traces {
         let sent = self.provider.shutdown_with_timeout(FAREWELL);
         if sent.is_err() && !self.warned.swap(true, Ordering::Relaxed) {
             let seconds = FAREWELL.as_secs();
-            tracing::warn!("the collector did not take the last traces within {seconds} s; they are lost");
+            tracing::warn!("the collector did not accept the last traces within {seconds} s; these traces are lost");
         }
     }
 }
 
-/// The service a command is, and its span's name where it is a job; none where nothing of it is exported.
+/// Returns the service name of a command, with the span name if the command is a job. Returns `None` if the
+/// command is not traced.
 fn exported(command: &Command) -> Option<(&'static str, Option<&'static str>)> {
     let job = match command {
         Command::Serve(_) => return Some(("frostline-host", None)),
@@ -95,7 +97,7 @@ fn exported(command: &Command) -> Option<(&'static str, Option<&'static str>)> {
     Some(("frostline-trainer", Some(job)))
 }
 
-/// Begins a job's span, below the one that the variable `TRACEPARENT` names, if it does.
+/// Starts the span of a job. The parent is set by the variable `TRACEPARENT`.
 fn start_job_span(tracer: &SdkTracer, name: &'static str) -> Span {
     let starter = std::env::var("TRACEPARENT").ok();
     let starter = starter.and_then(|text| TraceParent::read(&text));
@@ -112,7 +114,7 @@ fn parent_of(span: &SpanContext) -> TraceParent {
     }
 }
 
-/// What exports: a service of this name, unless the variables name it otherwise.
+/// Creates the resource, with the service name unless the environment sets another name.
 fn resource(service: &'static str) -> Resource {
     let resource = Resource::builder_empty()
         .with_attributes([

@@ -284,7 +284,7 @@ fn what_a_model_was_trained_on_before_validates_nothing() {
     ));
     let said = said["error"].as_str().unwrap();
     assert!(
-        said.contains("images that this would validate with") && said.contains("--validation-seed 0 divides"),
+        said.contains("validation images; use --validation") && said.contains("--validation-seed 0, the division"),
         "{said}"
     );
     let same = run(&next, &photos, &init);

@@ -5,49 +5,52 @@ use super::{DatasetError, LabelTable, LeftOut, Listing, Part, Task};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Samples of a task, divided into those to train and those to validate with.
+/// Training, validation and test samples for a task.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dataset {
-    /// What is said of each sample.
+    /// Kind of labels.
     pub task: Task,
-    /// Class names, sorted, a label being an index into them; else the names of labels or numbers, in the order of a sample's values.
+    /// Sorted class names, indexed by labels. For other tasks, the names of the labels or numbers in the
+    /// order of a sample's values.
     pub classes: Vec<String>,
-    /// Samples to train with, by class and ascending key.
+    /// Training samples, sorted by class and key.
     pub train: Arc<Samples>,
-    /// Samples to validate with, by class and ascending key.
+    /// Validation samples, sorted by class and key.
     pub validation: Arc<Samples>,
-    /// Samples to measure the tuned model with, of the classes that are trained; none where there is no such part.
+    /// Samples to test the tuned model with, limited to trained classes. Empty if there is no test part.
     pub test: Arc<Samples>,
-    /// What is none of them.
+    /// Objects that are not in any of the parts.
     pub left_out: LeftOut,
-    /// Classes of one of the parts to train and to validate with.
+    /// Classes that exist in only one of the training and validation parts.
     pub one_sided: Vec<OneSided>,
 }
 
-/// Keys that are named of those that are left out.
+/// Maximum number of keys in [`LeftOut`].
 const NAMED: usize = 5;
 
-/// The samples that a model is evaluated with.
+/// Selection of the samples to evaluate.
 #[derive(Debug, Clone, Copy)]
 pub enum Evaluated<'a> {
-    /// The part that is there: `validation`, else `test`, else `train`; all of data without parts.
+    /// The default selection: validation samples if available, otherwise test samples, otherwise training
+    /// samples. If the data have no parts, all samples are selected.
     Usual,
-    /// This part.
+    /// The specified part.
     Part(Part),
-    /// Those of all parts that have these keys.
+    /// Samples with these keys, from all parts.
     Keys(&'a HashSet<String>),
 }
 
 impl Dataset {
-    /// Divides a listing: `train/<class>/*` and `validation/<class>/*`, or `train/<class>/*` or `<class>/*` with a share of every class;
-    /// `test/<class>/*` stays apart. [`Part`] has the names of folders. Hidden files, files outside class folders and those that are no
-    /// samples are left out.
+    /// Divides a listing according to folders: `train/<class>/*` and `validation/<class>/*`, or
+    /// `train/<class>/*` or `<class>/*` with a validation share. Samples in `test/<class>/*` are kept
+    /// separate. [`Part`] lists alternative folder names. Omits hidden files, files outside class folders and
+    /// files without samples.
     ///
-    /// Samples inside shards have the class their label says, and lie in the part that a word of the shard's key names. Shards of one
-    /// part only are divided by the share.
+    /// Samples in shards use the label as the class. A word in the shard's key names the part. If all shards
+    /// are in one part, the validation share is used.
     ///
     /// # Errors
-    /// [`DatasetError`], naming the folder that is missing.
+    /// Returns [`DatasetError`], for example with the name of a missing folder.
     pub fn from_listing(root: &str, listing: Listing, division: Division) -> Result<Self, DatasetError> {
         let listing = Arc::new(listing);
         let folders = Folders::sort(&listing, division.files);
@@ -68,11 +71,13 @@ impl Dataset {
         })
     }
 
-    /// The same where a table says the labels: the parts are `train/` and `validation/` or by the share, and folders say nothing else.
-    /// A class is one of a sample in a part: those of other lines are none.
+    /// Divides a listing according to a labels table. The table may determine the parts. Otherwise the parts
+    /// are `train/` and `validation/`, or the validation share is used. Folders have no other meaning. Only
+    /// classes of samples in a part count.
     ///
     /// # Errors
-    /// [`DatasetError`]; [`DatasetError::Labels`] with the table's line.
+    /// Returns [`DatasetError`]. The error is [`DatasetError::Labels`], with a line number, if the table is
+    /// invalid or does not match.
     pub fn from_table(
         root: &str,
         listing: Listing,
@@ -112,18 +117,19 @@ impl Dataset {
         })
     }
 
-    /// The class folders that [`Dataset::to_evaluate`] would find, sorted.
+    /// Returns the sorted names of the class folders that [`Dataset::to_evaluate`] uses by default.
     pub fn class_folders(listing: &Listing, files: SampleFiles) -> Vec<String> {
         let folders = Folders::sort(listing, files);
         let part = folders.evaluated();
         folders.into_part(part).into_keys().map(str::to_owned).collect()
     }
 
-    /// The samples to measure a tuned model with, labeled by the model's own `classes`, by ascending key; and what is left out.
+    /// Returns the samples to evaluate a tuned model with, sorted by key and labeled by index in the model's
+    /// `classes`, and the omitted objects.
     ///
     /// # Errors
-    /// [`DatasetError::Empty`], [`DatasetError::NoPart`], [`DatasetError::NoImages`], and [`DatasetError::UnknownClass`] for a folder that
-    /// is none of the model's classes.
+    /// Returns [`DatasetError::Empty`], [`DatasetError::NoPart`], [`DatasetError::NoImages`], or
+    /// [`DatasetError::UnknownClass`] if a folder is not a class of the model.
     pub fn to_evaluate(
         root: &str,
         listing: Listing,
@@ -137,17 +143,19 @@ impl Dataset {
         check_any(root, &listing, &samples)?;
         check_images(root, part, &samples)?;
         let rows = rows_of_classes(root, &listing, samples, classes)?;
-        // Those in other folders were not asked for.
+        // Do not report objects in other folders, because the evaluation ignores these folders.
         let left_out = left_out(&listing, &[&rows], |of| {
             !matches!(evaluated, Evaluated::Keys(_)) && of == part
         });
         Ok((Samples::new(listing, rows), left_out))
     }
 
-    /// The same where a table says the labels, in the order of `names`, which are the model's classes, labels or targets.
+    /// Like [`Dataset::to_evaluate`], with labels from a table. `names` are the model's classes, labels or
+    /// targets in order.
     ///
     /// # Errors
-    /// As [`Dataset::to_evaluate`], and [`DatasetError::Labels`].
+    /// Returns the errors of [`Dataset::to_evaluate`], and [`DatasetError::Labels`] if the table does not
+    /// match.
     pub fn to_evaluate_by(
         root: &str,
         listing: Listing,
@@ -181,7 +189,7 @@ impl Dataset {
     }
 }
 
-/// The samples to evaluate with, and their part.
+/// Returns the samples to evaluate and the part.
 fn chosen<'a>(
     root: &str,
     listing: &Listing,
@@ -214,7 +222,6 @@ fn chosen<'a>(
     Ok((part, folders.into_part(part)))
 }
 
-/// Refuses a listing without samples.
 fn check_any(root: &str, listing: &Listing, part: &Classes<'_>) -> Result<(), DatasetError> {
     if part.is_empty() {
         return Err(DatasetError::empty(root, listing));
@@ -222,7 +229,7 @@ fn check_any(root: &str, listing: &Listing, part: &Classes<'_>) -> Result<(), Da
     Ok(())
 }
 
-/// Samples labeled by `classes`, by ascending key.
+/// Labels samples by index in `classes` and sorts them by key.
 fn rows_of_classes(
     root: &str,
     listing: &Listing,
@@ -245,7 +252,7 @@ fn rows_of_classes(
     Ok(rows)
 }
 
-/// Samples with the number of their row in the table.
+/// Pairs each sample with the index of the row in the table.
 fn labeled(listing: &Listing, objects: impl Iterator<Item = u32>, table: &LabelTable) -> Vec<Row> {
     let row = |object: u32| {
         let label = table.row(listing.get(object)?.key)?;
@@ -254,7 +261,7 @@ fn labeled(listing: &Listing, objects: impl Iterator<Item = u32>, table: &LabelT
     objects.filter_map(row).collect()
 }
 
-/// Samples with the table's values, where it has any.
+/// Attaches the values of the table, if any, to the samples.
 fn valued<const PARTS: usize>(table: LabelTable, parts: [Samples; PARTS]) -> [Samples; PARTS] {
     if table.task() == Task::Classes {
         return parts;
@@ -267,7 +274,7 @@ fn valued<const PARTS: usize>(table: LabelTable, parts: [Samples; PARTS]) -> [Sa
 }
 
 impl Listing {
-    /// The visible objects that are no samples by their names.
+    /// Returns the visible objects that are not samples according to their names.
     pub fn left_out(&self, files: SampleFiles) -> LeftOut {
         let placed: HashSet<&str> = self
             .placed(files)
@@ -283,7 +290,7 @@ impl Listing {
     }
 }
 
-/// Notes an object that is left out, unless it is hidden or a labels table.
+/// Adds an object to `left_out`, unless it is hidden or a labels table.
 fn note(left_out: &mut LeftOut, key: &str) {
     if key == LabelTable::KEY || is_hidden(key) {
         return;
@@ -294,7 +301,8 @@ fn note(left_out: &mut LeftOut, key: &str) {
     }
 }
 
-/// The visible objects that are in none of the `parts`, but for a labels table and what lies in other folders than those `asked` for.
+/// Returns the visible objects that are not in any of the `parts`. Labels tables and objects of parts for
+/// which `asked` is false are ignored.
 fn left_out<R: AsRef<[Row]>>(
     listing: &Listing,
     parts: &[R],

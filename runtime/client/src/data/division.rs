@@ -1,4 +1,4 @@
-//! How samples are divided into those to train, to validate and to test with.
+//! Division of samples into training, validation and test parts.
 
 use super::error::in_quotes;
 use super::folders::{Class, Classes, Folders, SampleFiles};
@@ -7,24 +7,25 @@ use super::{DatasetError, Listing, Part, shuffle};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// How a listing is divided into samples to train and to validate with.
+/// Settings for the division of a listing into training and validation samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Division {
-    /// The share of every class to validate with (at least one sample stays on either side), for data without a part for it.
+    /// Fraction of every class to use for validation (0 to 1, exclusive), if the data have no validation
+    /// part. Both sides keep at least one sample per class.
     pub validation_share: Option<f64>,
-    /// What the share is drawn by.
+    /// Seed of the random selection.
     pub seed: u64,
-    /// Which files are samples.
+    /// Selection of sample files.
     pub files: SampleFiles,
 }
 
-/// Classes that one part has and the other has not. Those of `train/` alone are trained and not validated; samples of those of `validation/` alone
-/// are left out.
+/// Classes missing in training or validation. Classes in `train/` only are trained but not validated. Samples
+/// of classes in `validation/` only are omitted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OneSided {
     /// The classes.
     pub classes: Vec<String>,
-    /// The part that has them.
+    /// Part that contains these classes.
     pub present: Part,
 }
 
@@ -41,7 +42,7 @@ impl fmt::Display for OneSided {
     }
 }
 
-/// Samples by what they are there for.
+/// Classes with samples, by part.
 pub(super) struct Parts<'a> {
     pub(super) train: Classes<'a>,
     pub(super) validation: Classes<'a>,
@@ -92,10 +93,12 @@ impl<'a> Parts<'a> {
         })
     }
 
-    /// Takes classes that are not trained from the samples to validate with, and tells which classes only one of the parts has.
+    /// Removes classes that are not trained from the validation samples. Returns the classes that exist in
+    /// only one of the parts.
     ///
     /// # Errors
-    /// [`DatasetError::MissingClass`] where they have none in common, [`DatasetError::OneClass`].
+    /// Returns [`DatasetError::MissingClass`] if the parts have no class in common, and
+    /// [`DatasetError::OneClass`] if there is only one class to train.
     pub(super) fn settle(&mut self, root: &str) -> Result<Vec<OneSided>, DatasetError> {
         let lacking = |of: &Classes<'_>, from: &Classes<'_>| -> Vec<String> {
             let names = of.keys().filter(|class| !from.contains_key(*class));
@@ -127,12 +130,12 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// The names of the classes that are trained.
+    /// Returns the names of the trained classes.
     pub(super) fn classes(&self) -> Vec<String> {
         self.train.keys().map(|class| (*class).to_owned()).collect()
     }
 
-    /// The samples of each part with their labels.
+    /// Returns the samples of each part with class indices. Samples of untrained classes are omitted.
     pub(super) fn labeled(self) -> [Vec<Row>; 3] {
         let labels: BTreeMap<&str, u32> = self.train.keys().copied().zip(0..).collect();
         [self.train, self.validation, self.test].map(|part| {
@@ -147,7 +150,6 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Refuses a class folder without samples.
 pub(super) fn check_images(
     root: &str,
     part: Option<Part>,
@@ -167,7 +169,7 @@ pub(super) fn check_images(
     }
 }
 
-/// Draws `share` of every class for validation.
+/// Selects `share` of every class for validation.
 fn divide<'a>(
     root: &str,
     classes: Classes<'a>,

@@ -1,20 +1,20 @@
 use super::{Listing, Part};
 use frostline_wire::OutwardLinks;
 
-/// What is wrong with a labels table.
+/// Error in a labels table.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the labels table '{table}'{}: {why}", .line.map_or_else(String::new, |line| format!(", line {line}")))]
 pub struct LabelsError {
-    /// The table.
+    /// Name of the table.
     pub table: String,
-    /// The line in it, from 1.
+    /// Line in the table, from 1.
     pub line: Option<u64>,
-    /// What, and what to do.
+    /// Reason and next step.
     pub why: String,
 }
 
 impl DatasetError {
-    /// No samples among these objects.
+    /// Returns the error for a listing without samples.
     pub(super) fn empty(root: &str, listing: &Listing) -> Self {
         let root = root.to_owned();
         let links = listing.no_keys.links.clone();
@@ -27,7 +27,7 @@ impl DatasetError {
 }
 
 impl LabelsError {
-    /// Something that lies in no line.
+    /// Creates an error that concerns no particular line.
     pub(crate) fn of_table(table: &str, why: String) -> Self {
         Self {
             table: table.to_owned(),
@@ -37,110 +37,110 @@ impl LabelsError {
     }
 }
 
-/// Why a listing is no task.
+/// Error when converting a listing into a task.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DatasetError {
-    /// The labels table is wrong, or does not fit the listing.
+    /// The labels table is invalid or does not match the listing.
     #[error(transparent)]
     Labels(#[from] LabelsError),
-    /// There is nothing in class folders.
+    /// The class folders contain no samples.
     #[error(
-        "no samples under '{root}': the data must be laid out as train/<class>/* and validation/<class>/*, or as <class>/* \
-         with --validation, or in tar shards with a .cls file beside each image, or labeled by a table labels.csv ({objects} objects lie there, none of them so)"
+        "no samples under '{root}' ({objects} objects found): use the layout train/<class>/* and validation/<class>/*, or <class>/* \
+         with --validation, or tar shards with a .cls file next to each image, or a table labels.csv"
     )]
     Empty {
         /// The data root.
         root: String,
-        /// Objects that were listed.
+        /// Number of listed objects.
         objects: usize,
     },
-    /// There is nothing in class folders but links that lead out of the root.
+    /// The class folders contain only links out of the root.
     #[error("no samples under '{root}': {links}")]
     OutwardLinks {
         /// The data root.
         root: String,
-        /// Which.
+        /// Number of links, with an example.
         links: OutwardLinks,
     },
-    /// A class folder without an image.
+    /// No image found in a class folder.
     #[error(
-        "'{root}': the folder {folder} holds no image, only {files} other files such as '{first}'; images are told by their names (.{})"
+        "'{root}': the folder {folder} contains no image, only {files} other files such as '{first}'; image names end in .{}"
         , frostline_images::EXTENSIONS.join(", .")
     )]
     NoImages {
         /// The data root.
         root: String,
-        /// The folder.
+        /// Path of the folder.
         folder: String,
-        /// Files in it.
+        /// Number of files in the folder.
         files: usize,
-        /// One of them.
+        /// Key of a file.
         first: String,
     },
-    /// There is nothing to train with.
+    /// There are no training samples.
     #[error("'{root}' has validation/ but no train/ folder; add train/<class>/*")]
     NoTrain {
         /// The data root.
         root: String,
     },
-    /// The part that was asked for is not there.
-    #[error("'{root}' has no {part}/ part; add {part}/<class>/*, or ask for another part")]
+    /// The requested part does not exist.
+    #[error("'{root}' has no {part}/ part; add {part}/<class>/*, or use a different part")]
     NoPart {
         /// The data root.
         root: String,
         /// The part.
         part: Part,
     },
-    /// The parts have no class in common.
+    /// Training and validation have no class in common.
     #[error(
-        "'{root}': train/ and validation/ have no class in common: {} in train/, {} in validation/; name their folders alike",
+        "'{root}': train/ and validation/ have no class in common: {} in train/, {} in validation/; use the same folder names",
         in_quotes(train),
         in_quotes(validation)
     )]
     MissingClass {
         /// The data root.
         root: String,
-        /// The classes of the one.
+        /// Classes in `train/`.
         train: Vec<String>,
-        /// The classes of the other.
+        /// Classes in `validation/`.
         validation: Vec<String>,
     },
-    /// There is nothing to tell apart.
-    #[error("'{root}' has one class only ('{class}'); a classifier needs at least two class folders")]
+    /// There is only one class.
+    #[error("'{root}' has only one class ('{class}'), but a classifier needs at least two class folders")]
     OneClass {
         /// The data root.
         root: String,
         /// The class.
         class: String,
     },
-    /// The data are in one part and nothing says how to divide them.
+    /// Validation samples are missing: there is no validation folder and the share is not set.
     #[error(
-        "'{root}' has {}; pass --validation 0.2 to hold out a part of each class",
+        "'{root}' has {}; pass --validation 0.2 to hold out samples for validation",
         undivided(*part, *classes)
     )]
     NotDivided {
         /// The data root.
         root: String,
-        /// How many classes.
+        /// Number of classes.
         classes: usize,
-        /// The part they are in.
+        /// Part of the data, if any.
         part: Option<Part>,
     },
-    /// The data are divided and a share was given as well.
+    /// Validation is ambiguous: there is a validation folder and the share is set.
     #[error("'{root}' is divided into train/ and validation/ already; leave out --validation")]
     DividedTwice {
         /// The data root.
         root: String,
     },
-    /// The share leaves one part empty.
-    #[error("the validation share is {share}, it must lie between 0 and 1")]
+    /// The validation share is out of range.
+    #[error("invalid validation share {share}; use a number between 0 and 1")]
     Share {
-        /// As given.
+        /// Value of the setting.
         share: String,
     },
     /// A class is too small to divide.
     #[error(
-        "'{root}': the class '{class}' has one sample only, it cannot be divided into training and validation; add samples"
+        "'{root}': the class '{class}' has only one sample and cannot be divided into training and validation; add samples"
     )]
     TooFew {
         /// The data root.
@@ -148,8 +148,8 @@ pub enum DatasetError {
         /// The class.
         class: String,
     },
-    /// The tuned model names classes that the data do not have.
-    #[error("'{root}': the class '{class}' is not one the model knows")]
+    /// The tuned model does not have a class of the data.
+    #[error("'{root}': the model does not have the class '{class}'")]
     UnknownClass {
         /// The data root.
         root: String,
@@ -158,10 +158,10 @@ pub enum DatasetError {
     },
 }
 
-/// Classes that a message names.
+/// Maximum number of classes in a message.
 const SHOWN: usize = 20;
 
-/// Some classes, for a sentence.
+/// Formats class names followed by "is" or "are".
 pub(super) fn in_quotes(classes: &[String]) -> String {
     match classes {
         [one] => format!("the class '{one}' is"),

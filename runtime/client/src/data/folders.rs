@@ -1,4 +1,4 @@
-//! Objects sorted into parts and classes: by the folders or shards they lie in, or by a table.
+//! Objects sorted into parts and classes, according to folders, shards or a labels table.
 
 use super::shards::ShardSample;
 use super::{LabelTable, LabelsError, Listed, Listing, Part};
@@ -7,41 +7,42 @@ use frostline_job::Unlisted;
 use frostline_wire::listing_order;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Which files in class folders are samples.
+/// Selection of sample files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SampleFiles {
-    /// Those with an image's name; where no object has one, those without an ending.
+    /// Files with the extension of an image. If there are none, files without an extension.
     Images,
-    /// All but hidden ones, for guests that decode what they know.
+    /// All files except hidden ones, for guests that decode other formats.
     All,
 }
 
-/// Objects by class; classes and their folders are named as in the listing.
+/// Objects by class. Class and folder names are borrowed from the listing.
 pub(crate) type Classes<'a> = BTreeMap<&'a str, Class<'a>>;
 
 #[derive(Default)]
 pub(crate) struct Class<'a> {
-    /// Numbers of its objects.
+    /// Indices of the samples in the listing.
     pub(crate) samples: Vec<u32>,
-    /// Files beside them that are no images.
+    /// Number of other files in the class folder.
     pub(crate) others: usize,
-    /// One of these.
+    /// Key of one of the other files.
     pub(crate) other: Option<&'a str>,
 }
 
-/// An object that is a sample, and what its place says of it.
+/// A sample with the part and class derived from the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placed<'a> {
-    /// The object.
+    /// Object in the listing.
     pub object: Listed<'a>,
-    /// The part that its folder or shard names.
+    /// Part according to the folder or shard.
     pub part: Option<Part>,
-    /// Its class: what its shard says, or the folder it lies in.
+    /// Class according to the shard or the folder.
     pub class: Option<&'a str>,
 }
 
 impl Listing {
-    /// The objects that are samples by their names, by ascending key, with what their places say. Hidden ones are none.
+    /// Returns the objects that are samples according to their names, sorted by key, with parts and classes.
+    /// Hidden files are skipped.
     pub fn placed(&self, files: SampleFiles) -> Vec<Placed<'_>> {
         let objects = by_key(self);
         let is_sample = samples(&objects, files);
@@ -58,7 +59,7 @@ impl Listing {
             }
             let (part, class) = class_folder(object.key).unzip();
             let (part, class) = match (part.flatten(), Part::of_key(object.key)) {
-                // Beside parts that hold classes it holds none.
+                // If there are parts with class folders, files directly in a part have no class.
                 (None, Some(part)) if divided => (Some(part), None),
                 (part, _) => (part, class),
             };
@@ -68,7 +69,8 @@ impl Listing {
     }
 }
 
-/// Hidden files, and the empty objects that stores without folders mark them with. A shard's sample is never one.
+/// Returns true for hidden files and for the empty objects that mark folders in some stores. Samples in
+/// shards are never hidden.
 pub(crate) fn is_hidden(key: &str) -> bool {
     let of_shard = !listing_order(key).1.is_empty();
     !of_shard
@@ -77,14 +79,15 @@ pub(crate) fn is_hidden(key: &str) -> bool {
             .any(|segment| segment.is_empty() || segment.starts_with('.'))
 }
 
-/// Objects by the folders they lie in.
+/// Objects by folder.
 #[derive(Default)]
 pub(crate) struct Folders<'a> {
-    /// Those that hold samples of classes.
+    /// Parts with class folders.
     pub(crate) parts: BTreeMap<Part, Classes<'a>>,
-    /// The folders of the root, taken for classes, and samples of shards that are in no part.
+    /// Classes that do not belong to a part: folders in the root, and labels in shards whose key names no
+    /// part.
     pub(crate) classes: Classes<'a>,
-    /// Images that a table has no line for, and their part.
+    /// Images missing in the table, with part and key.
     unlabeled: Vec<(Option<Part>, &'a str)>,
 }
 
@@ -114,10 +117,11 @@ impl<'a> Folders<'a> {
         folders
     }
 
-    /// Sorted by `table`; see [`Folders::check_trained`] and [`Folders::check_evaluated`] for images without a line.
+    /// Sorts objects according to `table`. Images without a line are checked later by
+    /// [`Folders::check_trained`] and [`Folders::check_evaluated`].
     ///
     /// # Errors
-    /// [`LabelsError`] where the table and the listing do not fit.
+    /// Returns [`LabelsError`] if the table does not match the listing.
     pub(crate) fn of_table(
         listing: &'a Listing,
         table: &'a LabelTable,
@@ -156,7 +160,8 @@ impl<'a> Folders<'a> {
         Ok(folders)
     }
 
-    /// Refuses images without a line, but for those outside of `train/` and `validation/` where folders say the parts.
+    /// Returns an error if an image without a line is part of the training data. If folders determine the
+    /// parts, only `train/` and `validation/` count.
     pub(crate) fn check_trained(&self, table: &LabelTable) -> Result<(), LabelsError> {
         let divided = !self.parts.is_empty() && !table.divides();
         self.check_labeled(table, |part| match part {
@@ -165,7 +170,7 @@ impl<'a> Folders<'a> {
         })
     }
 
-    /// The same of the part to evaluate with.
+    /// Returns an error if an image without a line belongs to the part to evaluate.
     pub(crate) fn check_evaluated(
         &self,
         table: &LabelTable,
@@ -187,7 +192,7 @@ impl<'a> Folders<'a> {
             return Ok(());
         };
         let why = format!(
-            "{} images have no line, the first is '{first}'; add lines, or leave them out with --unlisted skip",
+            "{} images have no line (first: '{first}'); add lines, or omit the images with --unlisted skip",
             1 + missing.count()
         );
         Err(LabelsError::of_table(table.name(), why))
@@ -201,7 +206,8 @@ impl<'a> Folders<'a> {
         classes.entry(name).or_default()
     }
 
-    /// Has shards of one part only divided like folders without parts.
+    /// Moves samples of shards out of parts if there is only one part, so that they are divided like folders
+    /// without parts.
     fn settle_shards(&mut self, of_shards: &BTreeSet<Option<Part>>) {
         let mut parts = of_shards.iter().flatten();
         if self.parts.len() == 1 && parts.next().is_some() {
@@ -215,13 +221,13 @@ impl<'a> Folders<'a> {
         }
     }
 
-    /// The part to evaluate with unless it is said: `validation`, else `test`, else `train`; none of data without parts.
+    /// Returns the default part to evaluate. This is validation, test or train, in this order of preference.
+    /// Returns `None` if there are no parts.
     pub(crate) fn evaluated(&self) -> Option<Part> {
         let mut parts = [Part::Validation, Part::Test, Part::Train].into_iter();
         parts.find(|part| self.parts.contains_key(part))
     }
 
-    /// All samples.
     pub(crate) fn into_all(self) -> Classes<'a> {
         let mut all = self.classes;
         for (name, class) in self.parts.into_values().flatten() {
@@ -230,7 +236,7 @@ impl<'a> Folders<'a> {
         all
     }
 
-    /// The samples of a part; of `None` those that are in no part.
+    /// Returns the samples in `part`. If `part` is `None`, returns samples that do not belong to a part.
     pub(crate) fn into_part(mut self, part: Option<Part>) -> Classes<'a> {
         match part {
             Some(part) => self.parts.remove(&part).unwrap_or_default(),
@@ -239,7 +245,7 @@ impl<'a> Folders<'a> {
     }
 }
 
-/// The objects by ascending key.
+/// Returns the objects sorted by key.
 fn by_key(listing: &Listing) -> Vec<(u32, &str)> {
     let objects = listing.iter().map(|(number, object)| (number, object.key));
     let mut objects: Vec<(u32, &str)> = objects.collect();
@@ -247,7 +253,7 @@ fn by_key(listing: &Listing) -> Vec<(u32, &str)> {
     objects
 }
 
-/// Which of the objects are samples by their names.
+/// Returns a predicate for keys of samples.
 fn samples(objects: &[(u32, &str)], files: SampleFiles) -> impl Fn(&str) -> bool + use<> {
     let named = files == SampleFiles::Images && objects.iter().any(|(_, key)| is_image_name(key));
     move |key| match files {
@@ -261,7 +267,7 @@ fn no_image(table: &LabelTable, row: u32, key: &str) -> LabelsError {
     let images = frostline_images::EXTENSIONS.join(", .");
     table.at(
         row,
-        format!("'{key}' is no image by its name (.{images}); leave the line out"),
+        format!("'{key}' does not have an image extension (.{images}); remove the line"),
     )
 }
 
@@ -275,11 +281,11 @@ fn unknown_key(table: &LabelTable, line: u64, key: &str, objects: &[(u32, &str)]
     LabelsError {
         table: table.name().to_owned(),
         line: Some(line),
-        why: format!("there is no object '{key}'; write keys as they are below --data{like}"),
+        why: format!("no object '{key}' exists; use keys relative to --data{like}"),
     }
 }
 
-/// The part and the class whose folder holds the object. A shard is no folder.
+/// Returns the part and the class of the folder that contains the object. Shards are not folders.
 fn class_folder(key: &str) -> Option<(Option<Part>, &str)> {
     let (key, "") = listing_order(key) else {
         return None;

@@ -1,58 +1,58 @@
 use frostline_wire::{LeftOut, ObjectInfo, ObjectPage, SampleRef};
 use std::collections::HashMap;
 
-/// The objects under a data root, packed: beside its key and version an object takes 32 bytes, a third of what the structures of
-/// strings take that it comes as.
+/// Packed list of the objects under a data root. An object needs 32 bytes in addition to the key and version,
+/// a third of the memory of [`ObjectInfo`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Listing {
-    /// Keys, each followed by its version.
+    /// Keys, each followed by the version.
     text: String,
     objects: Vec<Packed>,
-    /// Classes that shards give, each once.
+    /// Distinct class names from shards.
     labels: Vec<String>,
     numbers: HashMap<String, u32>,
-    /// What is under the root and has no key, so that it is no object.
+    /// Invalid names under the root, and links to targets outside the root.
     pub(crate) no_keys: LeftOut,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Packed {
-    /// Where its key begins in the text.
+    /// Offset of the key in the text.
     at: usize,
     size: u64,
-    /// Bytes of its key.
+    /// Length of the key in bytes.
     key: u32,
-    /// Bytes of its version; none is empty.
+    /// Length of the version in bytes, or 0 if there is no version.
     etag: u32,
-    /// One more than the number of its label; 0 where it has none.
+    /// Label index + 1, or 0 if there is no label.
     label: u32,
 }
 
-/// One object of a listing.
+/// An object in a listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Listed<'a> {
-    /// Its key, relative to the root.
+    /// Key relative to the root.
     pub key: &'a str,
-    /// Its version.
+    /// Version of the object.
     pub etag: Option<&'a str>,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Its class, where a shard says it.
+    /// Class from a shard, if any.
     pub label: Option<&'a str>,
 }
 
 impl Listing {
-    /// How many objects there are.
+    /// Returns the number of objects.
     pub fn len(&self) -> usize {
         self.objects.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no objects.
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty()
     }
 
-    /// The object of this number, in the order they came.
+    /// Returns the object with this index, in the order of the listing.
     pub fn get(&self, number: u32) -> Option<Listed<'_>> {
         let packed = self.objects.get(number as usize)?;
         let end = packed.at + packed.key as usize;
@@ -66,17 +66,17 @@ impl Listing {
         })
     }
 
-    /// The objects with their numbers, in the order they came.
+    /// Iterates over the objects and indices in listing order.
     pub fn iter(&self) -> impl Iterator<Item = (u32, Listed<'_>)> {
         (0..self.objects.len() as u32).filter_map(|number| Some((number, self.get(number)?)))
     }
 
-    /// The size of the object of this number, 0 where there is none.
+    /// Returns the size of the object with this index, or 0 if the index is invalid.
     pub(crate) fn size(&self, number: u32) -> u64 {
         self.objects.get(number as usize).map_or(0, |packed| packed.size)
     }
 
-    /// Adds a page as it came.
+    /// Adds a page of the listing.
     pub(crate) fn add_page(&mut self, page: ObjectPage) {
         self.extend(page.objects);
         self.no_keys.extend(page.left_out);
@@ -102,7 +102,7 @@ impl Extend<ObjectInfo> for Listing {
             let at = self.text.len();
             self.text.push_str(&key);
             self.text.push_str(&etag);
-            // Both are pieces of one answer, which is far below 4 GB.
+            // Answers are much smaller than 4 GB, so the lengths fit.
             self.objects.push(Packed {
                 at,
                 size: object.size,
@@ -123,7 +123,7 @@ impl FromIterator<ObjectInfo> for Listing {
 }
 
 impl Listed<'_> {
-    /// The object as it is asked for.
+    /// Returns a reference to this object for a request.
     pub(crate) fn sample(&self) -> SampleRef {
         SampleRef {
             key: self.key.to_owned(),

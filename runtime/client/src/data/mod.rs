@@ -1,4 +1,4 @@
-//! Which objects there are, and how they become samples of a task.
+//! Listings of data roots and the conversion into data sets.
 
 mod dataset;
 mod division;

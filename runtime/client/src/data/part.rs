@@ -1,24 +1,24 @@
-//! What samples are there for, by the folder or shard that they lie in.
+//! Purpose of samples (training, validation or test), derived from folder and shard names.
 
 use frostline_wire::listing_order;
 use std::fmt;
 
-/// A part of the data.
+/// Purpose of a subset of the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Part {
-    /// To train with.
+    /// Samples to train with.
     Train,
-    /// To choose the best epoch by.
+    /// Samples to select the best epoch with.
     Validation,
-    /// To measure the tuned model with, once.
+    /// Samples to evaluate the tuned model with, once.
     Test,
 }
 
 impl Part {
-    /// All of them.
+    /// All parts.
     pub const ALL: [Self; 3] = [Self::Train, Self::Validation, Self::Test];
 
-    /// As folders are called.
+    /// Returns the canonical folder name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Train => "train",
@@ -27,8 +27,9 @@ impl Part {
         }
     }
 
-    /// The part of an object: that of its shard, else of the first of several folders, which is called `train` or `training`, `val`,
-    /// `valid` or `validation`, `test` or `testing`.
+    /// Derives the part from an object's key. Objects in shards are assigned by shard name, other objects by
+    /// first folder. Folder names are `train` or `training`, `val`, `valid` or `validation`, `test` or
+    /// `testing`. Returns `None` for files directly under the root.
     pub fn of_key(key: &str) -> Option<Self> {
         match listing_order(key) {
             (shard, name) if !name.is_empty() => Self::of_shard(shard),
@@ -36,7 +37,8 @@ impl Part {
         }
     }
 
-    /// The part that the first telling word of a shard's key names: `imagenet-train-000.tar`, `val/000.tar`.
+    /// Derives the part from the first matching word in a shard's key (`imagenet-train-000.tar`,
+    /// `val/000.tar`).
     pub(super) fn of_shard(shard: &str) -> Option<Self> {
         let words = shard.split(|letter: char| !letter.is_alphanumeric());
         words

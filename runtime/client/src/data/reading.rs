@@ -6,18 +6,18 @@ use csv::{ReaderBuilder, StringRecord};
 use frostline_job::Unlisted;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-/// What the column with parts is called.
+/// Name of the column with parts.
 const SPLIT: &str = "split";
 
-/// A table as it is read.
+/// Parser state for a table.
 pub(super) struct Reading<'a> {
     reader: csv::Reader<&'a [u8]>,
     lines: Lines<'a>,
     columns: Vec<String>,
-    /// The place of the column with parts.
+    /// Index of the column with parts.
     split: Option<usize>,
     table: LabelTable,
-    /// The class of each row.
+    /// Class name of each row.
     of_rows: Vec<String>,
 }
 
@@ -72,7 +72,7 @@ impl<'a> Reading<'a> {
         }
         if self.table.len() < 2 {
             let why = format!(
-                "it has {} lines of samples; it needs at least two",
+                "it lists {} samples, but at least two are required",
                 self.table.len()
             );
             return Err(LabelsError::of_table(&self.table.name, why));
@@ -88,19 +88,19 @@ impl<'a> Reading<'a> {
         let key = key.strip_prefix("./").unwrap_or(key);
         if key.is_empty() {
             return Err(format!(
-                "the column '{}' is empty; it needs the key of an object",
+                "the column '{}' is empty; enter the key of an object",
                 self.table.first
             ));
         }
         if let Some(row) = self.table.row(key) {
             let before = self.table.lines.get(row as usize).copied().unwrap_or_default();
             return Err(format!(
-                "'{key}' has line {before} already; leave one of them, or use one column a label with --loss bce"
+                "duplicate key '{key}', first used in line {before}; remove one line, or use one column per label with --loss bce"
             ));
         }
         for (place, (column, field)) in self.columns.iter().zip(record).enumerate().skip(1) {
             let field = field.trim();
-            let refused = |why: &str| format!("{why} of '{key}' in the column '{column}'");
+            let refused = |why: &str| format!("{why} for '{key}' in the column '{column}'");
             if self.split == Some(place) {
                 let part = Part::from_word(field).ok_or_else(|| refused(&no_part(field)))?;
                 self.table.parts.get_or_insert_default().push(part);
@@ -109,7 +109,7 @@ impl<'a> Reading<'a> {
             match self.table.task {
                 Task::Classes if field.is_empty() => {
                     return Err(
-                        refused("there is no class") + "; write one, or take the line and the object away"
+                        refused("missing class") + "; enter one, or remove the line and the object"
                     );
                 }
                 Task::Classes => self.of_rows.push(field.to_owned()),
@@ -127,7 +127,7 @@ impl<'a> Reading<'a> {
         Ok(())
     }
 
-    /// Sorts the classes' names and numbers them.
+    /// Sorts the class names and replaces the names in rows by indices.
     fn number_classes(&mut self) {
         let names: BTreeSet<&str> = self.of_rows.iter().map(String::as_str).collect();
         let numbers: HashMap<&str, u32> = names.iter().copied().zip(0..).collect();
@@ -150,21 +150,21 @@ fn check_columns(name: &str, columns: &[String], task: Task) -> Result<(), Label
     };
     let names = columns.iter().skip(1).filter(|column| *column != SPLIT).count();
     if names == 0 {
-        return refused("it needs a column with keys and one with labels, divided by commas".to_owned());
+        return refused("it needs a column with keys and a column with labels, separated by commas".to_owned());
     }
     if columns.iter().any(String::is_empty) {
         return refused(
-            "a column has no name; name it, or write the table without its index (pandas: index=False)"
+            "a column has no name; add a name or write the table without an index (pandas: index=False)"
                 .to_owned(),
         );
     }
     let mut known = HashSet::new();
     if let Some(twice) = columns.iter().find(|column| !known.insert(column.as_str())) {
-        return refused(format!("the column '{twice}' is there twice; rename one of them"));
+        return refused(format!("duplicate column '{twice}'; rename one of the columns"));
     }
     if task == Task::Classes && names > 1 {
         return refused(format!(
-            "its columns are {}; it needs two, keys and classes, and may have one called split. Leave out the others; a job takes a column a label with --loss bce, numbers with --loss mse",
+            "unexpected columns in {}: a table of classes has a column of keys, a column of classes and optionally a column named split; use --loss bce for one column per label, or --loss mse for numbers",
             few(columns)
         ));
     }
@@ -172,7 +172,7 @@ fn check_columns(name: &str, columns: &[String], task: Task) -> Result<(), Label
 }
 
 fn no_part(field: &str) -> String {
-    format!("'{field}' is no part, which is train, validation or test,")
+    format!("invalid part '{field}' (expected train, validation or test)")
 }
 
 fn flag(field: &str) -> Result<f32, String> {
@@ -181,17 +181,18 @@ fn flag(field: &str) -> Result<f32, String> {
         ("false" | "False" | "FALSE", _) => Ok(0.0),
         (_, Ok(value)) if value == 0.0 || value == 1.0 => Ok(value),
         _ => Err(format!(
-            "'{field}' is neither 0 nor 1, which says whether the sample has the label,"
+            "invalid value '{field}' (expected 0 or 1)"
         )),
     }
 }
 
 fn number(field: &str) -> Result<f32, String> {
     let value = field.parse().ok().filter(|value: &f32| value.is_finite());
-    value.ok_or_else(|| format!("'{field}' is no finite number, which --loss mse needs,"))
+    value.ok_or_else(|| format!("invalid number '{field}' (expected a finite number)"))
 }
 
-/// Counts lines up to where records begin, one after the other. The reader's own count is one behind after a line that ends in CRLF.
+/// Converts byte offsets into line numbers, in ascending order. After CRLF, csv's internal line numbers are
+/// off by 1.
 struct Lines<'a> {
     bytes: &'a [u8],
     counted: usize,
@@ -207,7 +208,8 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// The line, from 1, of the first text at or after `byte`, which lies after the one asked for before.
+    /// Returns the line (from 1) of the first text at or after `byte`. `byte` must not be smaller than in the
+    /// previous call.
     fn at(&mut self, byte: u64) -> u64 {
         let begins = usize::try_from(byte).unwrap_or(usize::MAX);
         let rest = self.bytes.get(self.counted..).unwrap_or_default();
@@ -226,12 +228,12 @@ impl<'a> Lines<'a> {
 
 fn unreadable(name: &str, bytes: &[u8], error: &csv::Error) -> LabelsError {
     let why = match error.kind() {
-        csv::ErrorKind::Utf8 { .. } => "it is no UTF-8; save it as that".to_owned(),
+        csv::ErrorKind::Utf8 { .. } => "invalid UTF-8; save the table as UTF-8".to_owned(),
         csv::ErrorKind::UnequalLengths {
             expected_len, len, ..
         } => {
             format!(
-                "it has {len} fields, but the first line names {expected_len}; quote fields with commas in them"
+                "it has {len} fields, but the first line names {expected_len}; quote fields that contain commas"
             )
         }
         _ => error.to_string(),
@@ -296,9 +298,9 @@ mod tests {
             (
                 "file,label\na,dog\na,cat\n",
                 Classes,
-                ["line 3", "'a' has line 2"],
+                ["line 3", "duplicate key 'a', first used in line 2"],
             ),
-            ("file,label\na,dog\nb, \n", Classes, ["line 3", "no class of 'b'"]),
+            ("file,label\na,dog\nb, \n", Classes, ["line 3", "missing class for 'b'"]),
             (
                 "file,label\n,dog\nb,cat\n",
                 Classes,
@@ -314,15 +316,15 @@ mod tests {
             (
                 "file,age,age\na,1,1\n",
                 Numbers,
-                ["line 1", "'age' is there twice"],
+                ["line 1", "duplicate column 'age'"],
             ),
             ("file,split\na,train\n", Classes, ["line 1", "commas"]),
             (
                 "file,split,label\na,train,cat\nb,tset,cat\n",
                 Classes,
-                ["line 3", "'tset' is no part"],
+                ["line 3", "invalid part 'tset'"],
             ),
-            ("file,label,split\na,cat,\n", Classes, ["line 2", "'' is no part"]),
+            ("file,label,split\na,cat,\n", Classes, ["line 2", "invalid part ''"]),
             ("file\na\n", Classes, ["line 1", "commas"]),
             ("", Classes, ["line 1", "commas"]),
             ("file,label\na,cat\n", Classes, ["labels.csv", "at least two"]),

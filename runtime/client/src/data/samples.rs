@@ -2,7 +2,8 @@ use super::Listing;
 use frostline_wire::ObjectInfo;
 use std::sync::Arc;
 
-/// Samples of a data set: which objects of its listing, and of which class or with which values. Clones and parts share listing and values.
+/// Samples in a data set. Each sample is an object in a listing with a class or values. Clones and subsets
+/// share the listing and the values.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Samples {
     listing: Arc<Listing>,
@@ -10,16 +11,17 @@ pub struct Samples {
     values: Option<Arc<Values>>,
 }
 
-/// What samples have instead of a class.
+/// Values of samples in tasks without classes.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Values {
-    /// Of a sample.
+    /// Number of values per sample.
     pub(crate) width: usize,
-    /// Those of one sample after those of another.
+    /// Values of all samples, concatenated.
     pub(crate) all: Vec<f32>,
 }
 
-/// A sample: the number of its object, and that of its class or, where there are values, of its place among them.
+/// A sample. `object` is the index in the listing. `label` is the index of the class or, if there are values,
+/// of the row in [`Values`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) object: u32,
@@ -35,7 +37,7 @@ impl Samples {
         }
     }
 
-    /// Samples whose labels are places among `values`.
+    /// Sets the values. Labels become row indices in `values`.
     pub(crate) fn with_values(self, values: &Arc<Values>) -> Self {
         Self {
             values: Some(Arc::clone(values)),
@@ -43,61 +45,61 @@ impl Samples {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of samples.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no samples.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// The sample at `index`.
+    /// Returns the sample at `index`.
     pub fn get(&self, index: usize) -> Option<ObjectInfo> {
         self.sample(self.rows.get(index)?)
     }
 
-    /// The index of the class of the sample at `index`; none where samples have values.
+    /// Returns the class index of the sample at `index`, or `None` if samples have values.
     pub fn label(&self, index: usize) -> Option<u32> {
         let row = self.rows.get(index).filter(|_| self.values.is_none())?;
         Some(row.label)
     }
 
-    /// The values of the sample at `index`; none where samples have classes.
+    /// Returns the values of the sample at `index`, or `None` if samples have classes.
     pub fn values(&self, index: usize) -> Option<&[f32]> {
         let (row, values) = (self.rows.get(index)?, self.values.as_ref()?);
         let start = row.label as usize * values.width;
         values.all.get(start..start + values.width)
     }
 
-    /// All of them with their classes, in their order.
+    /// Iterates over all samples in order, with class indices.
     pub fn iter(&self) -> impl Iterator<Item = (ObjectInfo, u32)> {
         self.rows
             .iter()
             .filter_map(|row| Some((self.sample(row)?, row.label)))
     }
 
-    /// Leaves out all but those to `keep`.
+    /// Removes all samples for which `keep` is false.
     pub fn retain(&mut self, keep: impl Fn(&ObjectInfo) -> bool) {
         let listing = Arc::clone(&self.listing);
         let keeps = |row: &Row| listing.get(row.object).is_some_and(|object| keep(&object.into()));
         self.rows.retain(keeps);
     }
 
-    /// Their sizes in bytes, in their order.
+    /// Iterates over the sample sizes in bytes.
     pub fn sizes(&self) -> impl Iterator<Item = u64> {
         self.rows.iter().map(|row| self.listing.size(row.object))
     }
 
-    /// `count` of them, evenly spread so that all classes have their share.
+    /// Returns `count` samples at regular intervals, so that all classes are represented in proportion.
     pub fn spread(&self, count: usize) -> Vec<ObjectInfo> {
         let count = count.min(self.len());
         let picked = (0..count).filter_map(|index| self.rows.get(index * self.len() / count));
         picked.filter_map(|row| self.sample(row)).collect()
     }
 
-    /// Bytes of the `count` largest objects together.
+    /// Returns the total size in bytes of the `count` largest objects.
     pub fn largest(&self, count: usize) -> u64 {
         let mut sizes: Vec<u64> = self.sizes().collect();
         let count = count.min(sizes.len());
@@ -112,7 +114,7 @@ impl Samples {
     }
 }
 
-/// Samples with their classes, where it is not a listing that says them.
+/// Samples with class indices from a source other than a listing.
 impl FromIterator<(ObjectInfo, u32)> for Samples {
     fn from_iter<I: IntoIterator<Item = (ObjectInfo, u32)>>(samples: I) -> Self {
         let (mut listing, mut rows) = (Listing::default(), Vec::new());

@@ -2,17 +2,17 @@ use super::Samples;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// What an order is for; different purposes get independent orders from one seed.
+/// Purpose of a random order. Each purpose has an independent order for the same seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// The samples of a training epoch, counted from 1.
+    /// Samples of a training epoch, counted from 1.
     Epoch(u32),
-    /// Choosing validation samples from the class of this number.
+    /// Selection of validation samples from the class with this index.
     Division(u64),
 }
 
 impl Purpose {
-    /// ChaCha's streams are independent for every number.
+    /// Number of the ChaCha stream. Streams are independent.
     fn stream(self) -> u64 {
         match self {
             Self::Epoch(epoch) => u64::from(epoch),
@@ -21,8 +21,9 @@ impl Purpose {
     }
 }
 
-/// The numbers `0..count`, which is below 2^32, in an order that depends on `seed` and `purpose` only: Fisher-Yates over ChaCha8, whose output is
-/// the same in every version and on every machine.
+/// Returns a permutation of `0..count` that depends only on `seed` and `purpose`. `count` must be less than
+/// 2^32. The algorithm is Fisher-Yates with ChaCha8, which produces the same output in every version and on
+/// every machine.
 pub fn order(count: usize, seed: u64, purpose: Purpose) -> Vec<u32> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     random.set_stream(purpose.stream());
@@ -33,8 +34,8 @@ pub fn order(count: usize, seed: u64, purpose: Purpose) -> Vec<u32> {
     order
 }
 
-/// As many of the samples as there are, with replacement, so that each class that has any comes as often as any other on average: a class is drawn,
-/// then one of its samples.
+/// Draws `samples.len()` indices with replacement, so that all non-empty classes are equally frequent on
+/// average. Each draw selects a class, then a sample of the class.
 pub fn balanced_order(samples: &Samples, seed: u64, purpose: Purpose) -> Vec<u32> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     random.set_stream(purpose.stream());
@@ -56,7 +57,8 @@ pub fn balanced_order(samples: &Samples, seed: u64, purpose: Purpose) -> Vec<u32
     (0..samples.len()).filter_map(draw).collect()
 }
 
-/// A number below `bound` by the high half of a product (Lemire); its bias is below 2^-32 for any data set.
+/// Returns a random number less than `bound`, using Lemire's multiplication method. The bias is less than
+/// 2^-32 for any data set.
 fn below(random: &mut impl Rng, bound: usize) -> usize {
     let product = u128::from(random.next_u64()) * bound as u128;
     (product >> 64) as usize
@@ -108,6 +110,6 @@ mod tests {
         assert_eq!(order(8, 0, Purpose::Epoch(1)), EXPECTED);
     }
 
-    /// Guards resumed and compared runs against a silent change of the generator.
+    /// Detects changes of the generator, which would affect resumed runs and comparisons.
     const EXPECTED: [u32; 8] = [7, 0, 2, 1, 4, 3, 5, 6];
 }

@@ -5,82 +5,86 @@ use super::{LabelsError, Part, Task};
 use frostline_job::Unlisted;
 use std::collections::HashMap;
 
-/// A labels table, read for a [`Task`]. Its first line names its columns, the first of them has keys relative to the data root.
+/// A labels table, parsed for a [`Task`]. The first line names the columns. The first column contains keys
+/// relative to the data root.
 ///
-/// For classes the second and last column has a class' name; for labels every other column is one, with 0 and 1 (or `true` and `false`), as
-/// scikit-learn's `MultiLabelBinarizer` makes them; for numbers every other column is a target.
+/// The other columns depend on the task. For classes, a single column contains class names. For labels, each
+/// column is a label with the values 0 and 1 (or `true` and `false`), as written by scikit-learn's
+/// `MultiLabelBinarizer`. For numbers, each column is a target.
 ///
-/// A column called `split` says of each sample whether it is for `train`, `validation` or `test`, in the words that folders have.
+/// An optional column `split` assigns each sample to `train`, `validation` or `test`. Folder names such as
+/// `val` are accepted as well.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LabelTable {
-    /// What it is called in messages.
+    /// Name in messages.
     pub(super) name: String,
     pub(super) task: Task,
-    /// Classes, sorted; else the columns.
+    /// Sorted class names. For other tasks, column names.
     pub(super) names: Vec<String>,
-    /// The row of a key.
+    /// Row index by key.
     pub(super) rows: HashMap<String, u32>,
-    /// The line of a row in the file.
+    /// Line number of each row in the file.
     pub(super) lines: Vec<u64>,
-    /// The class of each row.
+    /// Class index of each row.
     pub(super) classes: Vec<u32>,
-    /// The values of each row, one after the other.
+    /// Values of all rows, concatenated.
     pub(super) values: Vec<f32>,
-    /// The part of each row, where a column says it.
+    /// Part for each row, if the table has a `split` column.
     pub(super) parts: Option<Vec<Part>>,
-    /// What becomes of images without a line.
+    /// Policy for images without a line.
     pub(super) unlisted: Unlisted,
-    /// What the first column is called.
+    /// Name of the first column.
     pub(super) first: String,
 }
 
 impl LabelTable {
-    /// The table's name beside the data.
+    /// Key of the table in the data root.
     pub const KEY: &'static str = "labels.csv";
-    /// The most bytes of a table: a million samples, or some millions of values.
+    /// Maximum table size in bytes. This is enough for a million samples.
     pub const MOST_BYTES: u64 = 64 << 20;
 
-    /// Reads a table, called `name` in messages.
+    /// Parses a table. `name` is used in messages.
     ///
     /// # Errors
-    /// [`LabelsError`] with the line, what is wrong there, and what to do.
+    /// Returns [`LabelsError`] with the line, the reason and the next step.
     pub fn parse(name: &str, bytes: &[u8], task: Task) -> Result<Self, LabelsError> {
         if bytes.len() as u64 > Self::MOST_BYTES {
             let most = Self::MOST_BYTES >> 20;
             return Err(LabelsError::of_table(
                 name,
-                format!("it is larger than {most} MiB, which is the most; divide the data"),
+                format!("it is larger than the limit of {most} MiB; divide the data"),
             ));
         }
         Reading::start(name, bytes, task)?.finish()
     }
 
-    /// The same, for data of which it lists a part if `unlisted` says so.
+    /// Sets the policy for images without a line.
     #[must_use]
     pub fn with_unlisted(self, unlisted: Unlisted) -> Self {
         Self { unlisted, ..self }
     }
 
-    /// What it says of each sample.
+    /// Returns the task passed to [`LabelTable::parse`].
     pub fn task(&self) -> Task {
         self.task
     }
 
-    /// Classes, sorted; else the columns, in the order of the values.
+    /// Returns the sorted class names. For other tasks, returns the column names in the order of the values.
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// What it says of an image: its part, by its column or by where the image lies, and of classes its class. None where it has no line.
+    /// Returns the part and the class of an image, or `None` if the image has no line. The part is determined
+    /// by the `split` column or the key. The class is empty for tasks other than classes.
     pub fn get(&self, key: &str) -> Option<(Option<Part>, &str)> {
         let row = self.row(key)?;
         Some((self.part(Some(row), key), self.class(row)))
     }
 
-    /// Its columns in the order of `names`; nothing to do for classes.
+    /// Reorders the columns according to `names`. Tables of classes are returned unchanged.
     ///
     /// # Errors
-    /// [`LabelsError`] where these are not its columns.
+    /// Returns [`LabelsError`] if `names` are not the columns of the table.
     pub fn ordered(mut self, names: &[String]) -> Result<Self, LabelsError> {
         if self.task == Task::Classes || self.names == names {
             return Ok(self);
@@ -89,7 +93,7 @@ impl LabelTable {
         let places: Option<Vec<usize>> = names.iter().map(place).collect();
         let Some(places) = places.filter(|places| places.len() == self.names.len()) else {
             let why = format!(
-                "its columns are {}, but the model's are {}; give it a table with the same",
+                "its columns are {}, but the model's are {}; use a table with these columns",
                 few(&self.names),
                 few(names)
             );
@@ -115,19 +119,20 @@ impl LabelTable {
         self.rows.get(key).copied()
     }
 
-    /// The class of a row; of other tasks all rows have the same, that is none.
+    /// Returns the class name for a row. For other tasks, returns an empty string.
     pub(super) fn class(&self, row: u32) -> &str {
         let class = self.classes.get(row as usize);
         let name = class.and_then(|class| self.names.get(*class as usize));
         name.map_or("", String::as_str)
     }
 
-    /// Whether it says the parts.
+    /// Returns true if the table determines the parts.
     pub(super) fn divides(&self) -> bool {
         self.parts.is_some()
     }
 
-    /// The part of the sample `key`, whose line is this row if it has one: what the table says, else its folder or shard.
+    /// Returns the part of the sample `key` at the optional `row`. If the table has no `split` column, the
+    /// key determines the result.
     pub(super) fn part(&self, row: Option<u32>, key: &str) -> Option<Part> {
         match &self.parts {
             Some(parts) => parts.get(row? as usize).copied(),
@@ -135,12 +140,11 @@ impl LabelTable {
         }
     }
 
-    /// All values, row after row.
     pub(super) fn into_values(self) -> Vec<f32> {
         self.values
     }
 
-    /// The first row, by its line, of those that are not `seen`: its line and key.
+    /// Returns the line and key of the first row not marked in `seen`.
     pub(super) fn first_without(&self, seen: &[bool]) -> Option<(u64, &str)> {
         let line = |row: u32| self.lines.get(row as usize).copied().unwrap_or_default();
         let unseen = self
@@ -160,7 +164,7 @@ impl LabelTable {
         }
     }
 
-    /// Refuses a first line that is one of samples.
+    /// Returns an error if the first line is a sample instead of column names.
     pub(super) fn check_header(&self, mut is_key: impl FnMut(&str) -> bool) -> Result<(), LabelsError> {
         if !is_key(&self.first) {
             return Ok(());
@@ -169,14 +173,14 @@ impl LabelTable {
             table: self.name.clone(),
             line: Some(1),
             why: format!(
-                "the first line has to name the columns, but begins with the object '{}'; put a line such as file,label before it",
+                "the first line must name the columns, but starts with the object '{}'; add a header line such as file,label",
                 self.first
             ),
         })
     }
 }
 
-/// Some of the names, for messages.
+/// Formats up to eight names for messages.
 pub(super) fn few(names: &[String]) -> String {
     const SHOWN: usize = 8;
     let shown: Vec<&str> = names.iter().take(SHOWN).map(String::as_str).collect();

@@ -13,15 +13,15 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// Why rows are missing after an attempt.
+/// Reason for missing rows after an attempt.
 pub(super) enum Failure {
-    /// The host failed, or refused.
+    /// The host failed or refused the request.
     Host(ClientError),
-    /// The host is well, but some samples failed for a reason that may pass.
+    /// The host works, but some samples failed for a transient reason.
     Samples(ClientError),
-    /// Nothing came for this long.
+    /// No data arrived for this duration.
     Silence(Duration),
-    /// The host went down before it was asked.
+    /// The host became unavailable, so the request is not sent.
     LeftOut,
 }
 
@@ -32,7 +32,7 @@ impl From<ClientError> for Failure {
 }
 
 impl Exchange {
-    /// Opens one extraction for what is missing and takes its rows until it ends, well or not.
+    /// Opens one extraction for the missing samples and receives rows until the stream ends or fails.
     pub(super) async fn attempt(&self, ask: &mut Ask, transfer: &mut Transfer) -> Result<(), Failure> {
         let window = self.memory.windows.window_for(ask.host.url());
         let _open = window.open().await;
@@ -60,7 +60,7 @@ impl Exchange {
         if matches!(ended, Ok(()) | Err(Failure::Silence(_))) {
             self.memory.patience.saw(&self.source.split, silence.longest);
         }
-        // What arrived before a stream broke counts, so it is decoded in any case.
+        // Rows that arrived before an error count, so decode them in any case.
         while let Some(decoded) = decoding.join_next().await {
             match decoded {
                 Ok((position, Ok(()))) => ask.pending.arrived(position),
@@ -71,7 +71,8 @@ impl Exchange {
         ended
     }
 
-    /// Asks for what is missing and takes what comes until it ends; returns how long that took, here and on the host.
+    /// Requests the missing samples and receives rows until the stream ends. Returns the time spent in total
+    /// and on the host.
     async fn receive(
         &self,
         client: &HostClient,
@@ -101,7 +102,7 @@ impl Exchange {
         })
     }
 
-    /// Puts rows where they belong, and objects before the decoders.
+    /// Copies rows into the batch and passes objects to the decoders.
     async fn place_rows(
         &self,
         ask: &mut Ask,
@@ -134,21 +135,21 @@ impl Exchange {
     }
 }
 
-/// What became of one row of an answer.
+/// Outcome of one row of an answer.
 enum Arrival {
-    /// It is in its place.
+    /// The row was copied into the batch.
     Row(u32),
-    /// The host has none for this position.
+    /// The host reports an error for this position.
     Failure(u32, OpError),
-    /// It is an object that has yet to be decoded.
+    /// The object has to be decoded.
     Object(u32, Vec<u8>, PixelSpec),
-    /// It was changed on its way.
+    /// The row has a wrong checksum.
     Altered,
-    /// It is no row, and what follows it was not looked at.
+    /// The row is invalid. Later rows were not read.
     Nothing(String),
 }
 
-/// Copies or widens every row into its place.
+/// Copies or widens every row into the batch.
 fn place(batches: &[ActivationBatch], buffer: &BatchBuffer, rows: RowKind) -> Vec<Arrival> {
     let mut arrivals = Vec::new();
     for row in batches.iter().flat_map(ActivationBatch::rows) {
@@ -173,16 +174,16 @@ fn place(batches: &[ActivationBatch], buffer: &BatchBuffer, rows: RowKind) -> Ve
     arrivals
 }
 
-/// Watches the time between signs of life of one answer.
+/// Timer for the pauses in an answer.
 struct Silence<'a> {
     exchange: &'a Exchange,
-    /// The host that is asked, and those asked before.
+    /// Hosts already asked for these samples, including the current host.
     tried: BTreeSet<usize>,
     given_up: u32,
     longest: Duration,
 }
 
-/// How often a request that waits compares itself with others.
+/// Interval at which a waiting request compares the silence with the limit.
 const COMPARISON: Duration = Duration::from_millis(500);
 
 impl<'a> Silence<'a> {
@@ -197,7 +198,8 @@ impl<'a> Silence<'a> {
         }
     }
 
-    /// Waits for the next sign of life; where another host can be asked, for as long as others of its kind make plausible.
+    /// Waits for `sign`. If another host can be asked, gives up when the silence exceeds the limit for
+    /// requests at this split.
     async fn end_with<T>(
         &mut self,
         sign: impl Future<Output = Result<T, ClientError>>,
@@ -225,7 +227,7 @@ impl<'a> Silence<'a> {
     }
 }
 
-/// An object's position, and what became of it.
+/// Object position and decoding result.
 type Decoded = (u32, Result<(), OpError>);
 
 async fn decode(
@@ -237,13 +239,14 @@ async fn decode(
     let crop = decoders.run(crop).await;
     let decoded = match crop.and_then(|crop| crop) {
         Ok(crop) if buffer.set(position as usize, RowValue::U8(&crop)) => Ok(()),
-        Ok(_) => Err(OpError::runtime("its crop does not fit the recipe")),
+        Ok(_) => Err(OpError::runtime("the crop does not match the pixel spec")),
         Err(error) => Err(error.into()),
     };
     (position, decoded)
 }
 
-/// Samples that failed for a reason that may pass count as lost, and so do those whose rows were changed on the way.
+/// Converts transient sample failures and corrupt rows of an attempt into a failure, so that the samples are
+/// requested again.
 pub(super) fn passing(ask: &mut Ask) -> Option<Failure> {
     let host = ask.host.url().to_owned();
     let rows = ask.pending.take_altered();

@@ -3,7 +3,7 @@ use frostline_images::normalize;
 use frostline_tensor::{Data, OpError, PixelSpec, ShapeError, Tensor};
 use frostline_wire::RowValue;
 
-/// The memory of one batch. Rows are copied in where they belong, in any order and from several requests at once.
+/// Memory of one batch. Rows are copied to the final position, in any order and by concurrent requests.
 pub(super) struct BatchBuffer {
     shape: Vec<usize>,
     width: usize,
@@ -11,14 +11,15 @@ pub(super) struct BatchBuffer {
 }
 
 enum Contents {
-    /// Activations, or pixels that were normalized on the host.
+    /// Activations or normalized pixels.
     F32(Vec<f32>),
-    /// Pixels to be normalized by this recipe once the batch is complete.
+    /// Pixels to normalize with this pixel spec once the batch is complete.
     U8(Vec<u8>, PixelSpec),
 }
 
 impl BatchBuffer {
-    /// Room for `count` rows of `shape`; with a recipe, of bytes that are normalized in the end.
+    /// Allocates `count` rows of `shape`. If `pixels` is set, rows are bytes that are normalized by
+    /// [`BatchBuffer::finish`].
     pub(super) fn new(count: usize, shape: &[usize], pixels: Option<PixelSpec>) -> Result<Self, ShapeError> {
         let whole = frostline_tensor::Shape::new(shape);
         let width = whole.elements()?;
@@ -34,7 +35,8 @@ impl BatchBuffer {
         })
     }
 
-    /// Copies or decodes one row in; `false` when it is of another type or length than the batch's rows.
+    /// Copies or decodes a row into the batch. Returns `false` if the type or length does not match the
+    /// batch.
     pub(super) fn set(&self, index: usize, value: RowValue<'_>) -> bool {
         let range = index * self.width..(index + 1) * self.width;
         match (&mut *self.rows.lock(), value) {
@@ -44,7 +46,7 @@ impl BatchBuffer {
         }
     }
 
-    /// The rows `kept` (ascending), moved together, as `f32`. Takes the contents.
+    /// Returns the rows `kept` (ascending indices), moved together, as `f32`. The buffer is empty afterwards.
     pub(super) fn finish(&self, kept: &[usize]) -> Result<Tensor, OpError> {
         let contents = std::mem::replace(&mut *self.rows.lock(), Contents::F32(Vec::new()));
         let shape = frostline_tensor::Shape::new(self.shape.as_slice()).batched(kept.len());

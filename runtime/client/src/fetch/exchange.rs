@@ -11,13 +11,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// What is remembered from one batch to the next, and shared by those on their way.
+/// Fetcher state shared by all batches.
 pub(super) struct Memory {
     pub(super) windows: Windows,
     pub(super) patience: Patience,
     pub(super) policy: RetryPolicy,
     pub(super) decoders: DecodePool,
-    /// Bytes of answers that did not end as they should.
+    /// Body bytes of incomplete answers.
     pub(super) interrupted: AtomicU64,
 }
 
@@ -33,7 +33,7 @@ impl Memory {
     }
 }
 
-/// One batch on its way.
+/// Batch in flight.
 pub(super) struct Exchange {
     pub(super) memory: Arc<Memory>,
     pub(super) hosts: Hosts,
@@ -41,13 +41,13 @@ pub(super) struct Exchange {
     pub(super) buffer: Arc<BatchBuffer>,
 }
 
-/// Samples that are asked of one host together.
+/// Samples to request from a host in a single extraction.
 pub(super) struct Ask {
     pub(super) host: Arc<Member>,
     pub(super) pending: Pending,
     pub(super) attempts: Attempts,
-    /// Hosts that failed to bring all of them, since the last wait.
+    /// Hosts that failed to deliver all of these samples since the last wait.
     pub(super) tried: BTreeSet<usize>,
-    /// How often they were given up because nothing came.
+    /// Number of times that these samples were moved away from a silent host.
     pub(super) given_up: u32,
 }

@@ -1,4 +1,4 @@
-//! Divides a batch into requests, places them at hosts, and decides where to ask again for what got lost.
+//! Divides a batch into requests, places them on hosts and retries lost samples.
 
 use super::Transfer;
 use super::attempt::{Failure, passing};
@@ -14,23 +14,23 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// What became of an [`Ask`].
+/// Outcome of an [`Ask`].
 struct Asked {
-    /// Samples that are bad, by their place in the batch.
+    /// Bad samples, by index in the batch.
     bad: Vec<(usize, OpError)>,
     transfer: Transfer,
-    /// What is missing, to be asked of these hosts now.
+    /// Requests for the missing samples, to send to other hosts now.
     moved: Vec<Ask>,
 }
 
-/// Where what is missing is asked for again, after a wait.
+/// Next attempt for missing samples, including the required wait.
 enum Again {
     SameHost(Duration),
     AnyHost(Duration),
 }
 
 impl Exchange {
-    /// Asks for all `samples` until everything is there; returns those that are bad, and what it took.
+    /// Fetches all `samples`. Returns the bad samples and the transfer statistics.
     pub(super) async fn run(
         self: &Arc<Self>,
         samples: &Arc<[ObjectInfo]>,
@@ -52,7 +52,7 @@ impl Exchange {
         Ok((bad, transfer))
     }
 
-    /// The batch's requests: the samples of each host, so many at a time.
+    /// Groups the batch by host and splits each group into requests of `request_samples`.
     fn first_asks(&self, samples: &Arc<[ObjectInfo]>) -> Result<Vec<Ask>, ClientError> {
         let all = Pending::new(Arc::clone(samples), 0..samples.len() as u32);
         let placed = self.place(&all, &BTreeSet::new())?;
@@ -72,7 +72,7 @@ impl Exchange {
         Ok(asks)
     }
 
-    /// Asks until everything is there, or has to be asked elsewhere.
+    /// Repeats attempts until all samples are present or have to be requested elsewhere.
     async fn ask(self: Arc<Self>, mut ask: Ask) -> Result<Asked, ClientError> {
         let (mut transfer, mut moved) = (Transfer::default(), Vec::new());
         while ask.pending.len() > 0 {
@@ -102,7 +102,7 @@ impl Exchange {
         })
     }
 
-    /// Divides what is missing among the hosts that may be asked now, but for those `tried`.
+    /// Assigns the missing samples to available hosts, excluding `tried`.
     fn place(
         &self,
         pending: &Pending,
@@ -110,7 +110,7 @@ impl Exchange {
     ) -> Result<Vec<(Arc<Member>, Pending)>, ClientError> {
         let mut candidates = self.hosts.candidates(tried);
         if candidates.is_empty() {
-            // The last of the others has gone down since.
+            // The last other host went down in the meantime, so use any host.
             candidates = self.hosts.candidates(&BTreeSet::new());
         }
         let all = self.hosts.members();
@@ -136,8 +136,9 @@ impl Exchange {
         Ok(moved.collect())
     }
 
-    /// Decides after an attempt that brought `arrived` rows and left some missing: at another host at once while there is one that was
-    /// not tried; else after a wait, or not at all.
+    /// Decides after an attempt that delivered `arrived` rows and left some missing. If an untried host is
+    /// available, the samples move there immediately. Otherwise, they are retried after a wait, or the fetch
+    /// fails.
     fn after(&self, ask: &mut Ask, failure: Failure, arrived: usize) -> Result<Again, ClientError> {
         let host = ask.host.url().to_owned();
         let error = match failure {
@@ -160,7 +161,7 @@ impl Exchange {
                 }
                 ask.attempts.moves(arrived);
                 let reason = format!(
-                    "nothing came for {:.1} s, longer than usual",
+                    "no data for {:.1} s, longer than usual",
                     silence.as_secs_f64()
                 );
                 self.report_retry(ask, &reason, Duration::ZERO, None);
@@ -177,10 +178,10 @@ impl Exchange {
         self.wait(ask, error, arrived).map(Again::AnyHost)
     }
 
-    /// How long to wait before the next attempt.
+    /// Returns the wait before the next attempt.
     ///
     /// # Errors
-    /// When there is none.
+    /// Returns [`ClientError::Lost`] if the retry limit is reached, or `error` if retrying cannot help.
     fn wait(&self, ask: &mut Ask, error: ClientError, arrived: usize) -> Result<Duration, ClientError> {
         let seen = self.hosts.seen();
         match ask.attempts.after(&error, arrived, seen) {

@@ -9,7 +9,8 @@ use frostline_wire::ObjectInfo;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Brings samples here, whatever it takes. Remembers from one call to the next how the hosts are doing; clones share that.
+/// Fetches samples into a tensor and handles retries and failover. The fetcher tracks host performance across
+/// calls. Clones share this state.
 ///
 /// ```no_run
 /// use frostline_client::{Fetcher, HostClient, Hosts, RowKind, Source, Token};
@@ -44,21 +45,21 @@ use std::sync::atomic::Ordering;
 #[derive(Clone)]
 pub struct Fetcher(Arc<Memory>);
 
-/// Samples as they arrived.
+/// Result of a fetch.
 pub struct Fetched {
-    /// The samples that worked, in the order asked for, `f32`.
+    /// The `f32` rows for the samples in `kept`.
     pub rows: Tensor,
-    /// The indices, among those asked for, of the samples that worked.
+    /// Ascending indices of the successfully fetched samples.
     pub kept: Vec<usize>,
-    /// The others.
+    /// Index and error of each failed sample.
     pub bad: Vec<(usize, OpError)>,
-    /// How they came.
+    /// Bytes and time that the fetch needed.
     pub transfer: Transfer,
 }
 
 impl Fetcher {
-    /// A fetcher with at most `open_requests` requests open at once at each host. `decoders` decode and normalize what comes as
-    /// objects or pixels.
+    /// Creates a fetcher with up to `open_requests` requests in flight at each host. `decoders` decode
+    /// objects and normalize pixels.
     pub fn new(open_requests: usize, decoders: DecodePool) -> Self {
         Self::with(open_requests, RetryPolicy::default(), decoders)
     }
@@ -67,23 +68,26 @@ impl Fetcher {
         Self(Arc::new(Memory::new(open_requests, policy, decoders)))
     }
 
-    /// From now on at most `requests` are open at once at the host with this address, and no more than ever before; those that are open
-    /// stay so.
+    /// Limits the requests in flight at the host with the address `host`. The limit is clamped between 1 and
+    /// the `open_requests` passed to [`Fetcher::new`]. Requests already in flight are not affected.
     pub fn allow(&self, host: &str, requests: usize) {
         self.0.windows.window_for(host).allow(requests);
     }
 
-    /// Bytes of answers that did not end as they should.
+    /// Returns the number of body bytes in incomplete answers.
     pub fn interrupted(&self) -> u64 {
         self.0.interrupted.load(Ordering::Relaxed)
     }
 
-    /// Fetches `samples` from `source`: in requests of at most so many samples as it says, side by side, each object from the host it
-    /// belongs to. What gets lost is asked for again, elsewhere where there are others. Holds one tensor, and of every open request one
-    /// message ([`Source::batch_bytes`]). Dropping the future closes every request, and the hosts end the work.
+    /// Fetches `samples` from `source` in parallel requests of up to [`Source::request_samples`] samples.
+    /// Each object is requested from the host that [`place`](crate::place) selects. Missing rows are
+    /// requested again, from another host if available. Memory use is one tensor plus one message per open
+    /// request ([`Source::batch_bytes`]). Dropping the future closes all requests, and the hosts cancel the
+    /// work.
     ///
     /// # Errors
-    /// [`ClientError::Lost`], or the host's refusal.
+    /// Returns [`ClientError::Lost`] if samples are missing after all retries, [`ClientError::Preprocess`] if
+    /// the tensor cannot be built, or the refusal of a host.
     pub async fn fetch(
         &self,
         hosts: &Hosts,

@@ -1,4 +1,4 @@
-//! What guests and models on hosts make at a cut, found out by asking them.
+//! Queries hosts for the shape of the rows at a cut.
 
 use super::{RowKind, Source};
 use crate::{ClientError, Hosts};
@@ -7,41 +7,43 @@ use frostline_wire::{
     Activation, Description, DescriptionRequest, Encoding, ModelInfo, Pin, Pixels, Split, Terms, Values,
 };
 
-/// Rows that are wanted of hosts by somebody who does not know the network: what they look like is asked for.
+/// Request for rows by a caller that does not know the network. [`Inquiry::source`] asks the hosts for the
+/// form of the rows.
 #[derive(Debug, Clone)]
 pub struct Inquiry {
     /// The data root that keys are relative to.
     pub root: String,
-    /// Who makes them; not needed at the split `none`.
+    /// Guest that computes the rows. Not needed at the split `none`.
     pub guest: Option<Pin>,
-    /// Whose layers it runs; not needed at the split `none`.
+    /// Model that the guest executes. Not needed at the split `none`.
     pub model: Option<Pin>,
-    /// What the guest is told; of the stock guest a [`PixelSpec`] as JSON, or nothing.
+    /// Parameters passed to the guest. The stock guest accepts a [`PixelSpec`] as JSON, or an empty string.
     pub parameters: String,
-    /// How rows travel; at the split `none` objects do, as they are.
+    /// Encoding of the rows. Ignored at the split `none`, because objects are sent unchanged.
     pub encoding: Encoding,
-    /// How its runs stand to other work there.
+    /// Priority, fixed batch size and precision for engine batches.
     pub terms: Terms,
-    /// The most samples of one request.
+    /// Maximum number of samples per request.
     pub request_samples: usize,
 }
 
-/// Why nothing can be asked for at a split.
+/// Error of [`Inquiry::source`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InquiryError {
-    /// A host brought no answer.
+    /// A host failed or refused a request.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// What was asked for does not go together.
+    /// The split, guest, model and parameters are inconsistent.
     #[error("{0}")]
     Wrong(String),
 }
 
 impl Inquiry {
-    /// What to ask for at `split`, and the shape of a sample there.
+    /// Returns the source to request at `split`, including the shape of a sample.
     ///
     /// # Errors
-    /// [`InquiryError::Wrong`] where there is no such cut, or the guest does not serve it.
+    /// Returns [`InquiryError::Wrong`] if the cut does not exist or the guest does not serve it, and
+    /// [`InquiryError::Client`] if a host fails.
     pub async fn source(&self, hosts: &Hosts, split: Split) -> Result<Source, InquiryError> {
         let (rows, shape) = match (&split, &self.guest, &self.model) {
             (Split::None, None, _) | (Split::None, _, None) => objects(self.default_pixels()?),
@@ -70,13 +72,13 @@ impl Inquiry {
         })
     }
 
-    /// The recipe that the stock guest would be told.
+    /// Pixel spec that the stock guest derives from the parameters.
     fn default_pixels(&self) -> Result<PixelSpec, InquiryError> {
         if self.parameters.is_empty() {
             return Ok(PixelSpec::imagenet(224, 224));
         }
         let wrong =
-            |error: String| InquiryError::Wrong(format!("the parameters are no pixel recipe: {error}"));
+            |error: String| InquiryError::Wrong(format!("invalid pixel spec in the parameters: {error}"));
         let spec: PixelSpec =
             serde_json::from_str(&self.parameters).map_err(|error| wrong(error.to_string()))?;
         spec.check().map_err(|error| wrong(error.to_string()))?;
@@ -99,7 +101,7 @@ impl Inquiry {
         let pixels = || match description.pixels {
             Pixels::Spec(spec) => Ok(spec),
             Pixels::Own => Err(InquiryError::Wrong(format!(
-                "the guest {} makes its own input, so only it can decode: take one of the cuts it serves instead of '{split}'",
+                "the guest {} prepares the model input itself; use a cut that the guest serves instead of '{split}'",
                 description.name
             ))),
         };
@@ -117,7 +119,7 @@ impl Inquiry {
         }
     }
 
-    /// The shape of a sample at a cut.
+    /// Queries the sample shape at a cut.
     async fn shape(
         &self,
         hosts: &Hosts,
@@ -135,7 +137,7 @@ impl Inquiry {
                     .await?;
                 shape_in(info.as_ref(), cut).ok_or_else(|| {
                     InquiryError::Wrong(format!(
-                        "the model {name} is not on the hosts any more; push it again"
+                        "the model {name} no longer exists on the hosts; push it again"
                     ))
                 })
             }
@@ -146,7 +148,7 @@ impl Inquiry {
                     .map(|served| served.name.as_str())
                     .collect();
                 Err(InquiryError::Wrong(format!(
-                    "the guest {} serves no cut '{cut}' of {}; it serves {}",
+                    "the guest {} does not serve the cut '{cut}' of {}; it serves {}",
                     description.name,
                     model.name,
                     shown(&cuts)
@@ -165,16 +167,16 @@ fn shape_in(info: Option<&ModelInfo>, cut: &str) -> Option<Vec<usize>> {
     Some(cut.shape.clone())
 }
 
-/// Cuts that an error names; networks have hundreds.
+/// Maximum number of cuts in an error message. Networks have hundreds.
 const NAMED: usize = 12;
 
 fn shown(cuts: &[&str]) -> String {
     match cuts {
-        [] => "none of its cuts".to_owned(),
+        [] => "no cuts".to_owned(),
         cuts if cuts.len() <= NAMED => cuts.join(", "),
         cuts => {
             let last: Vec<&str> = cuts.iter().skip(cuts.len() - NAMED).copied().collect();
-            format!("{} cuts, the last are {}", cuts.len(), last.join(", "))
+            format!("{} cuts, including {}", cuts.len(), last.join(", "))
         }
     }
 }
@@ -209,7 +211,7 @@ mod tests {
         let spec = serde_json::to_string(&PixelSpec::imagenet(64, 32)).unwrap();
         assert_eq!(source(&spec, "none").await.unwrap().shape, [3, 64, 32]);
         let error = source("{}", "none").await.unwrap_err().to_string();
-        assert!(error.contains("no pixel recipe"), "{error}");
+        assert!(error.contains("invalid pixel spec"), "{error}");
     }
 
     #[tokio::test]
@@ -222,7 +224,7 @@ mod tests {
 
     #[test]
     fn of_many_cuts_the_last_are_named() {
-        assert_eq!(shown(&[]), "none of its cuts");
+        assert_eq!(shown(&[]), "no cuts");
         assert_eq!(shown(&["a", "b"]), "a, b");
         let many: Vec<String> = (0..40).map(|number| format!("c{number}")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();

@@ -1,4 +1,4 @@
-//! Samples on their way here: in which requests, of which hosts, what became of them.
+//! Fetching of samples: requests, placement on hosts, retries, failover and batch assembly.
 
 mod attempt;
 mod buffer;

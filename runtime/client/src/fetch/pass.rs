@@ -1,4 +1,4 @@
-//! Many samples, batch by batch in the order they are asked for, some batches ahead.
+//! Ordered iteration over batches of samples with prefetch.
 
 use super::{Fetched, Fetcher, Source, Weight};
 use crate::{ClientError, Hosts};
@@ -7,16 +7,17 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use tokio_util::task::AbortOnDropHandle;
 
-/// How much of a pass is under way at once.
+/// Prefetch limits of a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ahead {
-    /// Batches beside the one that is waited for, at most.
+    /// Maximum number of batches to fetch ahead of the current one.
     pub batches: usize,
-    /// Bytes that all of them may hold ([`Source::batch_bytes`]); one batch is under way in any case.
+    /// Maximum total memory in bytes of the batches in flight ([`Source::batch_bytes`]). At least one batch
+    /// is always fetched.
     pub bytes: u64,
 }
 
-/// One way through samples. Dropping it cancels what is under way.
+/// Prefetching pass over batches. Dropping this value cancels the batches in flight.
 pub struct Pass {
     fetcher: Fetcher,
     hosts: Hosts,
@@ -26,22 +27,22 @@ pub struct Pass {
     ordered: VecDeque<Ordered>,
 }
 
-/// A batch that is asked for.
+/// A batch in flight.
 struct Ordered {
     samples: Arc<[ObjectInfo]>,
     fetching: AbortOnDropHandle<Result<Fetched, ClientError>>,
 }
 
-/// A batch, and what was asked for in it.
+/// A fetched batch and the requested samples.
 pub struct Passed {
-    /// The samples.
+    /// Requested samples.
     pub samples: Arc<[ObjectInfo]>,
-    /// What came of them.
+    /// Result of the fetch.
     pub fetched: Fetched,
 }
 
 impl Pass {
-    /// A pass through `batches`. Nothing is sent before [`Pass::next`].
+    /// Creates a pass over `batches`. Requests are not sent before [`Pass::next`].
     pub fn new(
         fetcher: Fetcher,
         hosts: Hosts,
@@ -62,22 +63,22 @@ impl Pass {
         }
     }
 
-    /// Batches that have not come yet.
+    /// Returns the number of remaining batches.
     pub fn left(&self) -> usize {
         self.waiting.len() + self.ordered.len()
     }
 
-    /// The next batch; `None` after the last. Dropping the future loses nothing.
+    /// Returns the next batch, or `None` at the end. This method is cancel safe.
     ///
     /// # Errors
-    /// As [`Fetcher::fetch`]; what follows is still under way.
+    /// Returns the errors of [`Fetcher::fetch`]. Later batches remain in flight.
     pub async fn next(&mut self) -> Option<Result<Passed, ClientError>> {
         self.order();
         let first = self.ordered.front_mut()?;
         let fetched = (&mut first.fetching).await;
         let fetched = fetched.unwrap_or(Err(ClientError::Ended { part: "fetch" }));
         let samples = self.ordered.pop_front()?.samples;
-        // Whoever takes this one is busy for a while.
+        // Refill the prefetch window now, because the caller will be busy with this batch.
         self.order();
         Some(fetched.map(|fetched| Passed { samples, fetched }))
     }
@@ -103,7 +104,7 @@ mod tests {
     use frostline_fake_host::numbered::{WIDTH, answer_all, samples};
     use frostline_fake_host::{FakeHost, extraction};
 
-    /// Through `s0`, `s1`, ... in batches of eight, two of them ahead where `bytes` allow it.
+    /// Pass over `s0`, `s1`, ... in batches of eight, with up to two prefetched batches if `bytes` permit.
     fn pass(host: &FakeHost, count: usize, bytes: u64) -> Pass {
         let client = HostClient::new(&host.url, None).unwrap();
         let setting = start_with(client.into(), source(RowKind::Values), retry());
@@ -133,7 +134,7 @@ mod tests {
     async fn one_batch_is_under_way_however_little_memory_there_is() {
         let host = FakeHost::start(|_, _, body| answer_all(&extraction(body))).await;
         let mut pass = pass(&host, 20, 1);
-        // Polled once, and dropped before anything can have come.
+        // Poll once and drop the future before any data can arrive.
         assert!(futures::poll!(Box::pin(pass.next())).is_pending());
         assert_eq!((pass.left(), pass.ordered.len()), (3, 1));
         let first = pass.next().await.unwrap().unwrap();

@@ -3,21 +3,21 @@ use frostline_wire::Split;
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-/// When a request has been silent for so long that it is better asked of another host. Where there is none, the deadlines of the
-/// connection hold alone: the same host would begin its work anew.
+/// When to give up a silent request and ask another host. Without another host, only the deadlines of the
+/// connection apply, because the same host would start the work from the beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PatiencePolicy {
-    /// How many times as long as usual.
+    /// Multiple of the median silence.
     pub(crate) times: u32,
-    /// At least this long, as the other host has to begin anew.
+    /// Minimum limit, because the other host has to start from the beginning.
     pub(crate) least: Duration,
-    /// Requests it takes to know what is usual.
+    /// Number of requests required for a median.
     pub(crate) needed: usize,
 }
 
 impl Default for PatiencePolicy {
-    /// Four times the median is beyond what queues and shared links do to healthy requests; below two seconds a pause of any kind, such
-    /// as a compilation on the host, is no reason to do work twice.
+    /// Healthy requests that wait in queues or share links rarely exceed four times the median. Pauses below
+    /// two seconds, such as a compilation on the host, do not justify duplicate work.
     fn default() -> Self {
         Self {
             times: 4,
@@ -27,12 +27,13 @@ impl Default for PatiencePolicy {
     }
 }
 
-/// Requests that are remembered: enough for a median that a few stragglers do not move.
+/// Number of requests in the history. A few stragglers do not affect the median of this number.
 const REMEMBERED: usize = 15;
 
-/// Knows the longest silence of each of the last requests, by split, since deeper prefixes take longer, and tells stragglers by it
-/// (Dean and Barroso, "The tail at scale", CACM 2013). A request is silent from when it is sent until the first bytes of its answer
-/// come, and from one piece to the next. Holds no clock.
+/// Detects stragglers from the longest silence of each recent request (Dean and Barroso, "The tail at scale",
+/// CACM 2013). The history is separate for each split, because deeper prefixes are slower. Silence is
+/// measured from the request to the first bytes of the answer, and from one piece of the answer to the next.
+/// This type does not read a clock.
 pub(super) struct Patience {
     policy: PatiencePolicy,
     silences: Lock<HashMap<Split, VecDeque<Duration>>>,
@@ -46,7 +47,7 @@ impl Patience {
         }
     }
 
-    /// A request at `split` was silent for this long at most, until it ended or was given up.
+    /// Records the longest silence of a finished or timed-out request at `split`.
     pub(super) fn saw(&self, split: &Split, silence: Duration) {
         let mut all = self.silences.lock();
         let recent = all.entry(split.clone()).or_default();
@@ -56,7 +57,8 @@ impl Patience {
         recent.push_back(silence);
     }
 
-    /// How long a request at `split` may be silent that was given up `given_up` times before. `None` while too little was seen.
+    /// Returns the silence limit for a request at `split`. The limit doubles with every previous timeout
+    /// (`given_up`). Returns `None` if the history is too short.
     pub(super) fn limit(&self, split: &Split, given_up: u32) -> Option<Duration> {
         let usual = self.median(split)?;
         let PatiencePolicy { times, least, .. } = self.policy;

@@ -4,22 +4,22 @@ use frostline_wire::ObjectInfo;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How often one sample may fail for a reason that may pass before it counts as bad.
+/// Number of transient failures that make a sample bad.
 const SAMPLE_ATTEMPTS: u32 = 3;
 
-/// The samples of one request and which of them still have no answer. A position is the sample's index in its batch.
+/// Tracks the unanswered samples in a request. A position is the index of a sample in the batch.
 pub(super) struct Pending {
     batch: Arc<[ObjectInfo]>,
-    /// How often each failed for a reason that may pass, by position.
+    /// Transient failures of each unanswered sample, by position.
     missing: BTreeMap<u32, u32>,
     bad: Vec<(u32, OpError)>,
     passing: Option<OpError>,
-    /// Rows that were changed on their way.
+    /// Corrupt rows in the last attempts.
     altered: usize,
 }
 
 impl Pending {
-    /// The samples of `batch` at these positions.
+    /// Creates a request for the samples of `batch` at these positions.
     pub(super) fn new(batch: Arc<[ObjectInfo]>, positions: impl Iterator<Item = u32>) -> Self {
         Self::with_attempts(batch, positions.map(|position| (position, 0)).collect())
     }
@@ -34,7 +34,8 @@ impl Pending {
         }
     }
 
-    /// Divides what is missing into groups, by a number for each sample.
+    /// Divides the missing samples into groups. `number` maps a sample to a group. Failure counts are
+    /// preserved.
     pub(super) fn divide(&self, number: impl Fn(&ObjectInfo) -> usize) -> BTreeMap<usize, Self> {
         let mut groups = BTreeMap::<usize, Self>::new();
         for (position, sample) in self.samples() {
@@ -47,30 +48,30 @@ impl Pending {
         groups
     }
 
-    /// How many have no answer.
+    /// Number of unanswered samples.
     pub(super) fn len(&self) -> usize {
         self.missing.len()
     }
 
-    /// Those without an answer.
+    /// Unanswered samples with positions.
     pub(super) fn samples(&self) -> impl Iterator<Item = (u32, &ObjectInfo)> {
         let sample = |position: &u32| Some((*position, self.batch.get(*position as usize)?));
         self.missing.keys().filter_map(sample)
     }
 
-    /// The key of the sample at `position`, empty where there is none.
+    /// Returns the key of the sample at `position`, or an empty string if the position is invalid.
     pub(super) fn key(&self, position: u32) -> String {
         let sample = self.batch.get(position as usize);
         sample.map(|sample| sample.sample.key.clone()).unwrap_or_default()
     }
 
-    /// The sample at `position` is there.
+    /// Records the arrival of the sample at `position`.
     pub(super) fn arrived(&mut self, position: u32) {
         self.missing.remove(&position);
     }
 
-    /// The sample at `position` failed on the host: asked for again where that may help, else bad. What the host caused itself says
-    /// nothing about the sample, however often.
+    /// Records a failure on the host of the sample at `position`. The sample is requested again if the
+    /// failure may be transient, and becomes bad otherwise. Failures that the host caused are not counted.
     pub(super) fn failed(&mut self, position: u32, error: OpError) {
         let Some(failures) = self.missing.get_mut(&position) else {
             return;
@@ -87,8 +88,8 @@ impl Pending {
         self.spoiled(position, error);
     }
 
-    /// The sample at `position` is bad whatever the host does. Who is told of it names the sample: the key that loaders put in front of
-    /// their text goes.
+    /// Marks the sample at `position` as bad. Reports include the key of a bad sample, so the key is removed
+    /// from the start of the error message.
     pub(super) fn spoiled(&mut self, position: u32, mut error: OpError) {
         self.missing.remove(&position);
         let key = format!("{}: ", self.key(position));
@@ -98,22 +99,21 @@ impl Pending {
         self.bad.push((position, error));
     }
 
-    /// A row came that is not what the host wrote. For which sample is not known, so that it is still missing.
+    /// Records a corrupt row. The sample is unknown and remains missing.
     pub(super) fn altered(&mut self) {
         self.altered += 1;
     }
 
-    /// How many rows the last attempts brought that were changed on their way.
+    /// Returns and resets the number of corrupt rows.
     pub(super) fn take_altered(&mut self) -> usize {
         std::mem::take(&mut self.altered)
     }
 
-    /// A failure that may pass, if the last attempt met one.
+    /// Returns and resets the last transient failure, if any.
     pub(super) fn take_passing(&mut self) -> Option<OpError> {
         self.passing.take()
     }
 
-    /// The samples that are bad.
     pub(super) fn into_bad(self) -> Vec<(u32, OpError)> {
         self.bad
     }
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(
             positions(odd),
             [1, 5],
-            "three failures are one too many, wherever they happened"
+            "the sample is bad after three failures on any hosts"
         );
     }
 

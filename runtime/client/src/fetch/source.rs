@@ -3,55 +3,55 @@ use frostline_wire::{
     Compression, Encoding, ExtractionRequest, ObjectInfo, Pin, RequestedSample, RowFormat, Split, Terms, View,
 };
 
-/// What is asked of the host, and what its rows become.
+/// Description of the rows to request from hosts, and of the conversion into a tensor.
 #[derive(Debug, Clone)]
 pub struct Source {
     /// The data root that keys are relative to.
     pub root: String,
-    /// Where the network is divided: what the rows are.
+    /// The split, which determines the content of the rows.
     pub split: Split,
-    /// How they travel.
+    /// Encoding of the rows in transit.
     pub encoding: Encoding,
-    /// Who makes them; `None` at the split `none`.
+    /// Guest that computes the rows. `None` at the split `none`.
     pub guest: Option<Pin>,
-    /// Whose layers it runs; `None` where it runs none.
+    /// Model whose layers the guest executes, if any.
     pub model: Option<Pin>,
-    /// What the guest is told.
+    /// Parameters passed to the guest.
     pub parameters: String,
-    /// How its runs stand to other work there.
+    /// Priority, fixed batch size and precision for engine batches.
     pub terms: Terms,
-    /// How pixels are augmented, on the host or here; not at all without one.
+    /// Augmentation of the pixels, if any. Objects are augmented by this client, pixels by the host.
     pub view: Option<View>,
-    /// What they are made into here.
+    /// Form of the rows on arrival.
     pub rows: RowKind,
-    /// Shape of one sample as it is then.
+    /// Shape of one sample in the tensor.
     pub shape: Vec<usize>,
-    /// The most samples of one request.
+    /// Maximum number of samples per request.
     pub request_samples: usize,
 }
 
-/// What a row is when it arrives.
+/// Form of a row on arrival.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum RowKind {
-    /// An object's bytes, decoded here by the recipe.
+    /// Bytes of an object, decoded and normalized by this client according to the pixel spec.
     Objects(PixelSpec),
-    /// Pixels, normalized here by the recipe.
+    /// Pixels as `u8`, normalized by this client according to the pixel spec.
     Pixels(PixelSpec),
-    /// What the next stage takes.
+    /// Input of the next stage.
     Values,
 }
 
-/// Some samples, as far as memory is concerned.
+/// Sample count and total size used in memory estimates.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Weight {
-    /// How many.
+    /// Number of samples.
     pub samples: u64,
-    /// Bytes of their objects together.
+    /// Total size of the objects in bytes.
     pub objects: u64,
 }
 
 impl Weight {
-    /// These together.
+    /// Adds up `samples`.
     pub fn sum<'a>(samples: impl Iterator<Item = &'a ObjectInfo>) -> Self {
         samples.fold(Self::default(), |weight, sample| Self {
             samples: weight.samples + 1,
@@ -61,7 +61,7 @@ impl Weight {
 }
 
 impl Source {
-    /// The type rows arrive in.
+    /// Row format of an answer.
     pub(super) fn format(&self) -> RowFormat {
         match self.rows {
             RowKind::Objects(_) => RowFormat::Object,
@@ -70,7 +70,7 @@ impl Source {
         }
     }
 
-    /// The recipe for rows that have yet to be normalized.
+    /// Pixel spec for rows that this client has to normalize.
     pub(super) fn pixels(&self) -> Option<PixelSpec> {
         match self.rows {
             RowKind::Objects(spec) | RowKind::Pixels(spec) => Some(spec),
@@ -78,7 +78,7 @@ impl Source {
         }
     }
 
-    /// Asks for `samples` by the positions they are given with.
+    /// Builds a request for `samples`, which are pairs of position and object.
     pub(super) fn request<'a>(
         &self,
         samples: impl Iterator<Item = (u32, &'a ObjectInfo)>,
@@ -95,19 +95,19 @@ impl Source {
             parameters: self.parameters.clone(),
             encoding: self.encoding,
             terms: self.terms,
-            // Objects are augmented where they are decoded.
+            // At the split `none`, this client decodes and augments the objects.
             view: self.view.filter(|_| self.split != Split::None),
             samples: samples.collect(),
         }
     }
 
-    /// The most bytes the answer for these samples takes as one message, as received or decompressed.
+    /// Maximum size in bytes of the answer for these samples as a single message, compressed or decompressed.
     pub(super) fn answer_bytes(&self, weight: Weight) -> u64 {
         self.format().message_bytes(weight.samples, weight.objects)
     }
 
-    /// Bytes a batch of these samples takes from its first request until it is trained: the messages being read, the rows, and
-    /// the normalized tensor where that is another one.
+    /// Estimates the memory in bytes that a batch needs from the first request until the training step.
+    /// Includes messages, rows and the normalized tensor if it is separate.
     pub fn batch_bytes(&self, weight: Weight) -> u64 {
         let elements = self.elements().saturating_mul(weight.samples);
         let messages = self.answer_bytes(weight).saturating_mul(self.copies());
@@ -118,8 +118,8 @@ impl Source {
         messages.saturating_add(elements.saturating_mul(tensors))
     }
 
-    /// How often a message is held for a moment: an object's bytes also on their way to a decoder, compressed buffers also
-    /// decompressed.
+    /// Number of simultaneous message copies in memory. Objects are also queued for a decoder, and compressed
+    /// buffers are also present in decompressed form.
     fn copies(&self) -> u64 {
         match (self.rows, self.encoding.compression) {
             (RowKind::Values | RowKind::Pixels(_), Compression::None) => 1,
@@ -180,7 +180,7 @@ mod tests {
             encoding: Encoding::F16,
             ..source(RowKind::Values)
         };
-        // A row that half precision cannot hold travels in both columns.
+        // Rows that exceed the range of half precision use both columns.
         assert!(halves.answer_bytes(weight) >= message + 2 * 48 * 2);
         let huge = Source {
             shape: vec![usize::MAX, usize::MAX],

@@ -1,16 +1,16 @@
-/// What bringing a batch here took.
+/// Transfer statistics for a batch.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Transfer {
-    /// Body bytes of all its answers.
+    /// Body bytes of all answers.
     pub bytes: u64,
-    /// Seconds its requests were open, added up.
+    /// Total duration of the completed requests in seconds.
     pub open_seconds: f64,
-    /// Seconds of these that the host worked on them, as it says.
+    /// Seconds of this duration that hosts report as work.
     pub host_seconds: f64,
 }
 
 impl Transfer {
-    /// The share of the requests' time that went by on the host; `None` when it does not say.
+    /// Returns the fraction of `open_seconds` that hosts report as work, or `None` if no host reports a time.
     pub fn on_host(&self) -> Option<f64> {
         (self.host_seconds > 0.0 && self.open_seconds > 0.0).then(|| self.host_seconds / self.open_seconds)
     }

@@ -3,23 +3,23 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::Notify;
 
-/// How many requests may be open at once: one more after a windowful that went well, half as many when a host says it is busy, as
-/// TCP does (RFC 5681). Never below one.
+/// Limit on the number of open requests. As in TCP (RFC 5681), the limit grows by one per window of
+/// successful requests and halves when the host is busy. The minimum is 1.
 pub(crate) struct Window {
-    /// Of which a host may be allowed fewer for a time.
+    /// Maximum size. [`Window::allow`] can set a lower one.
     most: f64,
     state: Lock<State>,
     freed: Notify,
 }
 
-/// A window for each host: one that is busy says nothing about the others.
+/// Separate windows for each host, because a busy host must not affect other hosts.
 pub(super) struct Windows {
     requests: usize,
     hosts: Lock<HashMap<String, Arc<Window>>>,
 }
 
 impl Windows {
-    /// Windows of at most so many requests each.
+    /// Creates windows of up to `requests` requests each.
     pub(super) fn new(requests: usize) -> Self {
         Self {
             requests,
@@ -27,7 +27,7 @@ impl Windows {
         }
     }
 
-    /// The window of the host with this address.
+    /// Returns the window of the host with this address.
     pub(super) fn window_for(&self, host: &str) -> Arc<Window> {
         let mut hosts = self.hosts.lock();
         if let Some(window) = hosts.get(host) {
@@ -45,11 +45,11 @@ struct State {
     open: usize,
 }
 
-/// A request's right to be open, given back when it is dropped.
+/// Permission for an open request, released on drop.
 pub(crate) struct Permit<'a>(&'a Window);
 
 impl Window {
-    /// A window of `start` requests that grows to `most`.
+    /// Creates a window of `start` requests that grows up to `most`.
     pub(crate) fn new(start: usize, most: usize) -> Self {
         let most = most.max(1) as f64;
         Self {
@@ -63,7 +63,7 @@ impl Window {
         }
     }
 
-    /// Waits until a request may be open.
+    /// Waits until another request may be opened.
     pub(crate) async fn open(&self) -> Permit<'_> {
         loop {
             let freed = self.freed.notified();
@@ -74,7 +74,7 @@ impl Window {
         }
     }
 
-    /// A request ended well.
+    /// Records a successful request.
     pub(crate) fn went_well(&self) {
         let mut state = self.state.lock();
         state.size = (state.size + 1.0 / state.size).min(state.most);
@@ -82,18 +82,19 @@ impl Window {
         self.freed.notify_one();
     }
 
-    /// A host had no room for a request.
+    /// Records a refusal by a busy host.
     pub(crate) fn was_busy(&self) {
         let mut state = self.state.lock();
         state.size = (state.size / 2.0).max(1.0);
     }
 
-    /// At most so many from now on, of those that it was made for; those that are open stay so.
+    /// Limits the window to `requests`, up to the maximum from [`Window::new`]. Requests already open are not
+    /// affected.
     pub(super) fn allow(&self, requests: usize) {
         let most = (requests.max(1) as f64).min(self.most);
         let mut state = self.state.lock();
         if most > state.most {
-            // What was kept from growing by the bound alone begins there.
+            // If the window had reached the previous limit, continue at the new limit.
             state.size += if state.size >= state.most {
                 most - state.most
             } else {

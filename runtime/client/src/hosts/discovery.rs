@@ -1,4 +1,4 @@
-//! Hosts that are found by a name: `dns://frostline.storage:8443` stands for all of its addresses.
+//! Hosts found by a DNS name: `dns://frostline.storage:8443` refers to all addresses of the name.
 
 use crate::address::any_of;
 use crate::{ClientError, Deadlines, HostClient, Token, Trust};
@@ -10,17 +10,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long a name may take to be found.
+/// Timeout of a DNS lookup.
 const LOOKUP: Duration = Duration::from_secs(10);
 
-/// Addresses of a name that are used; each costs connections.
+/// Maximum number of addresses per name. Each address needs connections.
 const MOST: usize = 1024;
 
-/// The addresses of a name, at a port.
+/// DNS lookup function. The arguments are the name and port.
 pub(crate) type Lookup =
     Arc<dyn Fn(String, u16) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> + Send + Sync>;
 
-/// Where hosts are found, and how they are reached.
+/// A DNS name with the connection settings of the hosts.
 pub(super) struct Discovery {
     url: String,
     scheme: &'static str,
@@ -33,10 +33,10 @@ pub(super) struct Discovery {
 }
 
 impl Discovery {
-    /// What finds the hosts of `url`; `None` where that is the address of one.
+    /// Parses `url`. Returns `None` if it is the address of a single host.
     ///
     /// # Errors
-    /// [`ClientError::Address`].
+    /// Returns [`ClientError::Address`] if a DNS address is not just a name and a port.
     pub(super) fn new(
         url: &str,
         token: Option<Token>,
@@ -47,7 +47,7 @@ impl Discovery {
         let refused = |reason: &str| ClientError::Address {
             url: url.to_owned(),
             reason: format!(
-                "{reason}; write it like dns://frostline.storage:8443, or dns+http:// for plain HTTP"
+                "{reason}; use the form dns://frostline.storage:8443, or dns+http:// without TLS"
             )
             .into(),
         };
@@ -77,7 +77,7 @@ impl Discovery {
         }))
     }
 
-    /// The same with another way to look names up.
+    /// Replaces the lookup function.
     #[cfg(test)]
     pub(super) fn with(self, lookup: Lookup) -> Self {
         Self { lookup, ..self }
@@ -87,10 +87,10 @@ impl Discovery {
         &self.url
     }
 
-    /// Where they are now; never nowhere.
+    /// Resolves the name to one or more addresses.
     ///
     /// # Errors
-    /// [`ClientError::Unreachable`].
+    /// Returns [`ClientError::Unreachable`] if the lookup fails, times out or finds no address.
     pub(super) async fn addresses(&self) -> Result<BTreeSet<SocketAddr>, ClientError> {
         let unreachable = |reason: String| ClientError::Unreachable {
             host: self.url.clone(),
@@ -98,8 +98,8 @@ impl Discovery {
         };
         let looking = (self.lookup)(self.name.clone(), self.port);
         let found = timeout(LOOKUP, looking).await;
-        let found = found.map_err(|_| unreachable(format!("looking up {} took too long", self.name)))?;
-        let found = found.map_err(|error| unreachable(format!("looking up {}: {error}", self.name)))?;
+        let found = found.map_err(|_| unreachable(format!("DNS lookup timed out for {}", self.name)))?;
+        let found = found.map_err(|error| unreachable(format!("DNS lookup failed for {}: {error}", self.name)))?;
         let found: BTreeSet<SocketAddr> = found.into_iter().collect();
         if found.is_empty() {
             return Err(unreachable(format!("{} has no address", self.name)));
@@ -107,13 +107,14 @@ impl Discovery {
         Ok(found.into_iter().take(MOST).collect())
     }
 
-    /// How the host at `address` is called, as its client calls itself: without the port that the scheme has anyway.
+    /// Returns the URL of the host at `address` in the form that the client uses, without the default port of
+    /// the scheme.
     pub(super) fn url_of(&self, address: SocketAddr) -> String {
         let url = format!("{}://{address}", self.scheme);
         url::Url::parse(&url).map_or(url, |url| url.as_str().trim_end_matches('/').to_owned())
     }
 
-    /// A client of the host at `address`, whose certificate is to be the name's.
+    /// Creates a client of the host at `address`. The certificate must be valid for the name.
     pub(super) fn client(&self, address: SocketAddr) -> Result<HostClient, ClientError> {
         let url = self.url_of(address);
         HostClient::verified_as(&self.name, &url, self.token.clone(), &self.trust, self.deadlines)

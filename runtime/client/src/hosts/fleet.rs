@@ -11,42 +11,42 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use tokio_util::task::AbortOnDropHandle;
 
-/// The hosts of one job.
+/// Hosts and shared state for a job.
 pub(super) struct Fleet {
-    /// Never none; those of a name come and go.
+    /// Never empty. Changes if the hosts have a DNS name.
     members: Lock<Vec<Arc<Member>>>,
     pub(super) uploads: Arc<Lock<Vec<Upload>>>,
-    /// One upload after the other.
+    /// Serializes uploads.
     pub(super) pushing: tokio::sync::Mutex<()>,
     pub(super) notices: Notices,
     pub(super) meter: ByteMeter,
     waits: Waits,
-    /// What its requests belong to.
+    /// Trace of the job's requests.
     trace: Option<Trace>,
-    /// Where more of them are found, if anywhere.
+    /// Source of further hosts, for DNS names.
     pub(super) discovery: Option<Arc<Discovery>>,
-    /// Where the time of images went, by host's address, also of those that have left.
+    /// Image processing times by host address, including hosts that have left.
     pub(super) stages: Lock<BTreeMap<String, StageSeconds>>,
-    /// What the next one is numbered.
+    /// Index to assign to the next host.
     next: AtomicUsize,
-    /// Answers that its hosts had given before it was there.
+    /// Answers of the hosts before this job.
     pub(super) before: u64,
-    /// Answers of those that have left.
+    /// Answers of former members.
     of_gone: AtomicU64,
-    /// Checks of hosts that were down, by the host's index; they end with the fleet.
+    /// Checks of unavailable hosts, by host index. Dropping the fleet cancels them.
     checks: Lock<BTreeMap<usize, AbortOnDropHandle<()>>>,
-    /// What looks for others; it ends with the fleet too.
+    /// Task that follows the DNS name. Dropping the fleet cancels the task.
     pub(super) following: Lock<Option<AbortOnDropHandle<()>>>,
 }
 
-/// A host before there is a job.
+/// Host description without job state.
 pub(super) struct Known {
     pub(super) client: HostClient,
-    /// What it calls itself, where it was asked.
+    /// Name that the host reports, if known.
     pub(super) name: Option<Arc<str>>,
-    /// Whether it was found by a name, not given.
+    /// True if the host was found by a DNS name.
     pub(super) found: bool,
-    /// Whether it is used before it was checked.
+    /// True if the host may be used without a check.
     pub(super) up: bool,
 }
 
@@ -123,7 +123,7 @@ impl Fleet {
         self.members.lock().clone()
     }
 
-    /// Goes on with those of its members that `stay`, and with these; returns those that leave.
+    /// Removes the members for which `stay` is false and adds `join`. Returns the removed members.
     pub(super) fn change(&self, stay: impl Fn(&Member) -> bool, join: Vec<Known>) -> Vec<Arc<Member>> {
         let joining: Vec<_> = join.into_iter().map(|known| self.member(known, false)).collect();
         let mut members = self.members.lock();
@@ -139,14 +139,14 @@ impl Fleet {
         leaving
     }
 
-    /// Answers of all of them until now.
+    /// Total number of answers of all hosts.
     pub(super) fn answers(&self) -> u64 {
         let members = self.members();
         let answers = members.iter().map(|member| member.client.seen().answers);
         answers.fold(self.of_gone.load(Ordering::Relaxed), u64::wrapping_add)
     }
 
-    /// All are to have this too, in the place of what had its name.
+    /// Registers an upload that all hosts must have. Replaces an earlier upload of the same kind and name.
     pub(super) fn give(&self, upload: Upload) {
         let mut uploads = self.uploads.lock();
         let before = uploads.len();
@@ -159,13 +159,14 @@ impl Fleet {
         }
     }
 
-    /// What was to be uploaded last is needed no more; what is there of it is not known.
+    /// Removes the last registered upload. Uploads are verified before the next request to any host.
     pub(super) fn withdraw(&self) {
         self.uploads.lock().pop();
         self.members().iter().for_each(|member| member.doubt());
     }
 
-    /// Those leave that their name lacks where another one, which it has, calls itself the same: they came back there.
+    /// Removes hosts that are missing from the DNS name if a current host reports the same name, because the
+    /// host has moved there.
     fn drop_moved(&self) {
         let members = self.members();
         if members.iter().all(|member| !member.is_missing()) {
@@ -177,11 +178,11 @@ impl Fleet {
         let named: BTreeSet<Arc<str>> = named.map(|member| member.key()).collect();
         let stays = |member: &Member| !member.is_missing() || !named.contains(&member.key());
         for gone in self.change(stays, Vec::new()) {
-            gone.left("it is at another address now".to_owned());
+            gone.left("it moved to another address".to_owned());
         }
     }
 
-    /// Those that are up, or all where none is.
+    /// Returns the available hosts, or all hosts if none is available.
     pub(super) fn usable(&self) -> Vec<Arc<Member>> {
         self.drop_moved();
         let members = self.members();
@@ -189,7 +190,7 @@ impl Fleet {
         if up.is_empty() { members } else { up }
     }
 
-    /// Checks those that were down for long enough.
+    /// Checks the hosts that have been unavailable long enough.
     pub(super) fn check_due(&self) {
         let members = self.members();
         for member in members.iter().filter(|member| member.is_due()) {

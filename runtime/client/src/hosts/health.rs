@@ -1,28 +1,29 @@
 use frostline_batching::Backoff;
 use std::time::{Duration, Instant};
 
-/// Whether a host is used, and when one that failed is checked again. It is told what happened and when.
+/// Tracks the availability of a host and schedules checks after failures. The caller provides the current
+/// time.
 #[derive(Debug)]
 pub(super) struct Health {
-    /// One wait for each failure in a row, each after the one before.
+    /// Wait after each consecutive failure.
     backoff: Backoff,
     until: Option<Instant>,
-    /// When it failed last.
+    /// Last failure.
     failed: Option<Instant>,
 }
 
-/// How long a host that failed is left alone: longer with every failure in a row.
+/// Bounds for the wait before a failed host is checked. Waits grow with consecutive failures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Waits {
-    /// After the first failure.
+    /// Wait after the first failure.
     pub(crate) first: Duration,
-    /// At most.
+    /// Maximum wait.
     pub(crate) longest: Duration,
 }
 
 impl Default for Waits {
-    /// A second, so that a broken connection costs little; a minute at most, so that a host that comes back is soon used again while
-    /// a dead one is hardly ever asked.
+    /// The initial wait of 1 s limits the cost of broken connections. With the maximum of 60 s, recovered
+    /// hosts are used again soon and dead hosts are rarely asked.
     fn default() -> Self {
         Self {
             first: Duration::from_secs(1),
@@ -40,7 +41,7 @@ impl Health {
         }
     }
 
-    /// One that is not used before it was checked, which may be now.
+    /// Creates the state of a host that must pass a check before use. This check is due immediately.
     pub(super) fn joining(waits: Waits) -> Self {
         Self {
             until: Some(Instant::now()),
@@ -52,12 +53,12 @@ impl Health {
         self.until.is_none()
     }
 
-    /// Whether it failed and may be checked again.
+    /// Returns true if the host failed and may be checked again.
     pub(super) fn is_due(&self, now: Instant) -> bool {
         self.until.is_some_and(|until| until <= now)
     }
 
-    /// It failed; says whether it was up until now. Several requests that fail together count once.
+    /// Records a failure. Returns true if the host was available before. Concurrent failures count once.
     pub(super) fn failed(&mut self, now: Instant) -> bool {
         let was_up = self.is_up();
         self.failed = Some(now);
@@ -67,8 +68,9 @@ impl Health {
         was_up
     }
 
-    /// It did what it was asked at `begun`; says whether it was down until now. What it was asked before it failed says nothing of how it
-    /// is since: a host that stops ends well what runs, and takes nothing new.
+    /// Records a successful request that began at `begun`. Returns true if the host was unavailable before.
+    /// Requests that began before the last failure are ignored, because a draining host completes running
+    /// requests but accepts no new ones.
     pub(super) fn did_well(&mut self, begun: Instant) -> bool {
         if self.failed.is_some_and(|failed| begun < failed) {
             return false;
@@ -101,13 +103,13 @@ mod tests {
         for failure in 0..20 {
             most = (most * 2).min(SECOND * 60);
             assert_eq!(health.failed(now), failure == 0);
-            // Others that fail meanwhile change nothing.
+            // Concurrent failures have no effect.
             assert!(!health.failed(now + SECOND / 2));
             assert!(!health.is_due(now + SECOND * 3 / 4) && !health.is_up());
             now += most;
             assert!(health.is_due(now));
         }
-        // What was begun before says nothing.
+        // Requests that began earlier are ignored.
         assert!(!health.did_well(now - most) && !health.is_up());
         assert!(health.did_well(now));
         assert!(health.is_up() && !health.did_well(now));

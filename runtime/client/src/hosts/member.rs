@@ -7,53 +7,53 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Answers in a row without its address after which a host leaves, even if it works: at one in ten seconds, five minutes. Resolvers that
-/// give some of many addresses at random give each now and then.
+/// Number of consecutive lookups without a host after which the host leaves, even if it works: five minutes
+/// at ten-second intervals. If resolvers return random subsets, each address still appears more frequently.
 pub(crate) const MISSING: u32 = 30;
 
-/// What every host of a job needs before it is asked for samples.
+/// An upload that all hosts need before sample requests.
 #[derive(Clone)]
 pub(super) struct Upload {
     pub(super) what: UploadKind,
     pub(super) name: String,
     pub(super) bytes: Bytes,
-    /// The hash of a model that the hosts were found to have: any version of its name will do.
+    /// Hash if the hosts already had this model. Any version under this name with this hash is sufficient.
     pub(super) found: Option<String>,
 }
 
-/// One host of several: whether it is up, and what it has been given.
+/// A host in a job, including health and upload state.
 pub(crate) struct Member {
-    /// Its number among all that were ever hosts of the job.
+    /// Unique index in the job, never reused.
     pub(crate) index: usize,
-    /// Counts into the whole job.
+    /// Counts bytes toward the whole job.
     pub(super) client: HostClient,
-    /// What it calls itself, where it was asked.
+    /// Name that the host reports, if known.
     pub(super) name: Lock<Option<Arc<str>>>,
     pub(super) health: Lock<Health>,
     pub(super) notices: Notices,
-    /// Whether it has no others beside it, and is asked whatever it did before.
+    /// True for a single host, which is used regardless of failures.
     pub(super) alone: bool,
-    /// Whether it was found by a name, and is known by what it calls itself: its address may be another tomorrow.
+    /// True if the host was found by a DNS name. Such a host is identified by the reported name, because the
+    /// address may change.
     pub(super) found: bool,
-    /// How many answers in a row its name's addresses lacked its own.
+    /// Number of consecutive lookups without the host's address.
     pub(super) missing: AtomicU32,
-    /// Whether it was ever used.
+    /// True once the host has been available for requests.
     pub(super) joined: AtomicBool,
-    /// What all of them are to have.
+    /// Uploads that all hosts must have.
     pub(super) uploads: Arc<Lock<Vec<Upload>>>,
-    /// What became of the first of the uploads.
+    /// Upload outcomes. This list may be shorter than `uploads`.
     pub(super) has: tokio::sync::Mutex<Vec<Uploaded>>,
-    /// Whether it may lack what it was given, because it was away or refused it.
+    /// True if uploads may be missing on the host after a failure.
     pub(super) doubtful: AtomicBool,
 }
 
 impl Member {
-    /// Its address.
     pub(crate) fn url(&self) -> &str {
         self.client.url()
     }
 
-    /// What is known of it for other jobs.
+    /// Returns the description of this host for another job.
     pub(super) fn known(&self) -> Known {
         Known {
             client: self.client.clone(),
@@ -63,14 +63,14 @@ impl Member {
         }
     }
 
-    /// What objects are placed by: what it is called, or its address.
+    /// Returns the placement key. This is the reported name if known, and otherwise the address.
     pub(super) fn key(&self) -> Arc<str> {
         let name = self.name.lock().clone();
         name.unwrap_or_else(|| self.url().into())
     }
 
-    /// Counts an answer of its name; says whether it stays. One that is missing for a while may only not be among those that this answer
-    /// had room for.
+    /// Records a lookup. Returns true if the host stays a member. A host that is missing for a short time may
+    /// only be absent from a random subset of the addresses.
     pub(super) fn is_named(&self, named: bool) -> bool {
         if named {
             self.missing.store(0, Ordering::Relaxed);
@@ -79,7 +79,7 @@ impl Member {
         self.missing.fetch_add(1, Ordering::Relaxed) + 1 < MISSING && self.is_up()
     }
 
-    /// Whether the last answer of its name lacked it.
+    /// Returns true if the host was missing from the last lookup.
     pub(super) fn is_missing(&self) -> bool {
         self.missing.load(Ordering::Relaxed) > 0
     }
@@ -92,7 +92,7 @@ impl Member {
         self.health.lock().is_due(Instant::now())
     }
 
-    /// It could not be used: leaves it alone for a while, if there are others.
+    /// Records a failure. Unless it is the only one, the host is not used for a while.
     pub(crate) fn failed(&self, error: &ClientError) {
         if self.alone {
             return;
@@ -104,12 +104,12 @@ impl Member {
         }
     }
 
-    /// It may not have what it was given.
+    /// Records that uploads may be missing on the host.
     pub(super) fn doubt(&self) {
         self.doubtful.store(true, Ordering::Relaxed);
     }
 
-    /// It did what it was asked at `begun`.
+    /// Records a successful request that began at `begun`.
     pub(crate) fn did_well(&self, begun: Instant) {
         let (was_down, is_up) = {
             let mut health = self.health.lock();
@@ -125,7 +125,7 @@ impl Member {
         }
     }
 
-    /// Tells that it changed, and how much longer hosts are waited for if none answers.
+    /// Reports a state change. During an outage, `left` is the remaining time.
     pub(super) fn notify(&self, state: HostState, reason: String, left: Option<Duration>) {
         (self.notices)(Notice::Host {
             host: self.url().to_owned(),
@@ -135,15 +135,15 @@ impl Member {
         });
     }
 
-    /// Tells that it is no member any more, unless it was told to be down.
+    /// Reports that the host has left, unless it was already reported as down.
     pub(super) fn left(&self, reason: String) {
         if self.is_up() {
             self.notify(HostState::Down, reason, None);
         }
     }
 
-    /// Sends it what it has not been given yet, or may have lost; returns what became of all uploads. Costs nothing when there is
-    /// nothing to do.
+    /// Sends the uploads that the host does not have or may have lost. Returns the outcomes of all uploads.
+    /// If nothing is pending, no request is sent.
     pub(crate) async fn catch_up(&self) -> Result<Vec<Uploaded>, ClientError> {
         let mut has = self.has.lock().await;
         if self.doubtful.swap(false, Ordering::Relaxed) {
@@ -175,7 +175,7 @@ impl Member {
         self.client.push(what, &name, bytes, &self.notices).await
     }
 
-    /// Checks whether it is back, and gives it what it needs.
+    /// Checks whether the host has recovered, and sends pending uploads.
     pub(super) async fn check_again(&self) {
         let begun = Instant::now();
         match self.prepare().await {

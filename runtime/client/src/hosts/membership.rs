@@ -1,4 +1,4 @@
-//! Hosts that join and leave a job, as their name says.
+//! Hosts that join and leave a job according to a DNS name.
 
 use super::discovery::Discovery;
 use super::fleet::{Fleet, Known};
@@ -14,19 +14,23 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
-/// How often a name is looked up: what joins or leaves is known as soon as DNS itself usually knows, and a resolver hardly notices.
+/// Interval between DNS lookups. Changes are detected about as soon as DNS propagates them, at little load
+/// for the resolver.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// How long hosts are waited for at the start to say what they are called. Who takes longer joins later.
+/// Timeout for the names of hosts at the start. A host that does not answer within this time joins in the
+/// background.
 const FIRST: Duration = Duration::from_secs(5);
 
 impl Hosts {
-    /// The hosts at `urls`: of one, of several, or of a name: `dns://name:8443` (`dns+http://` without TLS) stands for all of its addresses,
-    /// and a job ([`Hosts::for_job`]) goes on with those that it has by then. Their certificate is to be the name's.
+    /// Connects to the hosts at `urls`: one or more host addresses, or a single DNS name. `dns://name:8443`
+    /// (`dns+http://` without TLS) refers to all addresses of the name, and a job ([`Hosts::for_job`])
+    /// follows changes. The certificates must be valid for the name.
     ///
     /// # Errors
-    /// [`ClientError::Address`] as for [`Hosts::new`], and where a name is not the only one; [`ClientError::Unreachable`] for a name
-    /// without addresses; those of [`HostClient::with`].
+    /// Returns [`ClientError::Address`] in the cases of [`Hosts::new`] and if `urls` contains a DNS name and
+    /// other addresses, [`ClientError::Unreachable`] if the name has no addresses, and the errors of
+    /// [`HostClient::with`].
     pub async fn connect(
         urls: &[String],
         token: Option<Token>,
@@ -40,7 +44,7 @@ impl Hosts {
                 Some(_) => {
                     return Err(ClientError::Address {
                         url: url.clone(),
-                        reason: "it stands for all hosts of its name; name no other beside it".into(),
+                        reason: "a DNS name must be the only address; remove the others".into(),
                     });
                 }
                 None => {}
@@ -54,7 +58,7 @@ impl Hosts {
         }
     }
 
-    /// Those that are there now, with what they are called.
+    /// Resolves the DNS name and asks the hosts for names.
     pub(super) async fn discover(discovery: Discovery) -> Result<Self, ClientError> {
         let addresses = discovery.addresses().await?;
         let known = addresses.into_iter().map(|address| known(&discovery, address));
@@ -64,7 +68,7 @@ impl Hosts {
         Ok(Self::from_fleet(fleet))
     }
 
-    /// Those of a name that is looked up so.
+    /// [`Hosts::connect`] with a custom lookup.
     #[cfg(test)]
     pub(crate) async fn found_by(url: &str, lookup: super::Lookup) -> Result<Self, ClientError> {
         let discovery = Discovery::new(url, None, &Trust::System, Deadlines::default())?;
@@ -72,7 +76,7 @@ impl Hosts {
         Self::discover(discovery.with(lookup)).await
     }
 
-    /// Looks once more who is there.
+    /// Repeats the lookup.
     #[cfg(test)]
     pub(crate) async fn look_again(&self) {
         if let Some(discovery) = &self.fleet.discovery {
@@ -82,7 +86,7 @@ impl Hosts {
     }
 }
 
-/// A host that has yet to join.
+/// Creates a host that has not joined.
 fn known(discovery: &Discovery, address: SocketAddr) -> Result<Known, ClientError> {
     Ok(Known {
         client: discovery.client(address)?,
@@ -92,7 +96,7 @@ fn known(discovery: &Discovery, address: SocketAddr) -> Result<Known, ClientErro
     })
 }
 
-/// Asks a host what it is called; it is used from then on.
+/// Asks a host for a name. A host that answers may be used immediately.
 async fn introduced(mut known: Known) -> Known {
     if let Ok(Ok(name)) = timeout(FIRST, known.client.name()).await {
         known.name = name.map(Into::into);
@@ -102,7 +106,7 @@ async fn introduced(mut known: Known) -> Known {
 }
 
 impl Fleet {
-    /// Looks up who joins and leaves from now on, where there is a name to look up.
+    /// Starts to follow the DNS name, if there is one.
     pub(super) fn follow(self: &Arc<Self>) {
         let (Some(discovery), Ok(runtime)) = (&self.discovery, tokio::runtime::Handle::try_current()) else {
             return;
@@ -112,8 +116,8 @@ impl Fleet {
         *self.following.lock() = Some(AbortOnDropHandle::new(following));
     }
 
-    /// Whether there are other hosts now than those that were `asked`: their name is looked up for that, where they have one and it was not
-    /// `looked` up before.
+    /// Returns true if there are hosts other than those that were `asked`. Repeats the DNS lookup, unless the
+    /// hosts have no DNS name or `looked` is set.
     pub(super) async fn others(&self, asked: &[Arc<Member>], looked: &mut bool) -> bool {
         let Some(discovery) = self.discovery.as_ref().filter(|_| !*looked) else {
             return false;
@@ -124,9 +128,9 @@ impl Fleet {
         !self.members().iter().all(known)
     }
 
-    /// Goes on with who was found; where that failed, with those that it has.
+    /// Updates the members to the result of a lookup. Failed lookups are ignored.
     pub(super) fn follows(&self, discovery: &Discovery, found: Result<BTreeSet<SocketAddr>, ClientError>) {
-        // What is wrong with the name is told by those hosts that fail, if any does.
+        // An error of the lookup is not reported. If the hosts fail as well, their errors are.
         if let Ok(found) = found {
             let urls: BTreeSet<String> = found.iter().map(|address| discovery.url_of(*address)).collect();
             let here: BTreeSet<String> = self
@@ -139,7 +143,7 @@ impl Fleet {
             let join = new.filter_map(|address| known(discovery, address).ok()).collect();
             let stays = |member: &Member| member.is_named(urls.contains(member.url()));
             for gone in self.change(stays, join) {
-                gone.left(format!("it is no longer an address of {}", discovery.url()));
+                gone.left(format!("{} no longer resolves to this address", discovery.url()));
             }
         }
         self.check_due();

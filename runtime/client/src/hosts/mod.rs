@@ -1,4 +1,4 @@
-//! Several hosts that serve the same data: which one is asked for what, and which of them are up.
+//! Management of hosts that serve the same data, including object placement, health checks and uploads.
 
 mod discovery;
 mod fleet;
@@ -32,7 +32,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// One or more hosts that serve the same data to the same tenant. Clones share what is known about them.
+/// One or more hosts that serve the same data to the same tenant. Clones share the state of the hosts.
 #[derive(Clone)]
 pub struct Hosts {
     fleet: Arc<Fleet>,
@@ -40,10 +40,11 @@ pub struct Hosts {
 }
 
 impl Hosts {
-    /// Several hosts; which objects are asked of which depends on their addresses, not on their order.
+    /// Combines hosts. The placement of objects depends on the addresses of the hosts, not on the order of
+    /// `clients`.
     ///
     /// # Errors
-    /// [`ClientError::Address`] when there are none, or one is there twice.
+    /// Returns [`ClientError::Address`] if `clients` is empty or contains a host twice.
     pub fn new(clients: Vec<HostClient>) -> Result<Self, ClientError> {
         let mut seen = BTreeSet::new();
         let refused = |url: &str, reason: &str| ClientError::Address {
@@ -54,7 +55,7 @@ impl Hosts {
             return Err(refused("", "there must be at least one host"));
         }
         if let Some(twice) = clients.iter().find(|client| !seen.insert(client.url())) {
-            return Err(refused(twice.url(), "it is given twice; name each host once"));
+            return Err(refused(twice.url(), "duplicate host; list each host only once"));
         }
         let known = clients.into_iter().map(Known::given).collect();
         Ok(Self::from_fleet(Fleet::new(
@@ -66,7 +67,8 @@ impl Hosts {
         )))
     }
 
-    /// Body bytes received from all of them through this value and its clones, whatever became of them.
+    /// Body bytes received from all hosts through this value and all clones, including the bytes of failed
+    /// calls.
     pub fn bytes_received(&self) -> u64 {
         self.meter.bytes()
     }
@@ -78,8 +80,9 @@ impl Hosts {
         }
     }
 
-    /// The same hosts for one job: `notices` is told when one goes down or comes back and what else happens, and its bytes are counted
-    /// from zero, and here too. Nothing is known of them yet. Where they are those of a name, the job goes on with those that it has by then.
+    /// Returns the same hosts with fresh health state for a job. `notices` receives changes of host states
+    /// and other events. Bytes are counted from zero, and also count toward this value. If the hosts come
+    /// from a DNS name, the job follows changes of the addresses.
     pub fn for_job(&self, notices: Notices) -> Self {
         self.for_job_with(notices, Waits::default())
     }
@@ -90,7 +93,7 @@ impl Hosts {
         if let Some(trace) = &trace {
             tracing::info!(
                 trace = trace.id(),
-                "what the job asks of hosts belongs to this trace"
+                "started the trace of the job's requests"
             );
         }
         let mut fleet = Fleet::new(known, trace, self.meter.child(), notices, waits);
@@ -100,7 +103,8 @@ impl Hosts {
         hosts
     }
 
-    /// These hosts with a count of its own, which starts at zero; its bytes count here too.
+    /// Returns these hosts with a separate byte count that starts at zero. The bytes also count toward this
+    /// value.
     pub fn metered(&self) -> Self {
         Self {
             fleet: Arc::clone(&self.fleet),
@@ -108,7 +112,7 @@ impl Hosts {
         }
     }
 
-    /// What the hosts have shown of themselves until now.
+    /// Returns the current host activity.
     pub(crate) fn seen(&self) -> Seen {
         Seen {
             answers: self.fleet.answers(),
@@ -116,55 +120,55 @@ impl Hosts {
         }
     }
 
-    /// Counts where the time of an answer's images went, as its host says.
+    /// Adds the image processing times that `member` reports for an answer.
     pub(crate) fn count_stages(&self, member: &Member, seconds: StageSeconds) {
         let mut stages = self.fleet.stages.lock();
         *stages.entry(member.url().to_owned()).or_default() += seconds;
     }
 
-    /// Where the time of the images went that each host answered, by its address; of hosts that do not say, nothing.
+    /// Returns image processing times by host address. Omits hosts without reported times.
     pub fn stage_seconds(&self) -> Vec<(String, StageSeconds)> {
         let stages = self.fleet.stages.lock();
         let said = stages.iter().filter(|(_, seconds)| !seconds.shares().is_empty());
         said.map(|(host, seconds)| (host.clone(), *seconds)).collect()
     }
 
-    /// Tells whoever hears of the job.
+    /// Sends a notice to the listener of the job.
     pub(crate) fn notify(&self, notice: Notice) {
         (self.fleet.notices)(notice);
     }
 
-    /// A client of one of them that counts here.
+    /// Returns a client of `member` that counts bytes toward this value.
     pub(crate) fn client(&self, member: &Member) -> HostClient {
         member.client.counting_into(&self.meter)
     }
 
-    /// All of them, whether they are up or not.
+    /// Returns all hosts, available or not.
     pub(crate) fn members(&self) -> Vec<Arc<Member>> {
         self.fleet.members()
     }
 
-    /// Their addresses, for people.
+    /// Returns the addresses of all hosts, for messages.
     pub(crate) fn names(&self) -> String {
         let members = self.fleet.members();
         let names: Vec<&str> = members.iter().map(|member| member.url()).collect();
         names.join(", ")
     }
 
-    /// A client of each, whether it answers or not.
+    /// Returns clients for all hosts, including unavailable ones.
     pub fn clients(&self) -> Vec<HostClient> {
         let members = self.fleet.members();
         members.iter().map(|member| self.client(member)).collect()
     }
 
-    /// Whether all are reached over loopback, and so most likely are this machine.
+    /// Returns true if all hosts are reached over loopback, and so most likely are this machine.
     pub fn are_loopback(&self) -> bool {
         let members = self.fleet.members();
         members.iter().all(|member| member.client.is_loopback())
     }
 
-    /// The hosts that may be asked now: those that are up, or all where none is; without those `tried`. Hosts that were down for long
-    /// enough are checked meanwhile.
+    /// Returns the hosts that may be asked now, except those in `tried`: all available hosts, or all hosts if
+    /// none is available. Also starts checks of hosts that have been down long enough.
     pub(crate) fn candidates(&self, tried: &BTreeSet<usize>) -> Vec<Arc<Member>> {
         self.fleet.check_due();
         let mut usable = self.fleet.usable();
@@ -172,17 +176,18 @@ impl Hosts {
         usable
     }
 
-    /// Whether a host that was a candidate still is.
+    /// Returns true if `host` is still a candidate.
     pub(crate) fn may_be_asked(&self, host: &Member) -> bool {
         let members = self.fleet.members();
         let there = members.iter().any(|member| member.index == host.index);
         there && (host.is_up() || members.iter().all(|member| !member.is_up()))
     }
 
-    /// All samples under `root`, which is laid out as `layout`, from the first host that answers; what it left out is told.
+    /// Lists all samples under `root`, laid out as `layout`. Uses the first host that answers. Invalid names
+    /// and links out of the root are reported as notices.
     ///
     /// # Errors
-    /// As [`Hosts::first`].
+    /// Returns the errors of [`Hosts::first`].
     pub async fn listing(&self, root: &str, layout: Layout) -> Result<Listing, ClientError> {
         let listing = self.first(|client| async move { client.listing(root, layout).await });
         let listing = listing.await?;
@@ -196,7 +201,8 @@ impl Hosts {
         Ok(listing)
     }
 
-    /// The name under which every host has the model with this hash; `None` where one has not, or cannot be asked.
+    /// Returns the name under which every host has the model with this hash, or `None` if a host does not
+    /// have it or cannot be asked.
     pub async fn name_of(&self, sha256: &str) -> Option<String> {
         let all = self.each(|client| async move { client.models_like(sha256).await });
         let all = all.await.ok()?;
@@ -209,20 +215,20 @@ impl Hosts {
         everywhere.into_iter().next().filter(|_| asked)
     }
 
-    /// What a guest does for a model, from the first host that answers.
+    /// Describes the guest's support for a model, according to the first host that answers.
     ///
     /// # Errors
-    /// As [`Hosts::first`].
+    /// Returns the errors of [`Hosts::first`].
     pub async fn describe(&self, request: &DescriptionRequest) -> Result<Description, ClientError> {
         self.first(|client| async move { client.describe(request).await })
             .await
     }
 
-    /// Uploads a guest or a model to every host that has not these very bytes under this name; to those that are down, once they are
-    /// back.
+    /// Uploads a guest or a model to every host, unless the host has the same bytes under this name.
+    /// Unavailable hosts receive the upload when they return.
     ///
     /// # Errors
-    /// As [`Hosts::each`].
+    /// Returns the errors of [`Hosts::each`].
     pub async fn push(&self, what: UploadKind, name: &str, bytes: Bytes) -> Result<Uploaded, ClientError> {
         let name = name.to_owned();
         self.give(Upload {
@@ -234,11 +240,11 @@ impl Hosts {
         .await
     }
 
-    /// The same for a model that they have by [`Hosts::name_of`]: it is sent to none that has a version with this hash under this name, but
-    /// to those that join later without it.
+    /// Registers a model that the hosts have according to [`Hosts::name_of`]. The bytes are sent only to
+    /// hosts that do not have a version with this hash under this name, such as hosts that join later.
     ///
     /// # Errors
-    /// As [`Hosts::push`].
+    /// Returns the errors of [`Hosts::push`].
     pub async fn keep(&self, model: &Pin, bytes: Bytes) -> Result<Uploaded, ClientError> {
         self.give(Upload {
             what: UploadKind::Model,
@@ -260,11 +266,12 @@ impl Hosts {
         Ok(Uploaded { skipped, ..first })
     }
 
-    /// Asks one host after the other until one answers. Hosts that answered this job before and are all gone are waited for; those that
-    /// never did are not.
+    /// Asks hosts in sequence until a host answers. Waits for draining hosts. Also waits during an outage,
+    /// but only if a host answered this job before.
     ///
     /// # Errors
-    /// The first refusal that asking elsewhere does not change; [`ClientError::NoHost`] when none of several answers.
+    /// Returns the first refusal that other hosts would repeat, the error of a single host, or
+    /// [`ClientError::NoHost`] if no host answers.
     pub async fn first<T, F>(&self, work: impl Fn(HostClient) -> F) -> Result<T, ClientError>
     where
         F: Future<Output = Result<T, ClientError>>,
@@ -292,10 +299,10 @@ impl Hosts {
         }
     }
 
-    /// Does the same at every host that is up, at once, and returns what those brought that did not fail.
+    /// Runs `work` on every available host concurrently and returns the successful results.
     ///
     /// # Errors
-    /// As [`Hosts::first`].
+    /// Returns the errors of [`Hosts::first`].
     pub async fn each<T, F>(&self, work: impl Fn(HostClient) -> F) -> Result<Vec<T>, ClientError>
     where
         F: Future<Output = Result<T, ClientError>>,
@@ -334,7 +341,7 @@ impl Hosts {
         }
     }
 
-    /// Asks every host that is up, at once, and leaves it to the caller what their failures mean.
+    /// Runs `work` on every available host concurrently and returns all results. The caller handles failures.
     pub async fn all<T, F>(&self, work: impl Fn(HostClient) -> F) -> Vec<Result<T, ClientError>>
     where
         F: Future<Output = Result<T, ClientError>>,
@@ -343,7 +350,8 @@ impl Hosts {
         join_all(asked.iter().map(|member| work(self.client(member)))).await
     }
 
-    /// Goes on without a host if others may do better; a busy one is well.
+    /// Marks a host as failed if another host may succeed. Busy hosts remain in use. Returns `Err` if the
+    /// error is final.
     fn leave_out(&self, member: &Member, error: ClientError) -> Result<ClientError, ClientError> {
         if error.may_pass() {
             member.failed(&error);
@@ -365,7 +373,8 @@ impl Hosts {
     }
 }
 
-/// Of two failures of hosts the one to go by: one that stops is waited for, whatever others are.
+/// Selects the error to act on. Prefers the error of a draining host, because the caller waits for draining
+/// hosts.
 fn telling(before: Option<ClientError>, error: ClientError) -> ClientError {
     let stopping = before.filter(|before| before.is_stopping() && !error.is_stopping());
     stopping.unwrap_or(error)

@@ -1,20 +1,22 @@
-//! Which host an object belongs to: rendezvous hashing (Thaler and Ravishankar, "Using name-based mappings to increase hit rates",
-//! IEEE/ACM Transactions on Networking 1998). Every host gets a score for a key, and the highest one wins. So an object is always read
-//! at the same host, whose caches know it; a host that goes away moves its own objects only, evenly over the others.
+//! Placement of objects on hosts by rendezvous hashing (Thaler and Ravishankar, "Using name-based mappings to
+//! increase hit rates", IEEE/ACM Transactions on Networking 1998). Hosts are scored for each key, and the
+//! host with the highest score is selected. Thus an object is always read at the same host, which has it in
+//! caches. If a host leaves, only the objects of that host move, evenly to the other hosts.
 
 use super::Member;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
-/// Hosts that objects are placed at.
+/// Hosts to place objects on.
 pub(crate) struct Placement<'a> {
     hosts: &'a [Arc<Member>],
-    /// What each is known by.
+    /// Placement key of each host.
     keys: Vec<Arc<str>>,
 }
 
 impl<'a> Placement<'a> {
-    /// Among `hosts`, which are some of `all`. Those of all that call themselves the same are told apart by their addresses.
+    /// Places objects on `hosts`, which must be a subset of `all`. Hosts that report the same name are
+    /// distinguished by address.
     pub(crate) fn among(hosts: &'a [Arc<Member>], all: &[Arc<Member>]) -> Self {
         let names: Vec<Arc<str>> = all.iter().map(|host| host.key()).collect();
         let own = |host: &Arc<Member>| {
@@ -28,14 +30,14 @@ impl<'a> Placement<'a> {
         }
     }
 
-    /// The host that is asked for the object `key`; `None` only without hosts.
+    /// Returns the host for the object `key`, or `None` if there are no hosts.
     pub(crate) fn host_of(&self, key: &str) -> Option<&'a Arc<Member>> {
         self.hosts.get(place(&self.keys, key)?)
     }
 }
 
-/// The index of the host that is asked for the object `key`: it depends on nothing but what hosts are known by, in any order, and the key.
-/// `None` without hosts.
+/// Returns the index of the host for the object `key`, or `None` if `hosts` is empty. The choice depends only
+/// on the names in `hosts` and on `key`, not on the order of the hosts.
 pub fn place<T: AsRef<str>>(hosts: &[T], key: &str) -> Option<usize> {
     match hosts {
         [] => None,
@@ -44,7 +46,7 @@ pub fn place<T: AsRef<str>>(hosts: &[T], key: &str) -> Option<usize> {
     }
 }
 
-/// SHA-256, since it never changes between versions or machines; it costs less than a microsecond a host and sample.
+/// SHA-256 is stable across versions and machines. The cost is less than a microsecond per host and sample.
 fn score(host: &str, key: &str) -> [u8; 32] {
     let mut hash = Sha256::new();
     hash.update(host.as_bytes());
@@ -66,7 +68,8 @@ mod tests {
     #[test]
     fn placement_never_changes() {
         let placed: Vec<_> = (0..12).filter_map(|number| place(&HOSTS, &key(number))).collect();
-        // By another implementation of SHA-256 (Python's): a change would empty every host's caches.
+        // Computed by another implementation of SHA-256 (in Python). A different result would invalidate the
+        // caches on all hosts.
         assert_eq!(placed, [3, 3, 3, 2, 0, 3, 3, 2, 1, 2, 3, 3]);
         assert_eq!(
             (place::<&str>(&[], "x"), place(&HOSTS[..1], "x")),
@@ -78,7 +81,7 @@ mod tests {
     fn objects_are_divided_evenly() {
         let mut counts = [0; 3];
         (0..6000).for_each(|number| counts[place(&HOSTS[..3], &key(number)).unwrap()] += 1);
-        // 2000 each, give or take four standard deviations of 37.
+        // Expected value 2000, tolerance of four standard deviations (37).
         assert!(
             counts.iter().all(|count| (1850..2150).contains(count)),
             "{counts:?}"

@@ -1,4 +1,4 @@
-//! Hosts that are being restarted, or have gone, just when they are needed.
+//! Waits for restarting or unavailable hosts.
 
 use super::Hosts;
 use crate::retry::{Attempts, Decision, RetryPolicy, Seen};
@@ -6,9 +6,10 @@ use crate::{ClientError, HostState};
 use std::time::Duration;
 
 impl Hosts {
-    /// Waits after a round in which no host did what it was asked, if one said that it is being stopped, now or in a round before:
-    /// whoever stops it will most likely start it again. Also if none answered in this round, but one did before in this job. `seen` is
-    /// from before the round.
+    /// Waits after an unsuccessful round if retrying may help. This is the case if a host reported that it is
+    /// draining, now or in an earlier round, because it is most likely being restarted. It is also the case
+    /// if no host answered in this round, but one answered this job before. `seen` is the host activity
+    /// before the round.
     pub(super) async fn await_return(
         &self,
         awaited: &mut Option<Attempts>,
@@ -39,14 +40,15 @@ impl Hosts {
         }
     }
 
-    /// After a wait for a host.
+    /// Reports the end of a wait for a host.
     pub(super) fn is_back(&self, awaited: Option<Attempts>) {
         if awaited.is_some() {
             self.tell_of(HostState::Up, "it answers again".to_owned(), None);
         }
     }
 
-    /// Tells of a host that has no others beside it; of several each tells itself, and the first how much longer all are waited for.
+    /// Reports the state of a single host. Multiple hosts report themselves. In that case, only the remaining
+    /// time of an outage is reported here, for the first host.
     fn tell_of(&self, state: HostState, reason: String, left: Option<Duration>) {
         match self.fleet.members().as_slice() {
             [only] => only.notify(state, reason, left),

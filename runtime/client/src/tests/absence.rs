@@ -1,4 +1,4 @@
-//! Hosts that are all gone for two minutes. The clock is paused: it jumps to the next thing that is waited for.
+//! Outages of two minutes. The clock is paused and advances to the next timer.
 
 use super::fetching::{answer_all, assert_complete, log, source, start_with, take};
 use crate::retry::RetryPolicy;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
-/// Longer than two minutes.
+/// Outage duration, more than two minutes.
 const ABSENCE: Duration = Duration::from_secs(125);
 
 fn hosts(addresses: &[&String]) -> Hosts {
@@ -20,7 +20,7 @@ fn hosts(addresses: &[&String]) -> Hosts {
     Hosts::new(addresses.iter().map(client).collect()).unwrap()
 }
 
-/// Another host at `address` once the absence is over.
+/// Starts another host at `address` after the outage.
 fn returning(
     address: &str,
     script: impl Fn(usize, &http::request::Parts, &[u8]) -> Reply + Send + Sync + 'static,
@@ -32,7 +32,7 @@ fn returning(
     })
 }
 
-/// What notices say of how much longer hosts are waited for, of those that say it.
+/// Returns the remaining times in the notices that have one.
 fn left(notices: &[Notice]) -> Vec<f64> {
     let left = |notice: &Notice| match notice {
         Notice::Retry { left_seconds, .. }
@@ -43,7 +43,7 @@ fn left(notices: &[Notice]) -> Vec<f64> {
     notices.iter().filter_map(left).collect()
 }
 
-/// They say it from the first on, until two minutes are over.
+/// Checks that the remaining time is reported from the first notice on, until two minutes have passed.
 fn assert_told(left: &[f64]) {
     let most = RetryPolicy::default().absence.as_secs_f64();
     assert_eq!(left.first(), Some(&most));
@@ -91,7 +91,7 @@ async fn what_a_job_asks_for_waits_for_hosts_that_were_there_and_for_no_others()
         let job = all.for_job(told);
         job.listing("data", Layout::Auto).await.unwrap();
         drop(first);
-        // Its connections end with it.
+        // Wait for the connections to close.
         sleep(Duration::from_secs(1)).await;
         let (later, untold) = log();
         let next = all.for_job(untold);
@@ -129,7 +129,7 @@ async fn an_upload_outlives_two_minutes_without_its_host() {
     let back = Arc::new(Mutex::new(None));
     let (again, at) = (Arc::clone(&back), address.clone());
     let dies = Arc::new(move |notice: Notice| {
-        // It goes with the first bytes on their way.
+        // The host stops when the first bytes are in flight.
         let first = match notice {
             Notice::Uploading { .. } => first.lock().unwrap().take(),
             _ => None,

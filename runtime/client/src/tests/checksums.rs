@@ -1,4 +1,4 @@
-//! Rows that something changes between host and trainer.
+//! Rows that are corrupted in transit.
 
 use super::fetching::{assert_complete, format, retry, source, start_with, take, values};
 use crate::{ClientError, HostClient, Notice, RowKind};
@@ -7,14 +7,14 @@ use frostline_fake_host::numbered::answer_all;
 use frostline_fake_host::{Answer, FakeHost, Reply, extraction};
 use frostline_wire::{ExtractionRequest, ROW_CHECKSUM, XXH3};
 
-/// All rows, with checksums; in the first one a bit is another than it was.
+/// Builds an answer with checksums for all rows, with a flipped bit in the first one.
 fn altered(request: &ExtractionRequest) -> Reply {
     let rows = request.samples.iter();
     let answer = rows.fold(Answer::checked(format()), |answer, sample| {
         answer.row(sample.position, values(&sample.sample.key))
     });
     let Reply::Whole(pieces) = answer.finished() else {
-        panic!("an answer is whole");
+        panic!("the answer must be whole");
     };
     let mut bytes = pieces.concat();
     let first = values(&request.samples[0].sample.key);
@@ -34,7 +34,7 @@ async fn a_changed_row_is_asked_for_again_and_no_other() {
         let request = extraction(body);
         match number {
             0 => altered(&request),
-            // Of a host that knows no checksums.
+            // A host without support for checksums.
             _ => {
                 assert_eq!(request.samples.len(), 1);
                 answer_all(&request)
@@ -50,7 +50,7 @@ async fn a_changed_row_is_asked_for_again_and_no_other() {
     let [Notice::Retry { lost: 1, reason, .. }] = notices.as_slice() else {
         panic!("{notices:?}");
     };
-    assert!(reason.contains("1 of the rows that the host at"), "{reason}");
+    assert!(reason.contains("1 of the rows from the host at"), "{reason}");
 }
 
 #[tokio::test]

@@ -72,7 +72,7 @@ async fn a_listing_is_read_page_by_page_and_counted() {
 
 #[tokio::test]
 async fn a_listing_goes_on_by_shard_and_then_by_name() {
-    // As plain text, the second key comes before the first.
+    // The second key precedes the first one in lexicographic order.
     let host = FakeHost::start(|_, parts, _| {
         let first = !parts.uri.query().unwrap().contains("after");
         Reply::json(&ObjectPage {
@@ -203,7 +203,7 @@ async fn a_plain_host_that_is_asked_over_tls_is_named_with_its_scheme() {
     assert!(error.to_string().contains(&advice), "{error}");
 }
 
-/// A server that takes a request for the first record of a handshake answers by a TLS alert, `unexpected_message`.
+/// A server that receives a request instead of a TLS handshake answers with the alert `unexpected_message`.
 #[tokio::test]
 async fn a_tls_host_that_is_asked_in_the_clear_is_named_with_its_scheme() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -211,7 +211,7 @@ async fn a_tls_host_that_is_asked_in_the_clear_is_named_with_its_scheme() {
     let answering = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
         stream.write_all(&[0x15, 3, 3, 0, 2, 2, 10]).await.unwrap();
-        // Until the client hangs up.
+        // Wait until the client closes the connection.
         stream.read_to_end(&mut Vec::new()).await.ok();
     });
     let client = HostClient::new(&format!("http://{address}"), None).unwrap();
@@ -259,7 +259,7 @@ async fn a_host_in_this_process_is_not_called_by_its_address() {
     assert!(!text.contains(&address), "{text}");
 }
 
-/// A request for one sample, and the answer to it as one piece.
+/// Builds a request for a sample and the answer as a single piece.
 fn small_answer() -> (ExtractionRequest, Reply) {
     let request = ExtractionRequest {
         root: "data".to_owned(),
@@ -277,7 +277,7 @@ fn small_answer() -> (ExtractionRequest, Reply) {
     };
     let answer = Answer::compressed(RowFormat::F32(vec![100]), Compression::Lz4);
     let Reply::Whole(pieces) = answer.row(0, vec![1.0; 100]).finished() else {
-        panic!("an answer is whole");
+        panic!("the answer must be whole");
     };
     (request, Reply::Whole(vec![pieces.concat().into()]))
 }
@@ -296,20 +296,20 @@ fn answers_are_not_decoded_on_the_threads_of_the_network() {
         let request = small_answer().0;
         let open = || client.extract(&request, format.clone(), limit);
         let (mut answer, mut dropped) = (open().await.unwrap(), open().await.unwrap());
-        // The one thread that may take its time has something else to do.
+        // Occupy the only blocking thread.
         let (release, gate) = std::sync::mpsc::channel::<()>();
         let busy = tokio::task::spawn_blocking(move || gate.recv());
         for answer in [&mut answer, &mut dropped] {
             let before = client.bytes_received();
             let mut next = std::pin::pin!(answer.next());
             while client.bytes_received() == before {
-                assert!(futures::poll!(&mut next).is_pending(), "it was decoded here");
+                assert!(futures::poll!(&mut next).is_pending(), "decoded on a network thread");
                 tokio::task::yield_now().await;
             }
         }
         release.send(()).unwrap();
         busy.await.unwrap().unwrap();
-        // Whoever dropped a read in between gets no rows, and no good end either.
+        // A dropped read must not yield rows or a successful end.
         for answer in [answer, dropped] {
             let mut answer = answer;
             let error = answer.next().await.err();

@@ -1,4 +1,4 @@
-//! How answers share connections: windows, streams that are larger than them, links that hold each connection back.
+//! Shared connections: windows, streams larger than a window, and links that limit each connection.
 
 use super::fetching::{answer_all, assert_complete, retry, samples, source, start_with, take};
 use crate::fetch::PatiencePolicy;
@@ -18,8 +18,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
-/// Values of a row: 1.6 MB, so that an answer of three is larger than a stream's window (4 MiB) and a batch than the connection's
-/// (16 MiB).
+/// Number of values per row (1.6 MB). Answers with three rows exceed the stream window (4 MiB), and batches
+/// exceed the connection window (16 MiB).
 const WIDE: usize = 400_000;
 const ROW: usize = WIDE * 4;
 const BATCH: usize = 15;
@@ -47,7 +47,7 @@ async fn the_slowest_of_large_answers_holds_back_no_other() {
         if call > 0 {
             return Reply::Whole(first);
         }
-        // A third of the answer comes, then nothing until all others are there.
+        // Send a third of the answer, then wait until all other answers have arrived.
         let later = first.split_off(first.len() / 3);
         let gate = Arc::clone(&gate);
         let held = stream::once(async move { gate.acquire().await.unwrap().forget() });
@@ -75,7 +75,7 @@ async fn the_slowest_of_large_answers_holds_back_no_other() {
         setting.fetcher.fetch(&setting.hosts, source, batch.into())
     };
     let release = async {
-        // Two batches of five requests: all but the first request's rows arrive as a whole.
+        // There are two batches of five requests. Wait for all rows except the first request's rows.
         let all_others = (2 * BATCH - 3) * ROW;
         while setting.hosts.bytes_received() < all_others as u64 {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -97,10 +97,11 @@ async fn the_slowest_of_large_answers_holds_back_no_other() {
     assert_eq!(host.calls(), 10);
 }
 
-/// A relay that holds back each connection by itself, as shapers of single flows and small windows on long links do, or all together.
+/// A relay with a rate limit, either for each connection (like traffic shapers, or small windows on long
+/// links) or for all connections together.
 struct Throttle {
     url: String,
-    /// Bytes towards the client, by connection.
+    /// Bytes sent to the client per connection.
     carried: Arc<Mutex<Vec<Arc<AtomicUsize>>>>,
     _accept: AbortOnDropHandle<()>,
 }
@@ -144,7 +145,7 @@ impl Throttle {
     }
 }
 
-/// Hands out a link's time.
+/// Schedule of a link with limited bandwidth.
 #[derive(Clone)]
 struct Pace {
     bytes_per_second: f64,
@@ -159,7 +160,7 @@ impl Pace {
         }
     }
 
-    /// When so many bytes have left.
+    /// Returns the time when the link has sent this many bytes.
     fn sent(&self, bytes: usize) -> Instant {
         let mut free_at = self.free_at.lock().unwrap();
         *free_at =
@@ -187,7 +188,7 @@ async fn relay(client: TcpStream, host: TcpStream, pace: Pace, carried: Arc<Atom
     }
 }
 
-/// Probes until the link is found to need so many connections: a machine that has other work to do disturbs single probes.
+/// Probes the link until it needs `connections`. Other load on the machine may disturb a single probe.
 async fn probe(client: &HostClient, connections: usize) -> Link {
     let mut link = client.probe().await.unwrap();
     for _ in 0..10 {
@@ -222,8 +223,8 @@ async fn a_link_that_holds_back_each_connection_is_used_over_four() {
     let setting = start_with(client.into(), source, retry());
     assert_complete(&take(&setting, 80).await.unwrap(), 80);
     let after = throttle.carried();
-    assert_eq!(after.len(), 4, "one connection for each");
-    // 30 requests in turn; each answer has at least 500 bytes.
+    assert_eq!(after.len(), 4, "four connections are open");
+    // There are 30 requests in turn, and each answer has at least 500 bytes.
     assert!(
         after
             .iter()

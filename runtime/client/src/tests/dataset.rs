@@ -1,4 +1,4 @@
-//! How a listing becomes a task.
+//! Conversion of a listing into a task.
 
 use crate::{
     Dataset, DatasetError, Division, Evaluated, LabelTable, Listing, Part, SampleFiles, Samples, Task,
@@ -28,7 +28,7 @@ fn divided_by(objects: Vec<ObjectInfo>, share: Option<f64>, seed: u64) -> Result
     Dataset::from_listing("data", Listing::from_iter(objects), division)
 }
 
-/// Keys and labels.
+/// Returns keys and labels.
 pub(super) fn rows(samples: &crate::Samples) -> Vec<(String, u32)> {
     samples
         .iter()
@@ -98,7 +98,7 @@ fn one_root_is_divided_class_by_class_and_the_same_way_again() {
     assert_eq!(divided(&keys, Some(0.99)).unwrap().train.len(), 2);
 }
 
-/// Another tool's cache holds the files, and the data root only links to them.
+/// The data root contains only links to files in the cache of another tool.
 #[test]
 fn links_out_of_the_root_are_named_where_nothing_else_is_there() {
     let mut listing = Listing::default();
@@ -193,7 +193,7 @@ fn classes_of_one_part_are_told_all_at_once() {
     assert_eq!(data.left_out.first, ["validation/c/1", "validation/d/1"]);
 }
 
-/// Samples of shards: key and label.
+/// Builds samples of shards from keys and labels.
 fn shards(samples: &[(&str, &str)]) -> Vec<ObjectInfo> {
     let labeled = samples.iter().map(|(key, label)| ObjectInfo {
         label: (!label.is_empty()).then(|| (*label).to_owned()),
@@ -352,7 +352,7 @@ fn a_class_folder_without_an_image_is_named() {
         .unwrap_err()
         .to_string();
     assert!(
-        text.contains("docs/ holds no image") && text.contains("docs/a.txt"),
+        text.contains("docs/ contains no image") && text.contains("docs/a.txt"),
         "{text}"
     );
     let parts = [
@@ -362,7 +362,7 @@ fn a_class_folder_without_an_image_is_named() {
         "validation/b/1.tiff",
     ];
     let text = divided(&parts, None).unwrap_err().to_string();
-    assert!(text.contains("validation/b/ holds no image"), "{text}");
+    assert!(text.contains("validation/b/ contains no image"), "{text}");
 }
 
 fn table(text: &str, task: Task) -> LabelTable {
@@ -498,7 +498,7 @@ fn a_table_says_values_and_parts_are_folders() {
     assert_eq!(values(&data.validation), [[5.0, 6.0]]);
     assert_eq!((data.train.label(0), data.train.values(2)), (None, None));
     assert_eq!(data.left_out.first, ["other/4.jpg"]);
-    // To evaluate: the validation part, in the model's order.
+    // The default evaluation uses validation samples and the model's column order.
     let names = ["y", "x"].map(str::to_owned);
     let listing = Listing::from_iter(listing(&keys));
     let found = Dataset::to_evaluate_by(
@@ -510,7 +510,7 @@ fn a_table_says_values_and_parts_are_folders() {
         Evaluated::Usual,
     );
     assert_eq!(values(&found.unwrap().0), [[6.0, 5.0]]);
-    // Which needs no lines for others, as training does.
+    // Evaluation needs no lines for other parts, unlike training.
     let text = "file,x,y\nvalidation/3.jpg,5,6\ntrain/2.jpg,3,4\n";
     let error = by_table(&keys, text, Task::Numbers, None)
         .unwrap_err()
@@ -546,11 +546,11 @@ fn a_table_that_does_not_fit_the_data_is_refused_with_line_and_key() {
         ),
         (
             "file,label\na/1.jpg,x\na/1.png,y\n",
-            ["line 3", "'a/1.png'", "below --data"],
+            ["line 3", "'a/1.png'", "relative to --data"],
         ),
         (
             "file,label\na/notes.txt,x\na/1.jpg,x\na/2.jpg,y\n",
-            ["line 2", "no image", "leave the line out"],
+            ["line 2", "image extension", "remove the line"],
         ),
         (
             "a/1.jpg,x\na/2.jpg,y\na/notes.txt,y\n",

@@ -50,7 +50,7 @@ fn start(host: &FakeHost) -> Setting {
     start_with(client.into(), source(RowKind::Values), retry())
 }
 
-/// Gives up after three attempts, without long waits.
+/// Gives up after three attempts with short waits.
 pub(crate) fn retry() -> RetryPolicy {
     RetryPolicy {
         attempts: 3,
@@ -59,7 +59,7 @@ pub(crate) fn retry() -> RetryPolicy {
     }
 }
 
-/// Notices are kept as they come.
+/// Creates a listener that records all notices.
 pub(crate) fn log() -> (Arc<Mutex<Vec<Notice>>>, Notices) {
     let notices: Arc<Mutex<Vec<Notice>>> = Arc::default();
     let log = Arc::clone(&notices);
@@ -80,7 +80,8 @@ pub(crate) fn start_with(hosts: Hosts, source: Source, retry: RetryPolicy) -> Se
     }
 }
 
-/// Fetches `s0`, `s1`, ... in batches of eight, two at a time; returns their numbers as they come.
+/// Fetches `s0`, `s1`, ... in batches of eight while keeping two batches in flight. Returns the numbers in
+/// order of arrival.
 pub(crate) async fn take(setting: &Setting, count: usize) -> Result<Vec<usize>, ClientError> {
     let Setting {
         hosts,
@@ -103,7 +104,7 @@ pub(crate) async fn take(setting: &Setting, count: usize) -> Result<Vec<usize>, 
     Ok(rows.map(number).collect())
 }
 
-/// All samples once, in their order.
+/// Checks that `taken` contains all samples in order.
 pub(crate) fn assert_complete(taken: &[usize], count: usize) {
     assert_eq!(taken, (0..count).collect::<Vec<_>>());
 }
@@ -149,7 +150,8 @@ async fn only_lost_positions_are_asked_again() {
     assert_complete(&take(&setting, 15).await.unwrap(), 15);
     let asked = asked.lock().unwrap();
     assert_eq!(asked.len(), 15);
-    // Four of the five broken answers brought a row each, the refusal none: it was asked for its 3 (or 2) again.
+    // The refusal delivered no rows. The other four failed answers each delivered a row that must not be
+    // requested again.
     let once = asked.values().filter(|times| **times == 1).count();
     assert!(once >= 4, "{asked:?}");
     let retries = setting
@@ -181,14 +183,14 @@ async fn what_the_host_caused_is_asked_again_however_often_and_makes_no_sample_b
     .await;
     let setting = start(&host);
     assert_complete(&take(&setting, 2).await.unwrap(), 2);
-    assert_eq!(host.calls(), 9, "a sample is bad after three failures of its own");
+    assert_eq!(host.calls(), 9, "failures of the host do not count for a sample");
 }
 
 #[tokio::test]
 async fn a_host_that_never_has_room_is_not_waited_for_for_ever() {
     let host = FakeHost::start(|_, _, body| {
         let request = extraction(body);
-        let lacking = OpError::of_host(OpErrorCode::Timeout, "no lane was free");
+        let lacking = OpError::of_host(OpErrorCode::Timeout, "all lanes are busy");
         let rows = request
             .samples
             .iter()
@@ -206,10 +208,10 @@ async fn a_host_that_never_has_room_is_not_waited_for_for_ever() {
     let setting = start_with(client.into(), source(RowKind::Values), policy);
     let error = take(&setting, 2).await.unwrap_err();
     assert!(matches!(error, ClientError::Lacking { .. }), "{error}");
-    assert!(error.to_string().contains("no lane was free"), "{error}");
+    assert!(error.to_string().contains("all lanes are busy"), "{error}");
 }
 
-/// Every sample of a request, refused by the store.
+/// Answers every sample of a request with a refusal by the store.
 fn refused_by_store(body: &[u8]) -> Reply {
     let expired = OpError::of_host(OpErrorCode::Security, "the store refuses access (ExpiredToken)");
     let failed = |rows: Answer, position| rows.failure(position, expired.clone());

@@ -1,4 +1,4 @@
-//! A host that means harm: whatever it sends, the client reads so much and no more, and says what was wrong.
+//! Malicious hosts: the client reads a limited amount of data and reports the problem.
 
 use crate::{ClientError, Deadlines, HostClient, Hosts, Trust};
 use bytes::Bytes;
@@ -11,19 +11,19 @@ use frostline_wire::{
 use futures::{StreamExt, stream};
 use std::time::Duration;
 
-/// What no test here may come to read of a host.
+/// Maximum number of bytes that any test may read from a host.
 const MUCH: u64 = 64 << 20;
 
 fn client(host: &FakeHost) -> HostClient {
     HostClient::with(&host.url, None, &Trust::System, Deadlines::default()).unwrap()
 }
 
-/// A host that answers every request for a page with what `page` makes of its number.
+/// Starts a host that answers the n-th request with `page(n)`.
 async fn listing_host(page: impl Fn(usize) -> ObjectPage + Send + Sync + 'static) -> FakeHost {
     FakeHost::start(move |number, _, _| Reply::json(&page(number))).await
 }
 
-/// What the host's listing is refused for, by all that list.
+/// Returns the error of a listing. All listing methods must fail.
 async fn refused(host: &FakeHost) -> String {
     let packed = client(host).listing("data", Layout::Auto).await.unwrap_err();
     let hosts = Hosts::from(client(host));
@@ -52,7 +52,7 @@ async fn pages_without_objects_end() {
     })
     .await;
     let why = refused(&host).await;
-    assert!(why.contains("with nothing on them"), "{why}");
+    assert!(why.contains("empty pages"), "{why}");
     assert!(host.calls() < 1000, "{}", host.calls());
 }
 
@@ -101,7 +101,7 @@ async fn texts_of_megabytes_are_refused() {
     let hosts = tokio::join!(keys, versions, classes, names, next);
     for host in [hosts.0, hosts.1, hosts.2, hosts.3, hosts.4] {
         let why = refused(&host).await;
-        assert!(why.contains("a text of more than"), "{why}");
+        assert!(why.contains("a text longer than"), "{why}");
         assert!(why.len() < 1000, "{} bytes", why.len());
     }
 }
@@ -153,7 +153,7 @@ async fn a_log_ends() {
         ("endless", "more than 64 pages"),
         ("many", "more than 64000 items"),
         ("large", "more than 16777216 bytes"),
-        ("long", "a text of more than"),
+        ("long", "a text longer than"),
     ] {
         let error = client(&host).guest_log(guest, 0).await.unwrap_err();
         assert!(matches!(error, ClientError::Protocol { .. }), "{error}");
@@ -162,7 +162,7 @@ async fn a_log_ends() {
     assert!(host.sent() < MUCH, "{} bytes", host.sent());
 }
 
-/// A body without an end.
+/// An endless body.
 fn endless() -> Reply {
     Reply::Stream(stream::repeat(Bytes::from_static(&[b' '; 4096])).boxed())
 }
@@ -176,9 +176,9 @@ async fn bodies_without_an_end_are_read_only_so_far() {
         client(&host).probe().await.unwrap_err(),
         client(&host).first_objects("data", 1).await.unwrap_err(),
     ] {
-        assert!(error.to_string().contains("an answer of more than"), "{error}");
+        assert!(error.to_string().contains("an answer larger than"), "{error}");
     }
-    // What was on its way when the client hung up is not counted exactly.
+    // Bytes in flight when the client closes the connection make the count inexact.
     assert!(host.sent() < 2 * MUCH, "{} bytes", host.sent());
 }
 

@@ -1,4 +1,4 @@
-//! Several hosts: failover and stragglers.
+//! Failover between hosts, and stragglers.
 
 use super::fetching::{answer_all, assert_complete, format, retry, source, start_with, take, values};
 use crate::fetch::PatiencePolicy;
@@ -18,7 +18,7 @@ fn hosts(of: &[&FakeHost]) -> Hosts {
     Hosts::new(of.iter().map(|host| client(&host.url)).collect()).unwrap()
 }
 
-/// The changes that were told of the host at `url`.
+/// Returns the reported state changes of the host at `url`.
 fn states(events: &[Notice], url: &str) -> Vec<HostState> {
     let state = |event: &Notice| match event {
         Notice::Host { host, state, .. } if host == url => Some(*state),
@@ -36,7 +36,7 @@ fn no_host_and_the_same_host_twice_are_refused() {
     assert!(refused(&[]).contains("at least one host"));
     assert!(
         refused(&["http://a:1", "http://b:1", "http://a:1/"])
-            .contains("http://a:1' cannot be used: it is given twice")
+            .contains("http://a:1' cannot be used: duplicate host")
     );
 }
 
@@ -179,7 +179,7 @@ async fn what_hosts_refuse_is_not_sent_again_with_the_samples() {
     assert_complete(&take(&setting, 40).await.unwrap(), 40);
 }
 
-/// Gives up what is silent for 50 ms, and four times as long as usual.
+/// A policy that gives up a request after 50 ms of silence, or four times the median.
 fn impatient() -> RetryPolicy {
     RetryPolicy {
         patience: PatiencePolicy {
@@ -202,11 +202,11 @@ async fn a_request_that_is_never_answered_is_asked_elsewhere() {
     let setting = start_with(hosts(&[&stuck, &well]), source, impatient());
     assert_complete(&take(&setting, 80).await.unwrap(), 80);
     let events = setting.notices.lock().unwrap();
-    let given_up = |event: &Notice| matches!(event, Notice::Retry { host, attempt: 0, reason, .. } if *host == stuck.url && reason.contains("nothing came"));
+    let given_up = |event: &Notice| matches!(event, Notice::Retry { host, attempt: 0, reason, .. } if *host == stuck.url && reason.contains("no data for"));
     assert!(events.iter().any(given_up), "{events:?}");
     assert!(
         states(&events, &stuck.url).is_empty(),
-        "a straggler does not take its host down"
+        "stragglers must not mark hosts as down"
     );
 }
 
@@ -235,6 +235,6 @@ async fn all_that_a_job_asks_belongs_to_one_trace() {
         assert!(seen.len() > 3 && ids.len() == 1, "{seen:?}");
         traces.push(ids[0].to_owned());
     }
-    // Unless the environment says that both belong to another.
+    // The environment may define a trace, which both jobs join.
     assert_eq!(traces[0] == traces[1], std::env::var_os("TRACEPARENT").is_some());
 }

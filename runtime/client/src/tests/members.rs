@@ -1,4 +1,4 @@
-//! Hosts of one name, which join and leave while a job runs.
+//! DNS changes: hosts join and leave during a job.
 
 use super::fetching::{answer_all, assert_complete, retry, source, start_with, take};
 use crate::hosts::{Lookup, MISSING};
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 const STUCK: Duration = Duration::from_secs(60);
 
-/// A host that calls itself that, and what was asked of it.
+/// A host that reports a name and records requests.
 struct Named {
     host: FakeHost,
     asked: Arc<Mutex<BTreeSet<String>>>,
@@ -26,7 +26,7 @@ impl Named {
         Self::with_models(name, Vec::new()).await
     }
 
-    /// The same with these models.
+    /// Like [`Named::start`], with these models.
     async fn with_models(name: &'static str, models: Vec<ModelInfo>) -> Self {
         let asked: Arc<Mutex<BTreeSet<String>>> = Arc::default();
         let uploads: Arc<Mutex<Vec<String>>> = Arc::default();
@@ -61,13 +61,13 @@ impl Named {
         self.host.url.strip_prefix("http://").unwrap().parse().unwrap()
     }
 
-    /// What was asked of it since the last time.
+    /// Returns the keys requested since the last call.
     fn asked(&self) -> BTreeSet<String> {
         std::mem::take(&mut *self.asked.lock().unwrap())
     }
 }
 
-/// What the name stands for; `None` while nobody knows it.
+/// Addresses of the DNS name, or `None` if the lookup fails.
 type Answer = Arc<Mutex<Option<Vec<SocketAddr>>>>;
 
 fn name_of(hosts: &[&Named]) -> Answer {
@@ -86,7 +86,7 @@ async fn found(answer: &Answer) -> Result<Hosts, ClientError> {
     Hosts::found_by("dns+http://store:7433", lookup).await
 }
 
-/// Waits until the host is told to be up, or down.
+/// Waits for a notice that the host has the state `wanted`, and returns the reason.
 async fn told(notices: &Mutex<Vec<Notice>>, of: &Named, wanted: HostState) -> String {
     let there = || {
         let notices = notices.lock().unwrap();
@@ -107,7 +107,7 @@ async fn told(notices: &Mutex<Vec<Notice>>, of: &Named, wanted: HostState) -> St
     };
     tokio::time::timeout(STUCK, wait)
         .await
-        .expect("nothing was told of the host")
+        .expect("no notice about the host arrived")
 }
 
 #[tokio::test]
@@ -133,7 +133,7 @@ async fn a_host_joins_a_job_and_leaves_it_as_the_name_says() {
     assert_complete(&take(&setting, 40).await.unwrap(), 40);
     let (of_a, of_b) = (a.asked(), b.asked());
     assert!(!of_a.is_empty() && !of_b.is_empty());
-    assert_eq!(of_a.len() + of_b.len(), 40, "each of one host");
+    assert_eq!(of_a.len() + of_b.len(), 40, "objects must not be requested from both hosts");
 
     *answer.lock().unwrap() = Some(vec![b.address()]);
     for _ in 0..MISSING {
@@ -159,7 +159,7 @@ async fn objects_stay_where_they_are_when_a_host_comes_back_at_another_address()
     told(&setting.notices, &moved, HostState::Up).await;
     assert_complete(&take(&setting, 40).await.unwrap(), 40);
     assert_eq!((a.asked(), moved.asked()), before);
-    // The next job knows them too.
+    // The next job uses the same placement.
     let next = start_with(setting.hosts.clone(), source(RowKind::Values), retry());
     assert_complete(&take(&next, 40).await.unwrap(), 40);
     assert_eq!((a.asked(), moved.asked()), before);
@@ -178,7 +178,7 @@ async fn hosts_stay_where_each_answer_of_their_name_has_others_of_them() {
         let (of_a, of_b) = (a.asked(), b.asked());
         assert!(!of_a.is_empty() && !of_b.is_empty(), "turn {turn}");
     }
-    assert!(setting.notices.lock().unwrap().is_empty(), "nobody came or went");
+    assert!(setting.notices.lock().unwrap().is_empty(), "unexpected host change");
 }
 
 #[tokio::test]
@@ -236,7 +236,7 @@ async fn a_host_that_does_not_answer_joins_once_it_does() {
     assert_eq!(a.asked().len(), 40);
     let late = FakeHost::start_at(&late, |_, parts, body| match parts.uri.path() {
         "/readyz" => Reply::Whole(Vec::new()),
-        // One of an earlier version has no name.
+        // Hosts of earlier versions do not report a name.
         "/v1/load" => Reply::json(&Load::default()),
         _ => answer_all(&extraction(body)),
     })
@@ -268,7 +268,7 @@ async fn the_system_is_asked_for_names_and_a_name_stands_alone() {
         .await
         .unwrap_err()
         .to_string();
-    assert!(error.contains("no other beside it"), "{error}");
+    assert!(error.contains("must be the only address"), "{error}");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Tests of whole parts, most of them against a scripted host.
+//! Integration tests, mostly against a scripted host.
 
 mod absence;
 mod checksums;

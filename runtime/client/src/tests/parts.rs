@@ -1,4 +1,4 @@
-//! Which part of the data samples are of.
+//! Assignment of samples to parts.
 
 use super::dataset::{divided, listing, rows};
 use crate::{Dataset, DatasetError, Evaluated, Listing, Part, SampleFiles};
@@ -19,7 +19,7 @@ fn parts_have_several_names_and_a_test_part_stays_apart() {
     let data = divided(&keys, Some(0.5)).unwrap();
     assert_eq!((data.train.len(), data.validation.len()), (2, 2));
     assert_eq!(rows(&data.test), [("test/cat/5.jpg".to_owned(), 0)]);
-    // What is in no class that is trained is said.
+    // Samples of untrained classes are reported.
     assert_eq!(
         data.left_out.first,
         ["test/unknown/6.jpg", "test/7.jpg", "notes.txt"]
@@ -79,7 +79,7 @@ fn samples_below_a_part_are_of_no_class_called_so() {
         placed,
         expected.map(|(part, class)| (part, class.map(str::to_owned)))
     );
-    // Without parts it is a folder like any.
+    // If the data have no parts, this is an ordinary folder.
     let listed = Listing::from_iter(listing(&["test/1.jpg", "cat/2.jpg"]));
     let placed = listed.placed(SampleFiles::Images);
     assert_eq!(placed[1].class, Some("test"));

@@ -1,4 +1,4 @@
-//! Hosts that are stopped and started again under a job.
+//! Hosts that restart during a job.
 
 use super::fetching::{answer_all, assert_complete, log, retry, source, start_with, take};
 use crate::retry::RetryPolicy;
@@ -23,7 +23,7 @@ fn states(events: &[Notice]) -> Vec<HostState> {
     events.iter().filter_map(state).collect()
 }
 
-/// A single failure ends the job.
+/// A policy that fails the job on a single failure.
 fn strict() -> RetryPolicy {
     RetryPolicy {
         attempts: 1,
@@ -43,7 +43,7 @@ async fn a_host_that_stops_is_left_at_once_and_used_again_once_it_is_back() {
         let ready = parts.uri.path() == "/readyz";
         looked.fetch_add(usize::from(ready), Ordering::SeqCst);
         if stops.load(Ordering::SeqCst) {
-            // Whoever waits as it says waits for ten minutes.
+            // A client that respects this value would wait for ten minutes.
             return Reply::Refused(503, ErrorClass::Stopping, Some(600));
         }
         if ready {
@@ -92,7 +92,7 @@ async fn a_lone_host_that_stops_is_waited_for_and_has_not_failed() {
 async fn a_job_that_begins_while_its_host_is_restarted_waits_and_says_so() {
     let host = FakeHost::start(|number, _, _| match number {
         0 => Reply::Refused(503, ErrorClass::Stopping, Some(0)),
-        // It has gone: the connection breaks.
+        // The host has stopped, so the connection breaks.
         1 => Reply::Cut(Vec::new()),
         _ => Reply::json(&ObjectPage::default()),
     })
@@ -109,8 +109,8 @@ async fn a_job_that_begins_while_its_host_is_restarted_waits_and_says_so() {
     );
 }
 
-/// Answers the first request of a connection with HTTP/2's good-bye, as a host does that closes its connections while a request is on
-/// its way: none was looked at.
+/// Starts a host that answers the first request of a connection with GOAWAY, like a host that closes
+/// connections before it processes a request in flight.
 async fn says_goodbye() -> (String, AbortOnDropHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -119,7 +119,7 @@ async fn says_goodbye() -> (String, AbortOnDropHandle<()>) {
             let (mut stream, _) = listener.accept().await.unwrap();
             let preface = &mut [0; 24];
             stream.read_exact(preface).await.unwrap();
-            // SETTINGS without any.
+            // An empty SETTINGS frame.
             stream.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.unwrap();
             loop {
                 let head = &mut [0; 9];
@@ -132,7 +132,7 @@ async fn says_goodbye() -> (String, AbortOnDropHandle<()>) {
                     break;
                 }
             }
-            // GOAWAY: the last stream that was looked at is 0, and nothing is wrong.
+            // GOAWAY with last stream 0 and without an error.
             let goaway = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
             stream.write_all(&goaway).await.unwrap();
         }

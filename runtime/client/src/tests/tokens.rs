@@ -1,4 +1,4 @@
-//! Tokens whose file changes while they are used.
+//! Token files that change while in use.
 
 use super::fetching::{answer_all, assert_complete, log, retry, source, start_with, take};
 use crate::{ClientError, HostClient, Notice, RowKind, Token, UploadKind};
@@ -24,7 +24,7 @@ fn client(host: &FakeHost, file: &Path) -> HostClient {
     HostClient::new(&host.url, Some(Token::read(file).unwrap())).unwrap()
 }
 
-/// What a host knows of tokens: it begins to refuse the first one at a request that the test chooses.
+/// Token state of a host, which starts to refuse the first token at a request selected by the test.
 struct Owner {
     file: PathBuf,
     rotated: Mutex<bool>,
@@ -38,7 +38,7 @@ impl Owner {
         }
     }
 
-    /// From now on the second token is the right one, and in the file.
+    /// Makes the second token the valid one and writes it to the file.
     fn rotate(&self) {
         let mut rotated = self.rotated.lock().unwrap();
         if !*rotated {
@@ -136,7 +136,7 @@ async fn a_token_that_is_replaced_during_an_upload_is_read_again() {
     let notices = notices.lock().unwrap();
     let progress = |notice: &Notice| matches!(notice, Notice::Uploading { .. });
     assert!(notices.iter().all(progress), "{notices:?}");
-    // What is there of it, the bytes, and both again.
+    // The model lookup, then the offset query and the upload. The last two are repeated with the new token.
     assert_eq!(host.calls(), 5);
 }
 
@@ -196,7 +196,7 @@ async fn many_that_are_refused_at_once_read_the_file_once_and_not_again_too_soon
     let started = tokio::time::Instant::now();
     let renewed = join_all((0..20).map(|_| token.is_renewed(&first))).await;
     assert!(!renewed.contains(&true));
-    // A second reading would have waited.
+    // A second read would have waited.
     assert!(started.elapsed().is_zero());
     std::fs::write(&file, "second").unwrap();
     tokio::time::advance(std::time::Duration::from_millis(1)).await;
@@ -204,7 +204,7 @@ async fn many_that_are_refused_at_once_read_the_file_once_and_not_again_too_soon
     assert!(!renewed.contains(&false));
     let waited = started.elapsed().as_millis();
     assert!((2000..2010).contains(&waited), "{waited}");
-    // It is another one now for whoever is late.
+    // Late callers find the new token.
     assert!(token.clone().is_renewed(&first).await);
     assert!(started.elapsed().as_millis() < 2010);
 }

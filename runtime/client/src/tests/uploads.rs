@@ -1,4 +1,4 @@
-//! Uploads over links that break.
+//! Uploads with broken connections.
 
 use crate::{ClientError, HostClient, Notice, Notices, UploadKind, Uploaded};
 use bytes::Bytes;
@@ -22,14 +22,14 @@ fn model() -> Bytes {
     (0..3_000_000_u32).map(|i| (i % 251) as u8).collect()
 }
 
-/// What a host has of one upload, and every byte that ever reached it.
+/// Upload state on a host, including the total number of received bytes.
 #[derive(Default)]
 struct Kept {
     bytes: Vec<u8>,
     reached: usize,
 }
 
-/// A host that keeps what comes of an upload, however it ends.
+/// Starts a host that keeps the received bytes of an upload, even if the upload breaks off.
 async fn keeping_host() -> (SocketAddr, Arc<Mutex<Kept>>, AbortOnDropHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -85,7 +85,7 @@ async fn keep(mut request: Request<Incoming>, kept: &Mutex<Kept>) -> Response<Fu
     }
 }
 
-/// A relay whose first connections end after so many bytes towards the host.
+/// Starts a relay that closes the first connections after the given numbers of bytes to the host.
 async fn cutting_link(host: SocketAddr, cuts: Vec<u64>) -> (String, AbortOnDropHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -106,7 +106,7 @@ async fn cutting_link(host: SocketAddr, cuts: Vec<u64>) -> (String, AbortOnDropH
                     }
                 }
                 drop(client);
-                // What was carried arrives before the end does.
+                // Deliver the forwarded bytes before the end of the stream.
                 let _ = to_server.shutdown().await;
                 let _ = copy(&mut from_server, &mut sink()).await;
             });
@@ -170,7 +170,8 @@ async fn a_host_that_knows_no_offsets_gets_the_whole() {
     assert_eq!(retries(&events), 0);
 }
 
-/// A host that has `offset` bytes until the first `PUT`, which it answers with `first`; then it has none, and takes everything.
+/// Starts a host that reports `offset` until the first `PUT`, which is answered with `first`. After that, the
+/// host has no bytes and accepts the upload.
 async fn changing_host(offset: usize, first: fn() -> Reply) -> FakeHost {
     let puts = Mutex::new(0);
     FakeHost::start(move |_, parts, body| {

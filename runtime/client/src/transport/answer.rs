@@ -9,39 +9,37 @@ use hyper::body::{Frame, Incoming};
 use std::sync::Arc;
 use tracing::{Span, field};
 
-/// An answer whose head is there; its body is read piece by piece, each under a deadline, and no further than its limit.
+/// An answer with a complete head. The body is read in pieces, each with a deadline, up to a size limit.
 pub(crate) struct Answer {
     pub(super) head: Parts,
     pub(super) body: Incoming,
     pub(super) peer: Arc<Peer>,
     pub(super) meter: ByteMeter,
-    /// The most bytes of its body that are read.
+    /// Maximum size of the body in bytes.
     pub(super) limit: u64,
-    /// Bytes of it that were read.
+    /// Bytes read so far.
     pub(super) read: u64,
-    /// It ends with the answer.
+    /// The span closes with the answer.
     pub(super) span: Span,
 }
 
 impl Answer {
-    /// The text of a header.
+    /// Returns the text of a header.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.head.headers.get(name)?.to_str().ok()
     }
 
-    /// Who answers.
     pub(crate) fn peer(&self) -> &Arc<Peer> {
         &self.peer
     }
 
-    /// Reads the body as JSON; `path` is what was asked for.
+    /// Reads the body as JSON. `path` is the path of the request, for error messages.
     pub(crate) async fn json<T: serde::de::DeserializeOwned>(self, path: &str) -> Result<T, ClientError> {
         let peer = Arc::clone(&self.peer);
         let bytes = self.whole().await?;
         serde_json::from_slice(&bytes).map_err(|error| peer.protocol(Cause::explained(path, error)))
     }
 
-    /// Reads the body to its end.
     pub(crate) async fn whole(mut self) -> Result<Bytes, ClientError> {
         let (peer, mut bytes) = (Arc::clone(&self.peer), BytesMut::new());
         let reading = async {
@@ -53,10 +51,10 @@ impl Answer {
         let deadline = peer.deadlines.answer;
         tokio::time::timeout(deadline, reading)
             .await
-            .map_err(|_| peer.interrupted(format!("it did not end within {} s", deadline.as_secs())))?
+            .map_err(|_| peer.interrupted(format!("incomplete after {} s", deadline.as_secs())))?
     }
 
-    /// The next piece of the body, `None` at its clean end.
+    /// Returns the next piece of the body, or `None` at the end.
     pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, ClientError> {
         while let Some(frame) = self.frame().await? {
             if let Ok(data) = frame.into_data() {
@@ -66,7 +64,7 @@ impl Answer {
         Ok(None)
     }
 
-    /// The next piece of the body or its trailers, `None` at its clean end.
+    /// Returns the next piece of the body or the trailers, or `None` at the end.
     pub(crate) async fn frame(&mut self) -> Result<Option<Frame<Bytes>>, ClientError> {
         let frame = self.next_frame().await.inspect_err(|error| {
             self.span.record("error", field::display(error));
@@ -76,7 +74,7 @@ impl Answer {
             self.read += data.len() as u64;
         }
         if self.read > self.limit {
-            let reason = format!("an answer of more than {} bytes", self.limit);
+            let reason = format!("an answer larger than {} bytes", self.limit);
             return Err(self.peer.protocol(reason));
         }
         Ok(frame)

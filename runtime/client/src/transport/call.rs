@@ -7,28 +7,28 @@ use http_body_util::{BodyExt, Full};
 use std::convert::Infallible;
 use url::Url;
 
-/// The largest JSON answer that is read: a page of a listing has a thousand keys of at most 1 KiB.
+/// Maximum size of a JSON answer in bytes. Listing pages contain a thousand keys of up to 1 KiB.
 const MAX_JSON: u64 = 16 << 20;
 
 pub(crate) type Body = BoxBody<Bytes, Infallible>;
 
-/// What is asked of a host.
+/// A request to a host.
 pub(crate) struct Call<'a> {
     pub(crate) method: Method,
     pub(crate) path: &'a str,
     pub(crate) query: &'a [(&'a str, &'a str)],
     pub(crate) headers: &'a [(&'static str, String)],
-    /// Its media type, and what it holds.
+    /// Media type and content.
     pub(crate) body: Option<(&'static str, Content)>,
-    /// The most bytes that are read of its answer.
+    /// Maximum size of the answer in bytes.
     pub(crate) answer_limit: u64,
 }
 
-/// What the body of a call holds.
+/// Body of a call.
 pub(crate) enum Content {
-    /// It is there, and may be sent again.
+    /// Bytes in memory, which can be sent again.
     Whole(Bytes),
-    /// It comes in pieces, once.
+    /// Stream for a single transmission.
     Pieces(Body),
 }
 
@@ -44,7 +44,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// With JSON that is there as a whole.
+    /// Adds a JSON body.
     pub(crate) fn json(self, body: Bytes) -> Self {
         Self {
             body: Some(("application/json", Content::Whole(body))),
@@ -52,7 +52,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The same once more; `None` for what can be sent but once.
+    /// Returns a copy of the call, or `None` if the body can be sent only once.
     pub(super) fn again(&self) -> Option<Self> {
         let body = match &self.body {
             None => None,
@@ -66,7 +66,7 @@ impl<'a> Call<'a> {
         })
     }
 
-    /// As it is sent to the host at `base` by who has this token.
+    /// Builds the HTTP request to the host at `base`, with the token if there is one.
     pub(super) fn request(
         self,
         base: &Url,

@@ -12,38 +12,41 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::net::UnixStream;
 
-/// HTTP/2 windows. All open streams are read at once, so the connection's window must not be what holds them back: at
-/// 1 Gbit/s and 50 ms, 6 MB are on the way.
+/// HTTP/2 windows in bytes. All open streams are read concurrently, so the connection window must not limit
+/// throughput. At 1 Gbit/s and 50 ms, 6 MB are in flight.
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 16 << 20;
 
-/// The largest frame that is taken, which is what hosts send at once. Each costs both sides two system calls and a turn of every layer above: with
-/// the usual 16 KiB that took a twentieth of two cores where f32 rows are larger than their photos.
+/// Maximum frame size in bytes, equal to the size that hosts send at once. Each frame costs both sides two
+/// system calls and a pass through every layer. The usual 16 KiB used 5 % of two cores if `f32` rows are
+/// larger than the original photos.
 const FRAME: u32 = 256 << 10;
 
-/// Connections a host is asked over at most. Where one is held back by its own window or a shaper of its own, four are enough to
-/// tell and to gain from; beyond that a job takes from its neighbors on the link more than its share.
+/// Maximum number of connections per host. If a link limits each connection (a small window, a traffic
+/// shaper), four connections are enough to detect this and to benefit from it. More connections would be
+/// unfair to other users on the link.
 pub(crate) const CONNECTIONS: usize = 4;
 
-/// Opens connections, encrypted or not.
+/// Connector for HTTP with or without TLS.
 pub type Connector = HttpsConnector<HttpConnector>;
 
-/// The HTTP/2 connections to one host.
+/// HTTP/2 connections to one host.
 pub(super) enum Connections {
-    /// Over the network, and whose turn it is.
+    /// Connections over the network, used in turn.
     Network {
-        /// Each keeps one connection, opened when it is first used.
+        /// Each client keeps a connection that opens on first use.
         clients: Box<[Client<Connector, Body>; CONNECTIONS]>,
-        /// How many of them extractions go over in turn.
+        /// Number of connections in use by extractions.
         used: AtomicUsize,
         turn: AtomicUsize,
     },
-    /// Over a Unix socket, one for each call.
+    /// Unix socket. Each call opens a new connection.
     Socket(PathBuf),
 }
 
 impl Connections {
-    /// Connections over the network that are not open yet, of which one is used.
+    /// Creates unopened network connections. Only the first connection is used until
+    /// [`Connections::use_first`] is called.
     pub(super) fn new(connector: &Connector, deadlines: Deadlines) -> Self {
         let client = |_| {
             Client::builder(TokioExecutor::new())
@@ -64,7 +67,7 @@ impl Connections {
         }
     }
 
-    /// Sends a request over the connection of that number, the first where there is none.
+    /// Sends a request over the connection `number`, or the first connection if the number is out of range.
     pub(super) async fn send(
         &self,
         number: usize,
@@ -84,14 +87,14 @@ impl Connections {
         }
     }
 
-    /// Takes turns over so many connections from now on.
+    /// Sets the number of connections to use in turn.
     pub(super) fn use_first(&self, count: usize) {
         if let Self::Network { used, .. } = self {
             used.store(count.clamp(1, CONNECTIONS), Ordering::Relaxed);
         }
     }
 
-    /// The number of the connection whose turn it is.
+    /// Selects the next connection in turn and returns the number.
     pub(super) fn next(&self) -> usize {
         match self {
             Self::Network { used, turn, .. } => {

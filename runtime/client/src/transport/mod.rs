@@ -1,4 +1,4 @@
-//! One host over HTTP/2: calls and their answers, each wait under a deadline, every body byte counted.
+//! HTTP/2 connection to one host. All waits have deadlines and all body bytes are counted.
 
 mod answer;
 mod call;
@@ -32,20 +32,20 @@ use tokio::time::Instant;
 use tracing::{Span, field};
 use url::{Host, Url};
 
-/// The largest refusal that is read: a class and a sentence.
+/// Maximum refusal size in bytes. A refusal contains a class and a message.
 const MAX_REFUSAL: u64 = 64 << 10;
-/// How often a host that says "busy" is asked again by a call that is not an extraction, the wait where it names none, and the longest
-/// it may name.
+/// Number of attempts at a busy host for calls other than extractions, the wait if the host does not provide
+/// one, and the maximum wait.
 const BUSY_ATTEMPTS: u32 = 5;
 const BUSY_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
-/// The way to one host. Clones share its connections and its count of bytes.
+/// Client of one host. Clones share connections and the byte count.
 #[derive(Clone)]
 pub(crate) struct Transport {
     host: Arc<Endpoint>,
     meter: ByteMeter,
-    /// What its calls belong to.
+    /// Trace of the calls.
     trace: Option<Trace>,
 }
 
@@ -54,17 +54,17 @@ struct Endpoint {
     token: Option<Token>,
     connections: Connections,
     peer: Arc<Peer>,
-    /// Answers of any kind until now.
+    /// Total number of answers, including refusals.
     answers: AtomicU64,
 }
 
-/// Where a host is.
+/// Location of a host.
 #[derive(Clone, Copy)]
 pub(crate) struct Address<'a> {
     pub(crate) url: &'a str,
-    /// What messages call it, where that is not its address.
+    /// Name in messages, if not the URL.
     pub(crate) name: Option<&'a str>,
-    /// Whose certificate it is to have, where that is not its address'.
+    /// Name in the certificate, if not the URL's host.
     pub(crate) verified_as: Option<&'a str>,
 }
 
@@ -79,7 +79,6 @@ impl<'a> Address<'a> {
 }
 
 impl Transport {
-    /// To the host at this address.
     pub(crate) fn new(
         address: Address<'_>,
         token: Option<Token>,
@@ -101,7 +100,7 @@ impl Transport {
         Ok(Self::over(connections, base, name, token, deadlines))
     }
 
-    /// To the host with this Unix socket.
+    /// Creates a transport to the host with this Unix socket.
     pub(crate) fn local(socket: &Path, deadlines: Deadlines) -> Result<Self, ClientError> {
         let name = socket.display().to_string();
         let base = Url::parse("http://localhost").map_err(|error| ClientError::Address {
@@ -133,7 +132,7 @@ impl Transport {
         }
     }
 
-    /// The same for calls of a trace, if there is one.
+    /// Returns this transport with calls that belong to `trace`, if set.
     pub(crate) fn traced(self, trace: Option<&Trace>) -> Self {
         Self {
             trace: trace.copied().or(self.trace),
@@ -141,7 +140,7 @@ impl Transport {
         }
     }
 
-    /// The same with another count.
+    /// Returns this transport with another byte count.
     pub(crate) fn counting_into(&self, meter: &ByteMeter) -> Self {
         Self {
             host: Arc::clone(&self.host),
@@ -158,7 +157,7 @@ impl Transport {
         &self.host.peer
     }
 
-    /// What the host has shown of itself until now.
+    /// Returns the current host activity.
     pub(crate) fn seen(&self) -> Seen {
         Seen {
             answers: self.host.answers.load(Ordering::SeqCst),
@@ -175,22 +174,22 @@ impl Transport {
         }
     }
 
-    /// Sends extractions over so many connections from now on.
+    /// Sets the number of connections for extractions.
     pub(crate) fn use_connections(&self, count: usize) {
         self.host.connections.use_first(count);
     }
 
-    /// The connection whose turn it is.
+    /// Returns the next connection, in turn.
     pub(crate) fn next_connection(&self) -> usize {
         self.host.connections.next()
     }
 
-    /// Sends a call and waits for the head of its answer; refusals become errors.
+    /// Sends a call and waits for the head of the answer. Refusals become errors.
     pub(crate) async fn send(&self, call: Call<'_>) -> Result<Answer, ClientError> {
         self.send_over(0, call).await
     }
 
-    /// [`Transport::send`] over one of the connections.
+    /// Like [`Transport::send`], over a specific connection.
     pub(crate) async fn send_over(&self, connection: usize, call: Call<'_>) -> Result<Answer, ClientError> {
         let Peer { deadlines, .. } = self.peer();
         tokio::time::timeout(deadlines.answer, self.exchange(connection, call))
@@ -198,22 +197,22 @@ impl Transport {
             .map_err(|_| self.peer().silent("answering a request", deadlines.answer))?
     }
 
-    /// [`Transport::send`] with no deadline of its own: the caller watches the progress of a large body.
+    /// Like [`Transport::send`] but without deadline. The caller monitors the progress of large bodies.
     pub(crate) async fn upload(&self, call: Call<'_>) -> Result<Answer, ClientError> {
         self.exchange(0, call).await
     }
 
-    /// Whether there is another token now than the one that a call with `token` was refused for.
+    /// Returns true if the token has changed since a call with `token` was refused.
     pub(crate) fn has_other_token(&self, token: Option<&HeaderValue>) -> bool {
         self.token().as_ref() != token
     }
 
-    /// What a call says who it is from.
+    /// Returns the current `Authorization` header.
     pub(crate) fn token(&self) -> Option<HeaderValue> {
         self.host.token.as_ref().map(Token::header)
     }
 
-    /// Sends a call; one that is refused for its token goes once more if there is another by then.
+    /// Sends a call. If the host refuses the token and a new token is available, the call is repeated once.
     async fn exchange(&self, connection: usize, call: Call<'_>) -> Result<Answer, ClientError> {
         let (token, again) = (self.token(), call.again());
         let refused = match self.exchange_once(connection, call, token.as_ref()).await {
@@ -274,7 +273,7 @@ impl Transport {
         Err(refusal::refusal(&peer.name, status, &headers, &body))
     }
 
-    /// Has a request say what it belongs to; the span it is.
+    /// Adds the trace context to a request and returns the span of the request.
     fn tell_trace(&self, request: &mut Request<Body>) -> Span {
         let told = self.trace.and_then(|trace| {
             let own = trace.request()?;
@@ -286,7 +285,6 @@ impl Transport {
         told.unwrap_or_else(Span::none)
     }
 
-    /// Asks for JSON.
     pub(crate) async fn get<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -299,7 +297,6 @@ impl Transport {
         self.ask_again_while_busy(path, call).await
     }
 
-    /// Sends JSON and reads JSON.
     pub(crate) async fn post<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -310,7 +307,8 @@ impl Transport {
         self.ask_again_while_busy(path, call).await
     }
 
-    /// A busy host is asked again a few times; one that stops is not: others may do it now.
+    /// Repeats a call while the host is busy, up to [`BUSY_ATTEMPTS`] times. Draining hosts are not retried,
+    /// because another host may be available.
     async fn ask_again_while_busy<'a, T: DeserializeOwned>(
         &self,
         path: &str,
@@ -337,21 +335,22 @@ impl Transport {
     }
 }
 
-/// A request as JSON.
+/// Encodes a request as JSON.
 pub(crate) fn encode(request: &impl Serialize) -> Result<Bytes, ClientError> {
     let part = "writing of a request";
     let bytes = serde_json::to_vec(request).map_err(|_| ClientError::Ended { part })?;
     Ok(bytes.into())
 }
 
-/// A host's address, or what is wrong with it. Of hosts with one name it is any.
+/// Parses a host's address. A DNS name for multiple hosts is converted into the URL of any one of them. The
+/// error describes the problem.
 fn parsed(url: &str) -> Result<Url, String> {
     let any = any_of(url);
     let base = Url::parse(any.as_deref().unwrap_or(url))
-        .map_err(|error| format!("{error}; write it like http://host:8080"))?;
+        .map_err(|error| format!("{error}; use the form http://host:8080"))?;
     if !matches!(base.scheme(), "http" | "https") {
         return Err(format!(
-            "the scheme '{}' is not supported, only http and https are",
+            "unsupported scheme '{}'; use http or https",
             base.scheme()
         ));
     }

@@ -3,7 +3,7 @@ use frostline_tensor::{Cause, one_line};
 use std::error::Error;
 use std::time::Duration;
 
-/// The other side, as messages call it, and how long it is waited for.
+/// Host name for messages and deadlines for calls.
 pub(crate) struct Peer {
     pub(crate) name: String,
     pub(crate) deadlines: Deadlines,
@@ -22,7 +22,7 @@ impl Peer {
         }
     }
 
-    /// A connection that ended before its time.
+    /// Returns the error for an early end of the connection.
     pub(crate) fn lost(&self, error: &(dyn Error + 'static)) -> ClientError {
         if said_goodbye(error) {
             return ClientError::Leaving {
@@ -32,7 +32,7 @@ impl Peer {
         }
         if reset_by(error, h2::Reason::ENHANCE_YOUR_CALM) {
             return self.interrupted(
-                "it was read more slowly than the host holds memory for it; ask for fewer samples at once, or read faster",
+                "slow reading exceeded the host's buffer; ask for fewer samples at once or read faster",
             );
         }
         if self.name.starts_with("http://") && is_no_http2(error) {
@@ -68,24 +68,24 @@ impl Peer {
     }
 }
 
-/// Whether what answered a TLS handshake is no TLS.
+/// Returns true if the peer answered a TLS handshake without TLS.
 fn is_plain(error: &(dyn Error + 'static)) -> bool {
     let invalid = rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType);
     causes(error).any(|error| error.downcast_ref::<rustls::Error>() == Some(&invalid))
 }
 
-/// Whether what answered is no HTTP/2 from its first bytes on: those of a TLS alert or of HTTP/1 say a frame larger than any.
+/// Returns true if the peer does not speak HTTP/2. TLS alerts and HTTP/1 answers look like oversized frames.
 fn is_no_http2(error: &(dyn Error + 'static)) -> bool {
     of_http2(error).any(|error| !error.is_remote() && error.reason() == Some(h2::Reason::FRAME_SIZE_ERROR))
 }
 
-/// Whether the other side ended a request for this reason.
+/// Returns true if the peer reset the request for this reason.
 fn reset_by(error: &(dyn Error + 'static), reason: h2::Reason) -> bool {
     of_http2(error).any(|error| error.is_reset() && error.is_remote() && error.reason() == Some(reason))
 }
 
-/// Whether a connection ended because the other side said good-bye (HTTP/2's GOAWAY without an error, RFC 9113, section 6.8), not
-/// because it broke.
+/// Returns true if the peer closed the connection in an orderly way (GOAWAY without an error, RFC 9113,
+/// section 6.8).
 fn said_goodbye(error: &(dyn Error + 'static)) -> bool {
     let goodbye = |error: &h2::Error| {
         error.is_go_away() && error.is_remote() && error.reason() == Some(h2::Reason::NO_ERROR)
@@ -93,12 +93,13 @@ fn said_goodbye(error: &(dyn Error + 'static)) -> bool {
     of_http2(error).any(goodbye)
 }
 
-/// What HTTP/2 says in `error` and its causes.
+/// Returns the HTTP/2 errors among `error` and all causes.
 fn of_http2<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a h2::Error> {
     causes(error).filter_map(|error| error.downcast_ref::<h2::Error>())
 }
 
-/// An error and all that caused it. An I/O error hides the one it is made of, whose cause alone it tells.
+/// Returns an error and all causes. The source of an I/O error skips the inner error, so the inner error is
+/// visited explicitly.
 fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     std::iter::successors(Some(error), |&error| {
         let inner = error
@@ -116,7 +117,7 @@ mod tests {
     use super::*;
     use http::{Request, Response};
 
-    /// What a client is told of a stream that the host reset for this reason.
+    /// Message of the error for a stream that the host resets for this reason.
     async fn told_of(reason: h2::Reason) -> String {
         let (ours, theirs) = tokio::io::duplex(1 << 16);
         let host = tokio::spawn(async move {

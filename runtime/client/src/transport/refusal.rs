@@ -1,4 +1,4 @@
-//! What a host's "no" means.
+//! Conversion of a host's refusal into an error.
 
 use crate::ClientError;
 use frostline_wire::{ErrorBody, ErrorClass};
@@ -6,10 +6,10 @@ use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
 use std::time::Duration;
 
-/// The most characters of a refusal that are repeated: a guest's own error has a few hundred.
+/// Maximum length of a refusal's message in characters. Errors of guests have a few hundred.
 const MAX_MESSAGE: usize = 4000;
 
-/// The error for an answer of `host` that is no success.
+/// Returns the error for an unsuccessful answer of `host`.
 pub(super) fn refusal(host: &str, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> ClientError {
     let (class, message) = match serde_json::from_slice::<ErrorBody>(body) {
         Ok(ErrorBody { class, message }) => (class, excerpt(&message, MAX_MESSAGE)),
@@ -35,7 +35,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(Duration::from_secs(seconds))
 }
 
-/// For answers without a body of ours, such as a proxy's.
+/// Derives the class if there is no Frostline error body, as in answers from proxies.
 fn class_of(status: StatusCode) -> ErrorClass {
     match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => ErrorClass::Unauthorized,

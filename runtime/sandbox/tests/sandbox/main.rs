@@ -17,4 +17,4 @@ mod honest;
 mod hostile;
 mod turns;
 mod uploads;
-mod versions;
+mod recipes;

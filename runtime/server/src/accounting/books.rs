@@ -1,27 +1,27 @@
-//! What this host counted, by day. Pure: whoever calls says what day it is.
+//! Daily usage counted by this host. These functions are pure: the caller passes the day.
 
 use crate::state::Day;
 use frostline_wire::Usage;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What was used, by tenant.
+/// Usage by tenant.
 pub(crate) type Usages = BTreeMap<String, Usage>;
 
-/// See the module.
+/// See the module documentation.
 #[derive(Default)]
 pub(super) struct Books {
-    /// The counters, which run since the host was started, as they were last read.
+    /// The previous reading of the counters, which start at zero when the host starts.
     last: Usages,
-    /// Today, and days before that are not written yet.
+    /// Usage of today and previous days not yet written.
     days: BTreeMap<Day, Usages>,
-    /// Days that have changed since they were last taken.
+    /// Days with changes that [`take_changed`](Self::take_changed) did not return yet.
     changed: BTreeSet<Day>,
-    /// What other hosts said of a day.
+    /// Day and usage of other hosts, as last read.
     others: Option<(Day, Usages)>,
 }
 
 impl Books {
-    /// Adds what was used since the counters were last read to `day`.
+    /// Adds the increase of the counters since the last reading to `day`.
     pub(super) fn count(&mut self, day: Day, counters: Usages) {
         let today = self.days.entry(day).or_default();
         for (tenant, now) in &counters {
@@ -36,7 +36,7 @@ impl Books {
         self.last = counters;
     }
 
-    /// Days with what was used on them, if that has changed since it was last taken.
+    /// Returns the usage of all days with changes since the previous call.
     pub(super) fn take_changed(&mut self) -> BTreeMap<Day, Usages> {
         let changed = std::mem::take(&mut self.changed).into_iter();
         changed
@@ -44,24 +44,24 @@ impl Books {
             .collect()
     }
 
-    /// Days that were taken could not be written.
+    /// Marks days as changed again because they could not be written.
     pub(super) fn return_changed(&mut self, days: impl IntoIterator<Item = Day>) {
         self.changed.extend(days);
     }
 
-    /// Forgets days before `day` that are written.
+    /// Removes days before `day` unless they still have to be written.
     pub(super) fn forget_before(&mut self, day: Day) {
         let changed = &self.changed;
         self.days
             .retain(|known, _| *known >= day || changed.contains(known));
     }
 
-    /// What other hosts used on `day`.
+    /// Sets the usage of other hosts on `day`.
     pub(super) fn set_others(&mut self, day: Day, others: Usages) {
         self.others = Some((day, others));
     }
 
-    /// What a tenant used on `day`, of this host and, as far as known, of others.
+    /// Returns the usage of a tenant on `day` on this host and, if known, on other hosts.
     pub(super) fn on(&self, day: Day, tenant: &str) -> Usage {
         let own = self.days.get(&day).and_then(|usages| usages.get(tenant));
         let others = self.others.as_ref().filter(|(known, _)| *known == day);
@@ -101,13 +101,13 @@ mod tests {
         assert_eq!(
             (today.images, today.stored_bytes),
             (3, 120),
-            "stored is no counter"
+            "stored bytes should not be added up"
         );
         let taken = books.take_changed();
-        assert_eq!(taken[&day], images(9), "a day that is over is written to its end");
+        assert_eq!(taken[&day], images(9), "the previous day is written as well");
         books.return_changed([day]);
         books.forget_before(next);
-        assert_eq!(books.take_changed()[&day], images(9), "also where that failed");
+        assert_eq!(books.take_changed()[&day], images(9), "written again after a failure");
         books.forget_before(next);
         assert_eq!(books.on(day, "acme"), Usage::default());
     }

@@ -1,4 +1,5 @@
-//! Accounting: what each tenant used, by day, over all hosts of a state and over restarts. `docs/accounting.md`.
+//! Accounting: usage by tenant and day, across all hosts of a state and across restarts. See
+//! `docs/accounting.md`.
 
 mod books;
 mod stored;
@@ -21,19 +22,20 @@ use stored::StoredUsage;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// How often counters are read: a budget that is used up ends work that much later.
+/// Interval at which counters are read. A tenant can exceed a daily budget by the work of this time.
 const READ: Duration = Duration::from_secs(2);
 
-/// How often what was counted is written: a host that is killed loses that much, and a little for the time that writing takes.
+/// Interval at which usage is written. If a host is killed, the usage of this interval is lost, plus the
+/// usage during a write.
 const WRITE: Duration = Duration::from_secs(30);
 
-/// How long writing may take, so that the next minute is counted also where the state hangs.
+/// Timeout of a write. Counting must continue even if the store hangs.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Days that are kept: a year, and a month to close its books.
+/// Days of usage that are kept: a year, plus a month to close the books.
 const KEPT: u64 = 400;
 
-/// See the module.
+/// See the module documentation.
 pub(crate) struct Accounts {
     books: Mutex<Books>,
     store: Arc<Store>,
@@ -41,7 +43,8 @@ pub(crate) struct Accounts {
 }
 
 impl Accounts {
-    /// Accounts in the shared state `store`, of this `run` of a host.
+    /// Creates the accounts of a host. They are stored in `store` under the random id `run` of this host
+    /// process.
     pub(crate) fn new(store: Arc<Store>, run: String) -> Self {
         Self {
             books: Mutex::default(),
@@ -50,15 +53,16 @@ impl Accounts {
         }
     }
 
-    /// What a tenant used today: of this host up to two seconds ago, of others up to a minute ago.
+    /// Returns the usage of a tenant today. The usage of this host is up to two seconds old, that of other
+    /// hosts up to a minute.
     pub(crate) fn today_of(&self, tenant: &str) -> Usage {
         self.books.lock().on(Day::at(now()), tenant)
     }
 
-    /// What tenants used from one day to another, both included: as far as it is written.
+    /// Reads the stored usage of all tenants from the day `from` to the day `to`, both included.
     ///
     /// # Errors
-    /// [`StateError`].
+    /// Returns [`StateError`] if the state cannot be read.
     pub(crate) async fn read(&self, from: Day, to: Day) -> Result<Vec<DayUsage>, StateError> {
         let days = stored::read(&self.store, from, to, None).await?;
         let rows = days.into_iter().flat_map(|(day, tenants)| {
@@ -71,16 +75,17 @@ impl Accounts {
         Ok(rows.collect())
     }
 
-    /// Counts what the counters gained. They are read in turns: an older reading would look like counters that began anew.
+    /// Adds the increase of the counters. They are read while the lock is held, because an older reading
+    /// after a newer one would look like counters that were reset.
     fn count(&self, day: Day, counters: impl FnOnce() -> Usages) {
         let mut books = self.books.lock();
         books.count(day, counters());
     }
 
-    /// Writes what was counted, and reads what other hosts counted on `day`.
+    /// Writes the usage of this host, and reads that of other hosts on `day`.
     ///
     /// # Errors
-    /// Why it could not be written in time; it is written the next time.
+    /// Returns the reason if the usage could not be written in time. It is then included in the next write.
     async fn write(&self, day: Day) -> Result<(), String> {
         let mut left = self.books.lock().take_changed();
         let writing = async {
@@ -107,7 +112,7 @@ impl Accounts {
     }
 }
 
-/// Keeps the accounts of a host until `stop`, and then writes the last of it.
+/// Keeps the accounts of a host until `stop` is cancelled, and then writes them for the last time.
 pub(crate) async fn account(service: Arc<Service>, stop: CancellationToken) {
     let accounts = &service.operations.accounts;
     let (mut written, mut swept, mut failing) = (Instant::now(), None, false);
@@ -122,17 +127,17 @@ pub(crate) async fn account(service: Arc<Service>, stop: CancellationToken) {
         match accounts.write(day).await {
             Err(error) if stopping => tracing::error!(
                 error,
-                "what tenants used last is lost: it could not be written to the state"
+                "the most recent usage of tenants is lost because it could not be written to the state"
             ),
             Err(error) if !failing => {
                 tracing::warn!(
                     error,
-                    "cannot write what tenants used to the state; it is written later"
+                    "cannot write usage to the state; retrying later"
                 );
                 failing = true;
             }
             Ok(()) if failing => {
-                tracing::info!("what tenants used is written to the state again");
+                tracing::info!("usage is written to the state again");
                 failing = false;
             }
             _ => {}
@@ -143,24 +148,24 @@ pub(crate) async fn account(service: Arc<Service>, stop: CancellationToken) {
         if swept != Some(day) && !failing {
             let sweeping = timeout(PATIENCE, stored::sweep(&accounts.store, day.before(KEPT))).await;
             if let Ok(Err(error)) = sweeping {
-                tracing::warn!(%error, "cannot remove usage of more than {KEPT} days ago from the state");
+                tracing::warn!(%error, "cannot remove usage older than {KEPT} days from the state");
             }
             swept = Some(day);
         }
     }
 }
 
-/// Writes what was counted until now.
+/// Writes the current usage of this host.
 ///
 /// # Errors
-/// Why it could not be written in time.
+/// Returns the reason if the usage could not be written in time.
 pub(crate) async fn write_now(service: &Service) -> Result<(), String> {
     let (accounts, day) = (&service.operations.accounts, Day::at(now()));
     accounts.count(day, || counters(service));
     accounts.write(day).await
 }
 
-/// What each tenant used since the host was started, and what it stores.
+/// Reads the counters of all tenants, which start when the host starts, and the size of stored uploads.
 fn counters(service: &Service) -> Usages {
     let (metrics, library) = (&service.operations.metrics.tenants, &service.library);
     let mut usages: Usages = metrics

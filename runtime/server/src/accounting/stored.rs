@@ -1,5 +1,6 @@
-//! Usage in the shared state: `usage/<day>/<run of a host>-<number>.json` has all that one run of a host counted on a day. As objects are
-//! created and never replaced, a host writes the next number and then removes the one before.
+//! Usage in the shared state. `usage/<day>/<run>-<number>.json` contains the total usage that a host run
+//! counted on a day. Objects are never replaced: a host writes the object with the next number and then
+//! removes the previous object.
 
 use super::books::Usages;
 use crate::state::{DailyFolder, Day, StateError};
@@ -10,23 +11,24 @@ use std::collections::BTreeMap;
 
 const FOLDER: DailyFolder = DailyFolder("usage");
 
-/// Objects read at once.
+/// Number of objects read concurrently.
 const AT_ONCE: usize = 8;
 
-/// How often objects are listed anew as a host has just replaced one of them.
+/// Attempts to list and read the objects. An attempt fails if a host replaces one of the objects at the same
+/// time.
 const TRIES: usize = 5;
 
-/// An object's content. What a later version adds is passed over.
+/// Content of an object. Fields added by newer versions are ignored.
 #[derive(Serialize, Deserialize)]
 struct Content {
     tenants: Usages,
 }
 
-/// Where one run of a host keeps what it counted.
+/// Usage stored by a host run.
 pub(super) struct StoredUsage {
     run: String,
     number: u64,
-    /// The object that holds all of a day so far.
+    /// Keys of the current objects by day.
     current: BTreeMap<Day, String>,
 }
 
@@ -39,37 +41,38 @@ impl StoredUsage {
         }
     }
 
-    /// Keeps all that was used on `day`, in place of what was kept of it before.
+    /// Writes the total usage of `day` and removes the previous object of this run.
     ///
     /// # Errors
-    /// [`StateError`]; what was kept before still is.
+    /// Returns [`StateError`] if the store fails. The previous object is then still in place.
     pub(super) async fn write(&mut self, store: &Store, day: Day, tenants: Usages) -> Result<(), StateError> {
         self.number += 1;
         let content = Content { tenants };
         let json = serde_json::to_vec(&content).map_err(|error| StateError::broken(FOLDER.0, error))?;
         let key = FOLDER.write(store, day, &self.run, self.number, json).await?;
         if let Some(before) = self.current.insert(day, key) {
-            // One that stays is passed over by its number.
+            // If the old object remains, readers ignore it because of the lower number.
             let _ = store.delete(&before).await;
         }
         self.current.retain(|kept, _| *kept >= day);
         Ok(())
     }
 
-    /// What all other runs of hosts used on `day`.
+    /// Reads the usage of all other host runs on `day`.
     ///
     /// # Errors
-    /// [`StateError`].
+    /// Returns [`StateError`] if the state cannot be read.
     pub(super) async fn others(&self, store: &Store, day: Day) -> Result<Usages, StateError> {
         let days = read(store, day, day, Some(&self.run)).await?;
         Ok(days.into_values().next().unwrap_or_default())
     }
 }
 
-/// What was used from one day to another, both included, by all hosts but the run `without`.
+/// Reads the usage of all host runs from the day `from` to the day `to`, both included. The run `without` is
+/// skipped.
 ///
 /// # Errors
-/// [`StateError`].
+/// Returns [`StateError`] if the state cannot be read.
 pub(super) async fn read(
     store: &Store,
     from: Day,
@@ -110,10 +113,11 @@ async fn read_once(
     Ok(days)
 }
 
-/// Copies what all runs of hosts wrote last, and removes what it replaces there: for backups of a state, and to restore one.
+/// Copies the newest object of every host run and day, and removes the older object in the destination. Used
+/// to back up and to restore a state.
 ///
 /// # Errors
-/// [`StateError`].
+/// Returns [`StateError`] if either store fails.
 pub(crate) async fn copy(from: &Store, to: &Store) -> Result<(), StateError> {
     let (ours, theirs) = (newest(from).await?, newest(to).await?);
     for (run, (number, key)) in ours {
@@ -122,7 +126,7 @@ pub(crate) async fn copy(from: &Store, to: &Store) -> Result<(), StateError> {
             continue;
         }
         match from.read(&key).await {
-            // Its host has replaced it meanwhile: the next backup has that.
+            // The host has replaced the object in the meantime. The next backup will copy the new one.
             Err(error) if error.is_not_found() => continue,
             bytes => to.put_same(&key, bytes?).await?,
         }
@@ -133,7 +137,7 @@ pub(crate) async fn copy(from: &Store, to: &Store) -> Result<(), StateError> {
     Ok(())
 }
 
-/// The newest object of each run of a host and day.
+/// Lists the newest object of each host run and day.
 async fn newest(store: &Store) -> Result<BTreeMap<(Day, String), (u64, String)>, StateError> {
     Ok(newest_of(FOLDER.keys(store, None, |_| true).await?))
 }
@@ -153,7 +157,7 @@ fn newest_of(keys: Vec<String>) -> BTreeMap<(Day, String), (u64, String)> {
 /// Removes all days before `first`.
 ///
 /// # Errors
-/// [`StateError`].
+/// Returns [`StateError`] if the store fails.
 pub(super) async fn sweep(store: &Store, first: Day) -> Result<(), StateError> {
     FOLDER.sweep(store, first).await
 }

@@ -1,4 +1,4 @@
-//! Runs of hosts that write what they counted into one folder.
+//! Host runs that write their usage to the same folder.
 
 use super::stored::{StoredUsage, copy, read, sweep};
 use super::{Day, Usages};
@@ -35,11 +35,11 @@ async fn runs_add_up_and_each_counts_once_with_what_it_wrote_last() {
     }
     two.write(&store, day, images("acme", 10)).await.unwrap();
     two.write(&store, day, images("bolt", 2)).await.unwrap();
-    assert_eq!(files(folder.path()), 2, "one object a run and day");
+    assert_eq!(files(folder.path()), 2, "one object per run and day");
     let days = read(&store, day, day, None).await.unwrap();
     assert_eq!(
         days[&day]["acme"].images, 7,
-        "what a run wrote last is all it says"
+        "only the newest object should count"
     );
     assert_eq!(days[&day]["bolt"].images, 2);
     let others = one.others(&store, day).await.unwrap();
@@ -53,7 +53,7 @@ async fn a_run_that_died_while_it_wrote_counts_once() {
     let day = Day::at(0);
     let mut run = StoredUsage::new("run".into());
     run.write(&store, day, images("acme", 3)).await.unwrap();
-    // The next object was created, and the one before not yet removed.
+    // The next object was created, but the previous one was not removed yet.
     let next = r#"{"tenants":{"acme":{"images":4,"of_a_later_version":1}},"later":true}"#;
     let key = format!("usage/{day}/run-00000002.json");
     store.put_new(&key, next.into()).await.unwrap();
@@ -72,7 +72,7 @@ async fn days_are_selected_and_old_ones_removed() {
             .await
             .unwrap();
     }
-    // What lies before and behind is none of it.
+    // Keys that sort before and after the folder must be ignored.
     for key in ["snapshots/1", "zzz"] {
         store.put_new(key, "{}".into()).await.unwrap();
     }
@@ -99,7 +99,7 @@ async fn a_copy_has_what_each_run_wrote_last() {
     }
     assert_eq!(files(backup.path()), 1);
     assert_eq!(read(&to, day, day, None).await.unwrap()[&day]["acme"].images, 4);
-    // Back again: what is newer there stays.
+    // Copying back must not replace newer usage.
     run.write(&store, day, images("acme", 9)).await.unwrap();
     copy(&to, &store).await.unwrap();
     assert_eq!(

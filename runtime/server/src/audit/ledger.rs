@@ -4,28 +4,31 @@ use frostline_wire::AuditEntry;
 use futures::{StreamExt, TryStreamExt, stream};
 use parking_lot::Mutex;
 
-/// Entries that wait to be written: of minutes in which the state cannot be written.
+/// Maximum number of entries waiting to be written, enough for some minutes during which the state cannot be
+/// written.
 pub(super) const WAITING: usize = 1024;
 
-/// Objects read at once.
+/// Number of objects read concurrently.
 const AT_ONCE: usize = 8;
 
-/// Days that are looked through first: most who ask want to know what was done lately.
+/// Number of days searched first, because most queries are about recent entries.
 const LATELY: u64 = 7;
 
-/// Entries of one kind in the shared state: of each run of a host, objects with a few entries each, a line of JSON an entry.
+/// Audit entries of admins or of tenants in the shared state. Each host run writes separate objects. An
+/// object contains a few entries, formatted as JSON lines.
 pub(super) struct Ledger {
     folder: DailyFolder,
     kept_days: u64,
     waiting: Mutex<Waiting>,
-    /// Held while it is written. A batch keeps its number until it is known to be there, so that it is there once.
+    /// The batch being written. The lock is held during the write, and a batch keeps its number until the
+    /// write succeeds, so no entry is written twice.
     batch: tokio::sync::Mutex<Batch>,
 }
 
 #[derive(Default)]
 struct Waiting {
     entries: Vec<AuditEntry>,
-    /// That found no room.
+    /// Entries that were dropped because the queue was full.
     left_out: u64,
 }
 
@@ -49,7 +52,7 @@ impl Ledger {
         self.folder
     }
 
-    /// Has an entry wait to be written, and writes it to the log.
+    /// Queues an entry and writes it to the host's log.
     pub(super) fn note(&self, entry: AuditEntry) {
         let AuditEntry {
             who,
@@ -67,10 +70,10 @@ impl Ledger {
         }
     }
 
-    /// Writes all that waits. `left_out` makes the entry that stands for those that found no room.
+    /// Writes all waiting entries. If entries were dropped, `left_out` creates an entry to report the number.
     ///
     /// # Errors
-    /// [`StateError`]; what was not written still waits.
+    /// Returns [`StateError`] if the store fails. Remaining entries are still queued.
     pub(super) async fn write(
         &self,
         store: &Store,
@@ -101,10 +104,11 @@ impl Ledger {
         }
     }
 
-    /// The last `limit` entries that are `wanted`, or a few more, by day.
+    /// Reads the last `limit` entries that match `wanted`, sorted by day. The result can contain more than
+    /// `limit` entries, because days are always read completely.
     ///
     /// # Errors
-    /// [`StateError`].
+    /// Returns [`StateError`] if the state cannot be read.
     pub(super) async fn last(
         &self,
         store: &Store,
@@ -139,16 +143,16 @@ impl Ledger {
         Ok(days.into_iter().rev().flatten().collect())
     }
 
-    /// Removes what is no longer kept.
+    /// Removes entries older than the retention time.
     ///
     /// # Errors
-    /// [`StateError`].
+    /// Returns [`StateError`] if the store fails.
     pub(super) async fn sweep(&self, store: &Store, today: Day) -> Result<(), StateError> {
         self.folder.sweep(store, today.before(self.kept_days)).await
     }
 }
 
-/// Entries of one object; none of one that was removed meanwhile.
+/// Reads the entries of an object, or none if the object was removed in the meantime.
 async fn read(store: &Store, key: &str) -> Result<Vec<AuditEntry>, StateError> {
     let bytes = match store.read(key).await {
         Err(error) if error.is_not_found() => return Ok(Vec::new()),

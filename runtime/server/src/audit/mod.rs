@@ -1,5 +1,7 @@
-//! Who did what when: everything that admins do, and what tenants keep here, over all hosts of a state. It lies in the state, admins' acts
-//! and tenants' apart, so that tenants push nothing out of what admins did; and each act is a line of the host's log.
+//! The audit log: all actions of admins, and uploads and removals by tenants, across all hosts of a state.
+//!
+//! Entries are stored in the state and also written to the host's log. Admins and tenants have separate
+//! folders, so that tenants cannot displace the entries of admins.
 
 mod ledger;
 mod rates;
@@ -24,32 +26,33 @@ use tokio_util::sync::CancellationToken;
 const ADMINS: DailyFolder = DailyFolder("audit/admins");
 const TENANTS: DailyFolder = DailyFolder("audit/tenants");
 
-/// Days that admins' acts are kept: a year, and a month to look through it.
+/// Retention of admin entries in days: a year, plus a month to review it.
 const ADMINS_KEPT: u64 = 400;
 
-/// Days that tenants' acts are kept, of which there are many more.
+/// Retention of tenant entries in days. This is shorter because tenants cause far more entries.
 const TENANTS_KEPT: u64 = 40;
 
-/// How often tenants' acts are written, and those of admins that could not be written at once.
+/// Interval at which queued entries are written. Entries of admins are only queued if the immediate write
+/// failed.
 const WRITE: Duration = Duration::from_secs(30);
 
-/// How long writing may take: so long an admin waits, and a host that stops.
+/// Timeout of a write, which delays the answer to an admin and the shutdown of a host.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long reading may take.
+/// Timeout of a read.
 const READING: Duration = Duration::from_secs(30);
 
-/// The longest detail; names and reasons are far shorter.
+/// Maximum length of a detail in bytes. Names and reasons are far shorter.
 const DETAIL: usize = 1000;
 
-/// What is written in place of acts that were not.
+/// Action of an entry for dropped entries.
 const LEFT_OUT: &str = "acts not written";
 
-/// See the module.
+/// See the module documentation.
 pub(crate) struct Audit {
     store: Arc<Store>,
     run: String,
-    /// This host's name.
+    /// Name of this host.
     host: String,
     admins: Ledger,
     tenants: Ledger,
@@ -57,7 +60,8 @@ pub(crate) struct Audit {
 }
 
 impl Audit {
-    /// In the shared state `store`, of this `run` of the host called `host`.
+    /// Creates the audit log of the host `host`. Entries are stored in `store` under the random id `run` of
+    /// this host process.
     pub(crate) fn new(store: Arc<Store>, run: String, host: String) -> Self {
         Self {
             store,
@@ -69,14 +73,16 @@ impl Audit {
         }
     }
 
-    /// Writes down what an admin did. Where the state does not take it in time, it is written later.
+    /// Records an action of an admin and writes it to the state. If the state is not available in time, the
+    /// entry will be written later.
     pub(crate) async fn admin(&self, who: &str, what: &str, tenant: &str, detail: impl Into<String>) {
         let entry = self.entry(who, what, tenant, detail.into());
         self.admins.note(entry);
         warn_of(self.write_ledger(&self.admins).await);
     }
 
-    /// Notes what a tenant did, of whose acts only so many a minute are kept, to be written within half a minute.
+    /// Records an action of a tenant, to be written within half a minute. The number of entries per tenant
+    /// and minute is limited.
     pub(crate) fn tenant(&self, tenant: &str, address: IpAddr, what: &str, detail: impl Into<String>) {
         let who = format!("tenant {tenant} at {address}");
         let note = |what: &str, detail| self.tenants.note(self.entry(&who, what, tenant, detail));
@@ -84,31 +90,32 @@ impl Audit {
         if counted.left_out > 0 {
             note(
                 LEFT_OUT,
-                format!("{} over the limit of {A_MINUTE} per minute", counted.left_out),
+                format!("{} dropped: limit of {A_MINUTE} per minute exceeded", counted.left_out),
             );
         }
         match counted.place {
             Place::Within => note(what, detail.into()),
-            Place::FirstBeyond => note(LEFT_OUT, format!("over the limit of {A_MINUTE} per minute")),
+            Place::FirstBeyond => note(LEFT_OUT, format!("limit of {A_MINUTE} per minute exceeded")),
             Place::Beyond => {}
         }
     }
 
-    /// Writes all that waits.
+    /// Writes all waiting entries.
     ///
     /// # Errors
-    /// Why not all of it was; it is written the next time.
+    /// Returns the reason if some entries could not be written. They are included in the next write.
     pub(crate) async fn write(&self) -> Result<(), String> {
         let (admins, tenants) = join(self.write_ledger(&self.admins), self.write_ledger(&self.tenants)).await;
         admins.and(tenants)
     }
 
-    /// The last `limit` entries of all hosts, oldest first; only those of `tenant` where one is named.
+    /// Reads the last `limit` entries of all hosts, oldest first. If `tenant` is given, other tenants are
+    /// filtered out.
     ///
     /// # Errors
-    /// Why they could not be read in time.
+    /// Returns the reason if the entries could not be read in time.
     pub(crate) async fn last(&self, tenant: Option<&str>, limit: usize) -> Result<Vec<AuditEntry>, String> {
-        // What cannot be written was said in the log.
+        // The entries of this host are still missing if this fails, but they are in the host's log.
         self.write().await.ok();
         let wanted = |entry: &AuditEntry| tenant.is_none_or(|tenant| entry.tenant == tenant);
         let (store, today) = (&self.store, Day::at(now()));
@@ -148,10 +155,10 @@ impl Audit {
     }
 }
 
-/// Copies what is not there, for backups of a state, and to restore one.
+/// Copies all entries that are missing in the destination. Used to back up and to restore a state.
 ///
 /// # Errors
-/// [`StateError`].
+/// Returns [`StateError`] if either store fails.
 pub(crate) async fn copy_audit(from: &Store, to: &Store) -> Result<(), StateError> {
     for folder in [ADMINS, TENANTS] {
         let there = folder.keys(to, None, |_| true).await?;
@@ -160,7 +167,7 @@ pub(crate) async fn copy_audit(from: &Store, to: &Store) -> Result<(), StateErro
                 continue;
             }
             match from.read(&key).await {
-                // A host removed it meanwhile, since it was too old.
+                // A host has removed the object in the meantime because it was too old.
                 Err(error) if error.is_not_found() => {}
                 bytes => to.put_same(&key, bytes?).await?,
             }
@@ -169,7 +176,7 @@ pub(crate) async fn copy_audit(from: &Store, to: &Store) -> Result<(), StateErro
     Ok(())
 }
 
-/// Writes what waits until `stop`, and removes what is too old.
+/// Writes waiting entries and removes old ones until `stop` is cancelled.
 pub(crate) async fn keep_audit(service: Arc<Service>, stop: CancellationToken) {
     let (audit, mut swept) = (&service.operations.audit, None);
     while timeout(WRITE, stop.cancelled()).await.is_err() {
@@ -183,7 +190,7 @@ pub(crate) async fn keep_audit(service: Arc<Service>, stop: CancellationToken) {
             let sweeping = timeout(READING, ledger.sweep(&audit.store, day)).await;
             if let Ok(Err(error)) = sweeping {
                 let folder = ledger.folder().0;
-                tracing::warn!(%error, folder, "cannot remove old entries of the audit from the state");
+                tracing::warn!(%error, folder, "cannot remove old audit entries from the state");
             }
         }
     }
@@ -191,7 +198,7 @@ pub(crate) async fn keep_audit(service: Arc<Service>, stop: CancellationToken) {
 
 fn warn_of(written: Result<(), String>) {
     if let Err(error) = written {
-        tracing::warn!(error, "cannot write the audit to the state; it is written later");
+        tracing::warn!(error, "cannot write audit entries to the state; retrying later");
     }
 }
 

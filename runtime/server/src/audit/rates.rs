@@ -1,13 +1,14 @@
 use std::collections::HashMap;
 
-/// Acts of a tenant that are written within a minute: a script that uploads a model for each of its jobs stays below; who uploads and removes
-/// in a loop fills the audit with little else.
+/// Maximum number of recorded actions per tenant and minute. A script that uploads a model for each of its
+/// jobs stays below; a client that uploads and removes in a loop must not fill the audit log.
 pub(super) const A_MINUTE: u32 = 60;
 
-/// Tenants whose acts are counted. Beyond these, who did nothing for a minute is forgotten.
+/// Number of tenants being counted. If it is reached, tenants without an action in the current minute are
+/// removed.
 const COUNTED: usize = 1024;
 
-/// How many acts each tenant did within its last minute.
+/// Actions of each tenant in the current minute.
 #[derive(Default)]
 pub(super) struct Rates(HashMap<String, Rate>);
 
@@ -16,10 +17,10 @@ struct Rate {
     acts: u32,
 }
 
-/// What becomes of an act.
+/// Result of counting an action.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Counted {
-    /// Acts of the tenant's last minute that were not written.
+    /// Actions in the tenant's previous active minute that were not recorded.
     pub(super) left_out: u32,
     pub(super) place: Place,
 }

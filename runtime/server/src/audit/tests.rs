@@ -1,4 +1,4 @@
-//! Hosts that write what was done at them into one state.
+//! Hosts that write audit entries to the same state.
 
 use super::*;
 use std::net::Ipv4Addr;
@@ -53,7 +53,7 @@ async fn what_an_admin_did_is_there_although_its_host_is_killed_at_once() {
 async fn what_could_not_be_written_is_written_once_when_it_can_be() {
     let folder = tempfile::tempdir().unwrap();
     let audit = audit(folder.path(), "one");
-    // A file is where the folder is to be.
+    // Put a file in place of the folder.
     std::fs::write(folder.path().join("audit"), "").unwrap();
     for _ in 0..2 * ledger::WAITING {
         audit

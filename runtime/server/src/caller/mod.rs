@@ -1,4 +1,4 @@
-//! Who asks, and what of this host is there for them: all that tenants' requests see.
+//! The tenant that sent a request, and the parts of the host this tenant can use.
 
 mod quotas;
 mod uploads;
@@ -19,15 +19,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How often what runs is held against what is known of its tenant: who ends it waits a second.
+/// Interval at which running requests are checked. A request ends within this time if its tenant is disabled
+/// or its token is revoked.
 const CHECK: Duration = Duration::from_secs(1);
 
-/// A tenant at this host.
+/// An authenticated tenant on this host.
 #[derive(Clone)]
 pub(crate) struct Caller {
     service: Arc<Service>,
     pass: Pass,
-    /// Where it asks from.
+    /// Address of the client.
     address: IpAddr,
 }
 
@@ -72,30 +73,32 @@ impl Caller {
         &self.service.operations.jobs
     }
 
-    /// Whether the tenant may still be here: its token was not revoked and has not expired, and it was neither disabled nor removed.
+    /// Checks that the request can continue: the token was not revoked and has not expired, and the tenant
+    /// was neither disabled nor removed.
     ///
     /// # Errors
-    /// [`Refusal`].
+    /// Returns a [`Refusal`] with the reason if it cannot.
     pub(crate) fn check_access(&self) -> Result<(), Refusal> {
         let now = frostline_profile::now();
         Ok(self.service.tenants.check_valid(&self.pass, now)?)
     }
 
-    /// Ends when `check` says that what runs for the tenant may not go on.
+    /// Calls `check` every second until the first refusal.
     pub(crate) async fn wait_until_refused(&self, check: impl Fn() -> Result<(), Refusal>) -> Refusal {
         loop {
             tokio::time::sleep(CHECK).await;
             if let Err(refusal) = check() {
-                tracing::info!(%refusal, "request cancelled: it may not go on");
+                tracing::info!(%refusal, "request cancelled because it is no longer allowed");
                 return refusal;
             }
         }
     }
 
-    /// Does `work` within the time that a request of the tenant's may take, and while the host runs.
+    /// Runs `work` with the wall-clock limit of the tenant, and cancels it if the host stops.
     ///
     /// # Errors
-    /// Its own, [`Refusal::Deadline`] and [`Refusal::Stopping`].
+    /// Returns the error of `work`, [`Refusal::Deadline`] if the time limit is exceeded, or
+    /// [`Refusal::Stopping`] if the host stops.
     pub(crate) async fn with_timeout<T>(
         &self,
         work: impl Future<Output = Result<T, Refusal>>,
@@ -108,13 +111,14 @@ impl Caller {
         }
     }
 
-    /// Writes down what the tenant did.
+    /// Records an action of the tenant in the audit log.
     pub(crate) fn audit(&self, what: &str, detail: impl Into<String>) {
         let audit = &self.service.operations.audit;
         audit.tenant(&self.tenant().name, self.address, what, detail);
     }
 
-    /// What keeps the lines that `guest` logs in the extraction `id`, for the tenant to read. Of many some go to the host's log.
+    /// Returns the callback for lines that `guest` logs in the extraction `id`. It stores them for the
+    /// tenant, and returns true if a line should also be written to the host's log.
     pub(crate) fn on_log_line(&self, guest: &str, id: &str) -> OnLogLine {
         let lines = Arc::clone(&self.service.operations.lines);
         let source = Source {
@@ -129,7 +133,7 @@ impl Caller {
         })
     }
 
-    /// Whose lines it reads.
+    /// Identifies the tenant in guest logs.
     pub(crate) fn owner(&self) -> &Owner {
         &self.tenant().owner
     }

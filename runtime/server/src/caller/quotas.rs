@@ -1,4 +1,4 @@
-//! What a tenant may use of the host's memory, stores, lanes and time.
+//! A tenant's quotas, and access to the host's memory, stores, lanes and turns.
 
 use super::Caller;
 use crate::config::Root;
@@ -17,10 +17,10 @@ use prometheus_client::metrics::counter::Counter;
 use std::sync::Arc;
 
 impl Caller {
-    /// Holds `requested` of something against what the tenant may use.
+    /// Compares `requested` with the tenant's limit for `key`.
     ///
     /// # Errors
-    /// [`Refusal::Quota`].
+    /// Returns [`Refusal::Quota`] if the limit is exceeded.
     pub(crate) fn check_quota(&self, key: QuotaKey, requested: u64) -> Result<(), Refusal> {
         let limit = self.tenant().allowed.get(key);
         if requested <= limit {
@@ -34,10 +34,10 @@ impl Caller {
         })
     }
 
-    /// Whether the tenant has anything left of what it may use in a day.
+    /// Checks that the daily budgets of the tenant are not used up.
     ///
     /// # Errors
-    /// [`Refusal::Budget`].
+    /// Returns [`Refusal::Budget`] if a budget is used up.
     pub(crate) fn check_budgets(&self) -> Result<(), Refusal> {
         let tenant = self.tenant();
         let today = self.service.operations.accounts.today_of(&tenant.name);
@@ -58,10 +58,10 @@ impl Caller {
         Ok(())
     }
 
-    /// Whether `more` bytes may be stored beside what the tenant has.
+    /// Checks that the tenant can store `more` bytes of guests and models.
     ///
     /// # Errors
-    /// [`StateError::Full`].
+    /// Returns [`StateError::Full`] if the storage quota would be exceeded.
     pub(crate) fn check_stored_bytes(&self, more: u64) -> Result<(), StateError> {
         let stored = self.guests().bytes().saturating_add(self.models().bytes());
         let (requested, limit) = (
@@ -78,10 +78,10 @@ impl Caller {
         })
     }
 
-    /// Whether `more` bytes of what is known of models may be kept in memory beside those of the tenant's.
+    /// Checks that `more` bytes of model metadata can be kept in memory for the tenant.
     ///
     /// # Errors
-    /// [`StateError::Facts`].
+    /// Returns [`StateError::Facts`] if the limit would be exceeded.
     pub(crate) fn check_metadata(&self, more: u64) -> Result<(), StateError> {
         let versions = self.models().names().into_iter().flat_map(|named| named.versions);
         let kept: u64 = versions.map(|version| version.facts.memory_bytes()).sum();
@@ -96,18 +96,22 @@ impl Caller {
         })
     }
 
-    /// The host's memory of one kind, for the tenant.
+    /// The host's memory of this kind, reserved on behalf of the tenant.
     pub(crate) fn memory(&self, kind: Kind) -> TenantMemory {
         TenantMemory::new(&self.scheduling().memory, &self.tenant().name, kind)
     }
 
-    /// The store of a data root, if the tenant may read it. Its objects are read into memory of that kind, and counted as the tenant's.
+    /// Returns the store of a data root. Objects are read into memory of the given kind, and the bytes read
+    /// are counted for the tenant.
+    ///
+    /// # Errors
+    /// Returns a [`Refusal`] if the root is invalid, is not granted to the tenant, or cannot be opened.
     pub(crate) fn store(&self, root: &str, kind: Kind) -> Result<Arc<Store>, Refusal> {
         let parsed =
             Root::parse(root).map_err(|why| Refusal::request(format!("data root {root:?}: {why}")))?;
         let granted = self.tenant().data.find_grant(&parsed).ok_or_else(|| {
             Refusal::not_found(format!(
-                "data root {root:?} is not granted to your tenant; the operator grants it by 'data' in the host's configuration or frostline admin tenant set"
+                "data root {root:?} is not granted to your tenant; ask the operator to add it to 'data' in the host's configuration or to run frostline admin tenant set"
             ))
         })?;
         let store = self.library().store(&self.tenant().name, granted, &parsed)?;
@@ -118,19 +122,19 @@ impl Caller {
         Ok(Arc::new(store.reading_into(Arc::new(room))))
     }
 
-    /// What one request of the tenant's may use of the sandbox. What it spends is counted as the tenant's as it is.
+    /// Returns the sandbox limits of a request. Consumption is added to the tenant's usage immediately.
     pub(crate) fn allowance(&self) -> Arc<Allowance> {
         self.allowance_with(&TensorMemory::new(self.memory(Kind::Grant)))
     }
 
-    /// The same, of the memory that `tensors` lends.
+    /// Like [`allowance`](Self::allowance), with memory from `tensors`.
     pub(crate) fn allowance_with(&self, tensors: &Arc<TensorMemory>) -> Arc<Allowance> {
         let on_spent = self.metrics().on_spent(&self.tenant().name);
         let limits = self.tenant().allowed.limits();
         Allowance::with_memory(limits, Arc::clone(tensors) as _, on_spent)
     }
 
-    /// The lanes, for the extraction `id` of a `job` on `terms`.
+    /// Returns the host's lanes for the extraction `id` of `job`, submitting with `terms`.
     pub(crate) fn lanes(&self, id: &str, job: &str, terms: Terms) -> TenantLanes {
         let tenant = self.tenant();
         let terms = RunTerms {
@@ -141,19 +145,19 @@ impl Caller {
         tenant.executor.on_terms(tenant.allowed.weight(), terms)
     }
 
-    /// Waits for the tenant's turn to list its data, which may read shards through.
+    /// Waits for the tenant's turn to list data, which can include reading whole shards.
     ///
     /// # Errors
-    /// [`Refusal::Busy`] and [`Refusal::Stopping`].
+    /// Returns [`Refusal::Busy`] if the queue is full, or [`Refusal::Stopping`] if the host stops.
     pub(crate) async fn listing_permit(&self) -> Result<Permit, Refusal> {
         let Tenant { name, allowed, .. } = self.tenant();
         self.scheduling().listing_permit(name, allowed.permits()).await
     }
 
-    /// Waits for the tenant's turn to ask guests something outside of an extraction.
+    /// Waits for the tenant's turn to call a guest outside of an extraction.
     ///
     /// # Errors
-    /// [`Refusal::Busy`] and [`Refusal::Stopping`].
+    /// Returns [`Refusal::Busy`] if the queue is full, or [`Refusal::Stopping`] if the host stops.
     pub(crate) async fn description_permit(&self) -> Result<Permit, Refusal> {
         let Tenant { name, allowed, .. } = self.tenant();
         self.scheduling()
@@ -162,7 +166,7 @@ impl Caller {
     }
 }
 
-/// A tenant's memory to read into, with what is counted that is read into it.
+/// Memory of a tenant for reading objects, which counts the bytes read.
 struct MeteredRoom {
     memory: TenantMemory,
     read: [Counter; 2],

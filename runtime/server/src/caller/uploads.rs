@@ -1,4 +1,4 @@
-//! The guests and models that a tenant may use.
+//! Guests and models that a tenant can use.
 
 use super::Caller;
 use crate::refusal::Refusal;
@@ -8,22 +8,23 @@ use frostline_wire::{Description, Pin};
 use std::sync::Arc;
 
 impl Caller {
-    /// Its guests.
+    /// Guests of the tenant.
     pub(crate) fn guests(&self) -> OwnedUploads<'_, ()> {
         self.library().guests.owned_by(&self.tenant().name)
     }
 
-    /// Its models.
+    /// Models of the tenant.
     pub(crate) fn models(&self) -> OwnedUploads<'_, ModelFacts> {
         self.library().models.owned_by(&self.tenant().name)
     }
 
-    /// The models that all tenants may use.
+    /// Models shared with all tenants.
     pub(crate) fn shared_models(&self) -> OwnedUploads<'_, ModelFacts> {
         self.library().models.owned_by(SHARED)
     }
 
-    /// What it means by a model's name, and whether that is a shared one. Its own models come first.
+    /// Resolves a model name, and returns true if the result is a shared model. Models of the tenant take
+    /// precedence over shared ones, unless only the shared model has the given SHA-256.
     pub(crate) fn find_model(&self, name: &str, sha256: Option<&str>) -> (FindResult<ModelFacts>, bool) {
         match (
             self.models().find(name, sha256),
@@ -38,7 +39,7 @@ impl Caller {
     /// Refuses a guest that an admin disabled.
     ///
     /// # Errors
-    /// [`Refusal::GuestDisabled`].
+    /// Returns [`Refusal::GuestDisabled`] if the guest is disabled.
     pub(crate) fn check_guest_enabled(&self, guest: &str) -> Result<(), Refusal> {
         if self.guests().disabled(guest) {
             return Err(self.guest_disabled(guest));
@@ -53,10 +54,10 @@ impl Caller {
         }
     }
 
-    /// The version of a pin, if there is such a guest and it may run.
+    /// Resolves a guest reference.
     ///
     /// # Errors
-    /// [`Refusal`], naming it.
+    /// Returns a [`Refusal`] if the guest is unknown, if its SHA-256 differs, or if it is disabled.
     pub(crate) fn find_guest(&self, pin: &Pin) -> Result<Arc<StoredVersion<()>>, Refusal> {
         let stored = resolve_pin(self.guests().find(&pin.name, Some(&pin.sha256)), "guest", pin)?;
         tracing::Span::current().record("guest", &pin.name);
@@ -64,7 +65,7 @@ impl Caller {
         Ok(stored)
     }
 
-    /// The guest of a pin, ready to run; for whoever has a permit.
+    /// Returns the referenced guest, compiled if necessary. The caller must hold a permit.
     pub(crate) async fn guest(&self, pin: &Pin, allowance: &Arc<Allowance>) -> Result<Guest, Refusal> {
         let version = self.find_guest(pin)?;
         self.library()
@@ -72,7 +73,7 @@ impl Caller {
             .await
     }
 
-    /// The model of a pin, as guests see it.
+    /// Resolves a model reference to the model as guests see it.
     pub(crate) fn model(&self, pin: &Pin) -> Result<Arc<ModelView>, Refusal> {
         let (found, _) = self.find_model(&pin.name, Some(&pin.sha256));
         let stored = resolve_pin(found, "model", pin)?;
@@ -89,7 +90,7 @@ impl Caller {
         }))
     }
 
-    /// What the guest says it does for the model.
+    /// Calls the guest's `describe` for the model, or returns the cached description.
     pub(crate) async fn describe(
         &self,
         guest: &Guest,
@@ -112,7 +113,7 @@ impl Caller {
     }
 }
 
-/// The version a pin names.
+/// Converts the result of resolving a reference.
 fn resolve_pin<F: Facts>(
     found: FindResult<F>,
     what: &str,

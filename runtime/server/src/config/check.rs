@@ -1,4 +1,4 @@
-//! From a configuration as it is written to one that can be tried.
+//! Validation of [`HostSettings`].
 
 use super::checked::{HostConfig, MetricsListen, StateLocation};
 use super::error::ConfigError;
@@ -16,25 +16,27 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Extractions at once for each lane, where nothing else is asked for: memory decides how many of them hold any; this is where more would
-/// only wait for the same lane.
+/// Default number of concurrent extractions per lane. Available memory usually limits them first; beyond this
+/// number, they would only wait for the same lane.
 const RUNNING_PER_LANE: usize = 16;
 
 impl HostConfig {
-    /// Reads and checks a configuration file's text.
+    /// Reads and validates the text of a configuration file.
     ///
     /// # Errors
-    /// [`ConfigError`], naming the key.
+    ///
+    /// Returns a [`ConfigError`] that names the invalid key.
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
         HostSettings::from_toml(text)?.check()
     }
 }
 
 impl HostSettings {
-    /// Checks every value.
+    /// Validates every value and fills in the defaults.
     ///
     /// # Errors
-    /// [`ConfigError`], naming the key.
+    ///
+    /// Returns a [`ConfigError`] that names the invalid key.
     pub fn check(self) -> Result<HostConfig, ConfigError> {
         let (listen, admin_listen, metrics_listen) = self.addresses()?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -89,7 +91,7 @@ impl HostSettings {
         })
     }
 
-    /// Where to listen: for tenants, for admins from afar, for who reads metrics.
+    /// Parses the addresses for tenants, remote admins and metrics.
     fn addresses(&self) -> Result<(SocketAddr, Option<SocketAddr>, Option<MetricsListen>), ConfigError> {
         let optional = |key, text: &Option<String>| {
             let text = text.as_deref();
@@ -159,7 +161,8 @@ fn checked_quota(quota: Quota) -> Result<Quota, ConfigError> {
     Ok(quota)
 }
 
-/// As written, or the system's own: names of DNS are taken, in a host's or a pod's.
+/// Returns the name as written, or the system's host name. A configured name may contain the characters of
+/// DNS names and underscores.
 fn checked_name(written: Option<String>) -> Result<String, ConfigError> {
     let Some(name) = written else {
         let system = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
@@ -185,7 +188,7 @@ fn checked_address(key: &'static str, text: &str) -> Result<SocketAddr, ConfigEr
     })
 }
 
-/// An address, or one as a URL of plain HTTP.
+/// Parses an address such as `127.0.0.1:7435` or `http://127.0.0.1:7435`.
 fn checked_metrics(text: &str) -> Result<MetricsListen, ConfigError> {
     let plain = text.strip_prefix("http://");
     let address = plain.map_or(text, |address| address.trim_end_matches('/'));
@@ -203,7 +206,7 @@ fn checked_device(text: &str) -> Result<Device, ConfigError> {
     })
 }
 
-/// The least is what CUDA itself takes, and a small network.
+/// Validates the GPU memory budget. The minimum is 1 GiB, enough for CUDA and a small network.
 fn checked_device_budget(written: Option<u64>, device: Device) -> Result<Option<u64>, ConfigError> {
     const KEY: &str = "engine.device_memory_budget";
     const LEAST: u64 = 1 << 30;

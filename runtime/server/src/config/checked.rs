@@ -12,20 +12,21 @@ use std::path::PathBuf;
 use std::time::Duration;
 use url::Url;
 
-/// Where hosts keep what they share.
+/// Location of the shared state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StateLocation {
     /// A directory.
     Directory(PathBuf),
-    /// An object store's URL.
+    /// An object store URL.
     Store(String),
 }
 
 impl StateLocation {
-    /// Reads a directory or an object store's URL.
+    /// Parses a directory or an object store URL.
     ///
     /// # Errors
-    /// [`ConfigError`] for a `file:` URL that names no directory.
+    ///
+    /// Returns a [`ConfigError`] for a `file:` URL that does not name a directory.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         if !text.contains("://") {
             return Ok(Self::Directory(PathBuf::from(text)));
@@ -45,78 +46,81 @@ impl StateLocation {
     }
 }
 
-/// Where metrics are shown.
+/// Address at which metrics by tenant and data root are served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MetricsListen {
-    /// Port 0 takes a free one.
+    /// Socket address. Port 0 selects a free port.
     pub address: SocketAddr,
-    /// Whether over plain HTTP in any case; otherwise as the host itself is served.
+    /// True to serve plain HTTP even if the host has a certificate.
     pub plain: bool,
 }
 
-/// A checked configuration: whatever it says can be tried.
+/// Validated configuration of a host.
 #[derive(Debug, Clone)]
 pub struct HostConfig {
-    /// What the host calls itself.
+    /// Name of the host.
     pub name: String,
-    /// Where to listen; port 0 takes a free one.
+    /// Socket address for tenants. Port 0 selects a free port.
     pub listen: SocketAddr,
-    /// Where guests and models are kept.
+    /// Location of guests, models and tenants.
     pub state: StateLocation,
-    /// The directory of this host alone.
+    /// Directory for data of this host only.
     pub local: PathBuf,
-    /// What encrypts connections; `None` for plain HTTP.
+    /// Certificate and key, or `None` to serve plain HTTP.
     pub tls: Option<TlsFiles>,
-    /// Proxies that say whose connections they pass on.
+    /// Proxies that announce client addresses by the PROXY protocol.
     pub proxies: Networks,
-    /// The file of the admin's socket; `None` for no admin.
+    /// Path of the admin socket. `None` disables the socket.
     pub admin_socket: Option<PathBuf>,
-    /// Where admins from afar are listened to, over TLS; `None` for nowhere.
+    /// Socket address for remote admins, always with TLS. `None` disables remote administration.
     pub admin_listen: Option<SocketAddr>,
-    /// The file with their token; created on first start.
+    /// File with the token of remote admins. A missing file is created on start.
     pub admin_token_file: PathBuf,
-    /// The token of those who change nothing, where there are any.
+    /// File with the token of read-only remote admins, or `None` to have none.
     pub admin_read_token_file: Option<PathBuf>,
-    /// Bytes that the host and its lanes may hold together.
+    /// Maximum memory in bytes for the host and all lanes together.
     pub memory_budget: u64,
-    /// Limits that are lower than written, since the budget holds no more: in words.
+    /// Descriptions of limits that were lowered to fit the memory budget.
     pub lowered: Vec<String>,
-    /// Where `/metrics` says what each tenant had; `None` for nowhere.
+    /// Address of the metrics port. `None` disables the port.
     pub metrics_listen: Option<MetricsListen>,
-    /// The file with the tenant's token; created on first start.
+    /// File with the token of the configured tenant. A missing file is created on start.
     pub token_file: PathBuf,
-    /// Where data may be read.
+    /// Data roots that are granted to the configured tenant.
     pub data: DataRoots,
-    /// How the stores of these are reached.
+    /// Settings of the stores behind the data roots.
     pub stores: Stores,
-    /// What the lanes compute on.
+    /// Device on which the lanes compute.
     pub device: Device,
-    /// Where guests are compiled; in this process unless whoever starts the host says otherwise.
+    /// Process in which guests are compiled. The default is this process, and `frostline serve` uses a child
+    /// process.
     pub compiler: Compiler,
-    /// Engine lanes.
+    /// Number of engine lanes.
     pub lanes: usize,
-    /// Bytes of a GPU's memory that lanes may hold; `None` for what is free.
+    /// Maximum GPU memory of the lanes in bytes, or `None` to use most of the free memory.
     pub device_memory_budget: Option<u64>,
-    /// Threads of one lane.
+    /// Number of threads per lane.
     pub threads_per_lane: usize,
-    /// Where the lanes' sessions live: in this process, unless the program that starts the host can serve lanes too.
+    /// Process in which the lanes' sessions are created. The default is this process. `frostline serve` can
+    /// use child processes.
     pub lanes_place: LanesPlace,
-    /// Threads that decode images.
+    /// Number of image decoding threads.
     pub decode_threads: usize,
-    /// Extractions running at once.
+    /// Maximum number of concurrent extractions.
     pub running: usize,
-    /// Extractions waiting beyond these, divided among tenants; who has more than its share is answered 429.
+    /// Maximum number of waiting extractions, divided among the tenants. A tenant with more than an equal
+    /// part gets status 429.
     pub queued: usize,
-    /// Samples of one guest call.
+    /// Maximum number of samples in one guest call.
     pub grant: usize,
-    /// Guest calls of one extraction at once.
+    /// Maximum number of concurrent guest calls of an extraction.
     pub calls: usize,
-    /// The most an extraction may take, waiting included.
+    /// Maximum duration of an extraction, including the time in the queue.
     pub wall: Duration,
-    /// How long what runs may go on once the host is told to stop.
+    /// Maximum time for running work to finish after a stop is requested.
     pub drain: Duration,
-    /// What a client may send and hold.
+    /// Limits on client requests and stored data.
     pub limits: Limits,
-    /// What a tenant may use that has no quota of its own, where that is not the default.
+    /// Quota values that replace the defaults for tenants without their own.
     pub quota: Quota,
 }

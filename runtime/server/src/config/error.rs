@@ -2,62 +2,62 @@ use frostline_tensor::Cause;
 use frostline_wire::QuotaRange;
 use std::net::SocketAddr;
 
-/// An invalid configuration, detected before a port opens.
+/// Configuration error, detected before a port is opened.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// Invalid TOML, or an unknown key.
+    /// The TOML is invalid or has an unknown key.
     #[error("invalid host configuration: {detail}")]
     Syntax {
-        /// The parser's text, with line and column.
+        /// Parser message with line and column.
         #[source]
         detail: Cause,
     },
-    /// A value out of range.
+    /// The value is malformed or out of range.
     #[error("host configuration: invalid {key} {value}: {rule}")]
     Value {
-        /// The key, such as `extractions.grant`.
+        /// Configuration key, for example `extractions.grant`.
         key: &'static str,
-        /// What was written.
+        /// Value as written.
         value: String,
-        /// What it must be.
+        /// Expected values.
         rule: String,
     },
-    /// A quota out of range.
+    /// The quota is out of range.
     #[error("host configuration: quota: {0}")]
     Quota(#[from] QuotaRange),
-    /// Invalid settings of a store.
+    /// The settings of a bucket are invalid.
     #[error("host configuration: [store.{name}]: invalid {key}: {rule}")]
     Store {
-        /// The bucket.
+        /// Bucket name.
         name: String,
-        /// The key.
+        /// Key in the section.
         key: String,
-        /// What it must be.
+        /// Violated requirement.
         rule: String,
     },
-    /// An invalid data root.
+    /// The data root is invalid.
     #[error("host configuration: invalid data root {root:?}: {detail}")]
     Root {
-        /// As written.
+        /// Data root as written.
         root: String,
         /// What is wrong.
         detail: String,
     },
-    /// Plain HTTP beyond loopback.
+    /// Tenants would be served over plain HTTP beyond loopback.
     #[error(
         "host configuration: listen = \"{listen}\" would send tokens and data unencrypted; set a certificate and its key under [tls], \
          listen on a loopback address, or set plain_http_beyond_loopback = true if the network is private"
     )]
     PlainHttp {
-        /// The address.
+        /// Configured address.
         listen: SocketAddr,
     },
-    /// Remote admins without TLS.
+    /// Remote admins would be served without TLS.
     #[error(
         "host configuration: admin_listen = \"{listen}\" requires a certificate and its key under [tls]; local admins use the socket"
     )]
     PlainAdmin {
-        /// The address.
+        /// Configured address.
         listen: SocketAddr,
     },
 }

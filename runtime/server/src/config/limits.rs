@@ -2,79 +2,89 @@ use frostline_graph::ModelLimits;
 use frostline_images::DecodeLimits;
 use std::time::Duration;
 
-/// What a client may send and hold. Each default says why not half and why not double.
+/// Limits for client requests and stored data. The fields explain the default values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of one guest. The stock guest takes 60 KB and one with its own decoders some MB; compiling takes time in
-    /// proportion, so 16 MiB is where an upload becomes a nuisance.
+    /// Maximum size of a guest in bytes. The stock guest has 60 KB, and guests with a decoder have a few MB.
+    /// Compile time is proportional to the size, so 16 MiB is where an upload starts to disturb others.
     pub guest_bytes: u64,
-    /// Bytes of one model. The largest of the usual prefixes is VGG-19's at 80 MB, whole networks reach 575 MB; the model is
-    /// held in memory while it is checked.
+    /// Maximum size of a model in bytes. VGG-19 has the largest of the usual prefixes with 80 MB, and whole
+    /// networks have up to 575 MB. A model is in memory during the check.
     pub model_bytes: u64,
-    /// What a model may consist of, and what its values may take.
+    /// Limits on the operators and tensors of models.
     pub model: ModelLimits,
-    /// Bytes of all uploads being received: two of the largest models. They lie on disk until they are whole, then in memory while they
-    /// are checked.
+    /// Total bytes of uploads in progress. The default fits two models of the maximum size. An incomplete
+    /// upload is on disk, and a complete one is loaded into memory for the check.
     pub upload_bytes: u64,
-    /// Uploads that broke off and are kept to go on from: a few jobs' models; more are most likely given up.
+    /// Number of interrupted uploads that can be resumed. The default fits the uploads of several concurrent
+    /// jobs. Older uploads have most likely been abandoned.
     pub partials: usize,
-    /// Bytes of these on disk: as many of the largest models as may be received at once, twice.
+    /// Bytes of interrupted uploads on disk. The default is twice `upload_bytes`.
     pub partial_bytes: u64,
-    /// How long they are kept: until a job that failed overnight is started again.
+    /// Maximum age of an interrupted upload. The default of 24 hours covers a job that fails overnight and is
+    /// restarted.
     pub partial_age: Duration,
-    /// Bytes of a JSON request. 65,536 samples with keys of 100 bytes take 10 MB.
+    /// Maximum size of JSON requests in bytes. 65,536 samples with keys of 100 bytes need 10 MB.
     pub request_bytes: usize,
-    /// Samples of one extraction: a whole epoch of a small data set, while positions, keys and etags stay below 20 MB.
+    /// Samples of one extraction. The default covers an epoch of a small data set while positions, keys and
+    /// etags need less than 20 MB.
     pub samples: usize,
-    /// Bytes of the `parameters` a request hands to its guest; a recipe takes 200.
+    /// Bytes of `parameters`, which a request passes to the guest. A recipe needs 200 bytes.
     pub parameter_bytes: usize,
-    /// Bytes of one object's key: S3's own limit.
+    /// Bytes of an object key. The default is the limit of S3.
     pub key_bytes: usize,
-    /// Bytes of one object that is sent as it is. Camera raw files take 100 MB.
+    /// Maximum bytes of an object that is sent without decoding. Raw files of cameras have up to 100 MB.
     pub object_bytes: u64,
-    /// What an image may claim.
+    /// Limits on image dimensions and decoding memory.
     pub decode: DecodeLimits,
-    /// Objects of one page of a listing: object stores answer 1,000 at a time, 10,000 take 1 MB of JSON.
+    /// Maximum page size of a listing in objects. Object stores return 1,000 per request, and 10,000 objects
+    /// need 1 MB of JSON.
     pub page: usize,
-    /// Versions of one guest or model that are kept: enough for jobs that still run on an older one.
+    /// Number of stored versions per guest or model. The default leaves room for jobs that still use older
+    /// versions.
     pub versions: usize,
-    /// Bytes of what is known of one tenant's models, which every host on the state keeps in memory: a thousand models of 44 cuts take 5 MB.
+    /// Bytes of model metadata per tenant, which every host with the same state holds in memory. The metadata
+    /// of 1,000 models with 44 cuts needs 5 MB.
     pub facts_bytes: u64,
-    /// Names of guests, and of models. The index of them is kept in memory.
+    /// Number of guest names per tenant, and the same number of model names. The index of names is in memory.
     pub names: usize,
-    /// Connections at once, of which those that have shown no token, one tenant, or one address may have half each. A trainer needs one or
-    /// two; each takes some 100 KB.
+    /// Number of concurrent connections. Connections without a token are limited to half of this number. The
+    /// limit for an address is also half, and for a tenant three eighths. Trainers need one or two
+    /// connections, and a connection uses 100 KB.
     pub connections: usize,
-    /// Bytes of requests that an HTTP/2 connection may send before they are let in, one of HTTP/1.1 less: what the budget keeps for all
-    /// connections together, whatever else it holds. 2 MiB send 160 Mbit/s over a link of 100 ms.
+    /// Flow control window of HTTP/2 connections, in bytes. Received data in the windows is not reserved, so
+    /// the memory budget leaves space for all connections. A window of 2 MiB allows 160 Mbit/s on a link with
+    /// a latency of 100 ms. HTTP/1.1 connections need less.
     pub window: u32,
-    /// How long a connection may take to shake hands, and to send a request line and headers; and how long one that has shown no token may
-    /// do nothing.
+    /// Timeout for the TLS handshake and for a request line with headers. It is also the idle timeout for
+    /// connections that have not sent a valid token.
     pub header_time: Duration,
-    /// How long an upload or a request may bring next to nothing, a client between two reads of an answer, and a tenant's connection
-    /// between two requests. Who lets it go by is disconnected, which ends all that was done for them there.
+    /// Timeout for bodies with almost no progress, for clients that do not read an answer, and for idle
+    /// connections of tenants. The host then disconnects the client and cancels the work for that connection.
     pub stall: Duration,
-    /// Descriptions kept, so that a guest is asked once for a model and parameters.
+    /// Number of cached descriptions. With a cached description, the guest does not have to be asked again.
     pub descriptions: usize,
-    /// Bytes of prepared stages kept on disk: each takes up to twice its weights, the seven usual networks 3.5 GB.
+    /// Bytes of prepared stages on disk. A stage needs up to twice the size of the weights, and the seven
+    /// usual networks need 3.5 GB.
     pub prepared_bytes: u64,
 }
 
-/// The most and the least of [`Limits::window`]; below 64 KiB, HTTP/2's own default, a frame of usual size would stand alone.
+/// Bounds of [`Limits::window`]. The minimum is the default of HTTP/2, since a smaller window would hold a
+/// single frame of usual size.
 const LARGEST_WINDOW: u32 = 2 << 20;
 const SMALLEST_WINDOW: u32 = 64 << 10;
 
-/// The unit in which room for uploads is reserved, because a semaphore counts in 32 bits.
+/// Unit of upload reservations in bytes, because a semaphore has only 32 bits.
 const UPLOAD_UNIT: u64 = 64 << 10;
 
-/// How many units `bytes` of uploads take.
+/// Converts bytes to reservation units, rounded up.
 pub(crate) fn upload_units(bytes: u64) -> u32 {
     u32::try_from(bytes.div_ceil(UPLOAD_UNIT)).unwrap_or(u32::MAX)
 }
 
 impl Limits {
-    /// Bytes of uploads that one of several tenants may be sending: half of all, that nobody keeps the others from sending theirs; and
-    /// never less than the largest upload.
+    /// Returns the maximum upload bytes in progress for a tenant. The value is half of the total, so that
+    /// other tenants can always upload, and at least the size of the largest allowed upload.
     pub(crate) fn tenant_upload_bytes(&self) -> u64 {
         let largest = self.model_bytes.max(self.guest_bytes);
         (self.upload_bytes / 2).max(largest)
@@ -82,14 +92,14 @@ impl Limits {
 }
 
 impl Limits {
-    /// The window with which all connections together take so many bytes, if it is one.
+    /// Returns the window size with which all connections together use `bytes`, within the bounds.
     pub(super) fn window_of(&self, bytes: u64) -> u32 {
         let each = bytes / (self.connections as u64).max(1);
         let each = u32::try_from(each).unwrap_or(u32::MAX);
         each.clamp(SMALLEST_WINDOW, LARGEST_WINDOW)
     }
 
-    /// Bytes that all connections together may have sent before they are let in.
+    /// Returns the bytes that all connection windows can hold together.
     pub(crate) fn windows(&self) -> u64 {
         u64::from(self.window).saturating_mul(self.connections as u64)
     }

@@ -1,4 +1,4 @@
-//! How much memory a host may hold, and what that leaves for the largest thing of each kind.
+//! Memory budget and the limits that depend on it.
 
 use super::error::ConfigError;
 use super::limits::Limits;
@@ -7,23 +7,26 @@ use std::path::{Path, PathBuf};
 
 const MIB: u64 = 1 << 20;
 
-/// The least budget: a host itself takes some 100 MiB, one lane with a small network 160, one photo being decoded 64, one grant 32.
+/// Minimum memory budget: 100 MiB for the host process, 160 MiB for one lane with a small network, 64 MiB to
+/// decode a photo, 32 MiB for a grant.
 const LEAST: u64 = 384 * MIB;
 
-/// Of the budget: what connections may have sent before it is let in, all together.
+/// Divisor of the budget for the flow control windows of all connections.
 const WINDOWS: u64 = 32;
 
-/// Of the budget: what the host itself may take between two looks at it, beside its connections' windows.
+/// Divisor of the budget for growth of the host process between two measurements, without the flow control
+/// windows.
 const SPARE: u64 = 64;
 
-/// Of the budget: what is for small requests alone. A tenant's part of it takes some 2,000 samples at 512 MiB, 15,000 at 4 GiB.
+/// Divisor of the budget for memory that is exclusive to small requests. The part of a tenant fits 2,000
+/// samples with a budget of 512 MiB and 15,000 samples with 4 GiB.
 const SMALL: u64 = 128;
 
-/// What a machine is taken to have that does not tell (no `/proc`): the least on which the usual networks run.
+/// Assumed memory if `/proc` is missing: the minimum for the usual networks.
 const DEFAULT_MEMORY: u64 = 4096 * MIB;
 
-/// Checks a budget that was written, or takes 80 % of what is available: the rest is for the system's own caches and for whoever else is
-/// on the machine.
+/// Validates a configured budget. The default is 80 % of the available memory, which leaves the rest to
+/// system caches and other processes.
 pub(super) fn checked_budget(written: Option<u64>) -> Result<u64, ConfigError> {
     budget_within(written, available_memory(Path::new("/")))
 }
@@ -37,13 +40,13 @@ fn budget_within(written: Option<u64>, available: u64) -> Result<u64, ConfigErro
     };
     if budget > available {
         return Err(wrong(format!(
-            "the machine or its memory cgroup has {available} bytes ({} MiB); lower it, or remove the key for 80 % of that",
+            "the machine or its memory cgroup has {available} bytes ({} MiB); lower it, or remove the key to use 80 %",
             available / MIB
         )));
     }
     if budget < LEAST {
         return Err(wrong(format!(
-            "a host needs at least {LEAST} bytes ({} MiB): for itself, one lane, one image being decoded and one grant; give it more \
+            "a host needs at least {LEAST} bytes ({} MiB): for the host process, one lane, one image being decoded and one grant; give it more \
              memory",
             LEAST / MIB
         )));
@@ -51,7 +54,7 @@ fn budget_within(written: Option<u64>, available: u64) -> Result<u64, ConfigErro
     Ok(budget)
 }
 
-/// Bytes that this process may take: the least that the machine and the memory cgroups above it allow.
+/// Returns the memory that this process may use: the minimum of the machine's memory and all cgroup limits.
 fn available_memory(root: &Path) -> u64 {
     let groups = cgroup_limits(root)
         .into_iter()
@@ -66,8 +69,8 @@ fn machine_memory(root: &Path) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// The files that may say what memory this process's groups have. A container sees its own group as the root of the tree, whatever the
-/// path says, so each part of the path is tried.
+/// Returns the files that may contain a memory limit of this process. In a container, its group is the root
+/// of the tree although `/proc/self/cgroup` may show a longer path, so all ancestors of the path are tried.
 fn cgroup_limits(root: &Path) -> Vec<PathBuf> {
     let text = std::fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     let file = |line: &str| {
@@ -90,13 +93,14 @@ fn cgroup_limits(root: &Path) -> Vec<PathBuf> {
     text.lines().filter_map(file).flatten().collect()
 }
 
-/// A limit; none where it says `max`, and none that matters where version 1 says a number near 2^63.
+/// Reads a limit. Returns `None` for `max`. cgroup version 1 shows no limit as a number near 2^63, which is
+/// larger than any memory.
 fn read_limit(file: &Path) -> Option<u64> {
     std::fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
 impl Limits {
-    /// The same, lowered to what a host of this budget can hold; says what was lowered.
+    /// Lowers the limits to values that fit the budget, and returns a description of each change.
     pub(super) fn lowered_to(mut self, budget: u64) -> (Self, Vec<String>) {
         let mut lowered = Vec::new();
         let mut lower = |what: &str, limit: &mut u64, most: u64| {
@@ -113,13 +117,13 @@ impl Limits {
         (self, lowered)
     }
 
-    /// What there is to reserve of `budget` bytes, and what requests leave to reads, decoding and lanes.
+    /// Divides `bytes` of memory into reserved parts: requests leave memory for reads, decoding and lanes.
     pub(crate) fn budget(&self, bytes: u64) -> Budget {
         Budget {
             bytes,
             spare: bytes / SPARE + self.windows(),
             small: bytes / SMALL,
-            // An object that is sent as it is, or one sample of a grant.
+            // An object without decoding, or a grant with a single sample.
             grant: self.object_bytes,
             read: self.object_bytes,
             decode: self.decode.max_bytes,
@@ -132,7 +136,7 @@ impl Limits {
 mod tests {
     use super::*;
 
-    /// A machine with these files.
+    /// Creates a file system root with these files.
     fn root(files: &[(&str, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in files {
@@ -155,7 +159,7 @@ mod tests {
         assert_eq!(available(&[MEMINFO, second, max]), 8192 << 10);
         let parent = ("sys/fs/cgroup/a/memory.max", "4096\n");
         assert_eq!(available(&[MEMINFO, second, max, parent]), 4096);
-        // In a container the group is the tree's root, and its path is that outside.
+        // In a container, the group is the root of the tree, but the path is that outside of the container.
         let contained = ("sys/fs/cgroup/memory.max", "2048\n");
         assert_eq!(available(&[second, contained]), 2048);
         let first = ("proc/self/cgroup", "7:cpu,memory:/a\n2:cpuset:/\n");

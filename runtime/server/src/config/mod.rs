@@ -1,4 +1,4 @@
-//! The host's configuration, in two steps: [`HostSettings`] as written, [`HostConfig`] as checked.
+//! Configuration of a host: [`HostSettings`] as written and [`HostConfig`] after validation.
 
 mod check;
 mod checked;

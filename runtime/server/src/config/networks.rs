@@ -1,17 +1,18 @@
-//! Networks by address and width.
+//! IP networks in CIDR notation.
 
 use super::error::ConfigError;
 use std::net::IpAddr;
 
-/// Addresses in networks, such as `10.0.0.0/8`.
+/// List of IP addresses and networks, such as `10.0.0.0/8`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Networks(Vec<(IpAddr, u32)>);
 
 impl Networks {
-    /// Each an address, or an address and how many of its first bits count.
+    /// Parses addresses and networks. A network is an address with a prefix length.
     ///
     /// # Errors
-    /// [`ConfigError::Value`].
+    ///
+    /// Returns [`ConfigError::Value`] for text that is neither.
     pub(crate) fn parse(texts: &[String]) -> Result<Self, ConfigError> {
         let parsed = texts.iter().map(|text| {
             network(text).ok_or_else(|| ConfigError::Value {
@@ -23,7 +24,7 @@ impl Networks {
         parsed.collect::<Result<_, _>>().map(Self)
     }
 
-    /// Whether the address is in one of them.
+    /// Returns true if a network contains the address. IPv4-mapped IPv6 addresses match IPv4 networks.
     pub(crate) fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         let mut networks = self.0.iter();

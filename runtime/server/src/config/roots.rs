@@ -1,35 +1,37 @@
-//! Which data a tenant may read: its roots, and requests held against them on normalized URLs.
+//! Data roots with access checks on normalized URLs.
 
 use super::error::ConfigError;
 use frostline_objects::check_scheme;
 use std::path::{Path, PathBuf};
 use url::Url;
 
-/// Folders of the system's own, with all that is in them.
+/// Forbidden system folders. Subfolders are forbidden too.
 const SYSTEM: [&str; 4] = ["boot", "etc", "proc", "sys"];
 
-/// Folders of the system's own in which data may lie further down.
+/// Forbidden system folders with subfolders that can be data roots.
 const SYSTEM_ROOTS: [&str; 6] = ["dev", "home", "root", "run", "usr", "var"];
 
-/// Data roots a tenant may read, each with everything below it.
+/// Data roots that are granted to a tenant. A grant includes everything below the root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DataRoots(Vec<Root>);
 
-/// An object store URL in one spelling: no dot segments, no empty ones, nothing encoded that need not be.
+/// Object store URL in normalized form: no dot segments, no empty segments, and no unnecessary
+/// percent-encoding.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Root {
-    /// Scheme, and host with port.
+    /// Scheme, host and port.
     store: String,
-    /// Path segments, decoded.
+    /// Decoded path segments.
     path: Vec<String>,
     url: String,
 }
 
 impl DataRoots {
-    /// These: URLs, or directories, relative ones from the current directory.
+    /// Normalizes URLs and directories. A relative directory is resolved against the current directory.
     ///
     /// # Errors
-    /// [`ConfigError::Root`] for one that cannot be normalized.
+    ///
+    /// Returns [`ConfigError::Root`] if a root is invalid or not allowed.
     pub(crate) fn new(roots: &[String]) -> Result<Self, ConfigError> {
         let normalize = |root: &String| {
             let refuse = |detail: String| ConfigError::Root {
@@ -51,7 +53,7 @@ impl DataRoots {
         roots.iter().map(normalize).collect::<Result<_, _>>().map(Self)
     }
 
-    /// None.
+    /// Creates an empty list.
     pub(crate) fn none() -> Self {
         Self(Vec::new())
     }
@@ -60,13 +62,13 @@ impl DataRoots {
         self.0.iter()
     }
 
-    /// The folders of this machine among them.
+    /// Returns the local folders in the list.
     pub(crate) fn folders(&self) -> impl Iterator<Item = PathBuf> {
         let local = self.0.iter().filter(|root| root.store == "file://");
         local.map(|root| Path::new("/").join(root.path.iter().collect::<PathBuf>()))
     }
 
-    /// The one that `root` is or lies below; of several the widest.
+    /// Returns the data root that contains `root`. If several do, returns the widest.
     pub(crate) fn find_grant(&self, root: &Root) -> Option<&Root> {
         let around = |own: &&Root| own.store == root.store && root.path.starts_with(&own.path);
         self.0.iter().filter(around).min_by_key(|own| own.path.len())
@@ -77,10 +79,12 @@ impl Root {
     /// Normalizes a URL or an absolute path.
     ///
     /// # Errors
-    /// What is wrong with it, for people.
+    ///
+    /// Returns a message for the user if `text` is neither, or has credentials, a query or an encoded
+    /// separator.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let file = Url::from_file_path(text).ok().filter(|_| text.starts_with('/'));
-        // A path's URL still has its dot segments; parsing resolves them.
+        // A file URL still contains the dot segments of the path, and parsing resolves them.
         let url = Url::parse(file.as_ref().map_or(text, Url::as_str))
             .map_err(|error| format!("expected a URL or an absolute path ({error})"))?;
         if !url.username().is_empty() || url.password().is_some() {
@@ -96,7 +100,7 @@ impl Root {
         let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
         let store = format!("{}://{host}{port}", url.scheme());
         if url.cannot_be_a_base() {
-            return Err("the URL has no path in a store".to_owned());
+            return Err("the URL does not name an object store".to_owned());
         }
         let segments = url
             .path_segments()
@@ -108,7 +112,7 @@ impl Root {
         Ok(Self { store, path, url })
     }
 
-    /// Whether data may lie there: in a store that can be opened, and in no folder of the system's own.
+    /// Checks that the store type is supported and that the root is not a system folder.
     fn check(&self) -> Result<(), String> {
         let scheme = self.store.split("://").next().unwrap_or_default();
         check_scheme(scheme)?;
@@ -119,24 +123,25 @@ impl Root {
             [top, ..] => SYSTEM.contains(top),
         };
         if scheme == "file" && of_system {
-            return Err("it is a folder of the system's own; name the folder that holds the data".to_owned());
+            return Err("system folders are not allowed; name the folder that contains the data".to_owned());
         }
         Ok(())
     }
 
-    /// The folder that it is below `granted`; `None` where it is the same.
+    /// Returns the path relative to `granted`, or `None` if both are equal or this root is outside of
+    /// `granted`.
     pub(crate) fn relative_to(&self, granted: &Self) -> Option<String> {
         let rest = self.path.strip_prefix(granted.path.as_slice())?;
         (!rest.is_empty()).then(|| rest.join("/"))
     }
 
-    /// The one spelling of it.
+    /// Returns the normalized URL.
     pub(crate) fn as_str(&self) -> &str {
         &self.url
     }
 }
 
-/// A path segment without percent signs; one that would be more than a segment is refused.
+/// Decodes a path segment. Fails if the decoded text would be more than a single segment.
 fn decoded(segment: &str) -> Result<String, String> {
     let bytes = percent_encoding::percent_decode_str(segment);
     let text = bytes
@@ -155,7 +160,7 @@ fn decoded(segment: &str) -> Result<String, String> {
 fn to_url(store: &str, path: &[String]) -> Result<String, String> {
     let mut url = Url::parse(&format!("{store}/")).map_err(|error| error.to_string())?;
     url.path_segments_mut()
-        .map_err(|()| "the URL has no path".to_owned())?
+        .map_err(|()| "the URL does not name an object store".to_owned())?
         .clear()
         .extend(path);
     Ok(url.into())
@@ -231,7 +236,7 @@ mod tests {
             "file:///root",
         ] {
             let refused = DataRoots::new(&[root.to_owned()]).unwrap_err().to_string();
-            let says = ["not supported", "the system's own"];
+            let says = ["not supported", "system folders"];
             assert!(says.iter().any(|says| refused.contains(says)), "{refused}");
         }
         let data = [

@@ -1,4 +1,4 @@
-//! A configuration as it is written.
+//! Settings in `host.toml`, before validation.
 
 use super::error::ConfigError;
 use super::limits::Limits;
@@ -9,73 +9,83 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// A host's configuration as written in `host.toml`; flags may change fields before [`check`](Self::check).
+/// Configuration as written in `host.toml`. Command-line flags may change fields before
+/// [`check`](Self::check).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HostSettings {
-    /// What the host calls itself; it should stay the same when its address does not, since clients that find hosts by DNS divide the data by
-    /// it. Default: the system's host name.
+    /// Name of the host. Keep it when the address changes, because clients that find hosts by DNS divide the
+    /// data by name. Default: the system's host name.
     pub name: Option<String>,
-    /// Address and port; port 0 takes a free one.
+    /// Address and port for tenants. Port 0 selects a free port.
     pub listen: String,
-    /// Where guests and models are kept: a directory, created when missing, or an object store's URL (`s3://bucket/prefix`). Hosts with the
-    /// same state serve the same guests and models.
+    /// State with guests, models and tenants: a directory, created if missing, or an object store URL
+    /// (`s3://bucket/prefix`). Hosts with the same state serve the same guests and models.
     pub state: String,
-    /// A directory of this host alone, for compiled guests, uploads on their way and profiles of this machine; created when missing.
-    /// Default: `state` where that is a directory, else `frostline-local`.
+    /// Directory for data of this host only, such as compiled guests, uploads in progress and profiles of
+    /// this machine. It is created if missing. Default: `state` for a directory, otherwise `frostline-local`.
     pub local: Option<PathBuf>,
-    /// The file of the socket that `frostline admin` speaks to; only its owner may. Default: `admin.sock` in `local`.
+    /// Path of the Unix socket for `frostline admin`. Only the owner can connect. Default: `admin.sock` in
+    /// `local`.
     pub admin_socket: Option<PathBuf>,
-    /// Address and port for admins from afar, over TLS alone; without it there are none.
+    /// Address and port for remote admins, always with TLS. Without this setting, remote administration is
+    /// disabled.
     pub admin_listen: Option<String>,
-    /// The file with the token of admins from afar; created with a fresh one when missing. Default: `admin-token` in `local`.
+    /// File with the token of remote admins. A missing file is created with a new token. Default:
+    /// `admin-token` in `local`.
     pub admin_token_file: Option<PathBuf>,
-    /// The file with a token of admins from afar who may look at everything and change nothing; created with a fresh one when missing.
-    /// Without it there are none.
+    /// File with a read-only token for remote admins, who can view everything and change nothing. A missing
+    /// file is created with a new token. Without this setting, there is no read-only token.
     pub admin_read_token_file: Option<PathBuf>,
-    /// Address and port where `/metrics` says what each tenant had, for whoever runs the host: without a token, so for loopback or a network of
-    /// one's own; over TLS where the host has a certificate, or with `http://` before it over plain HTTP in any case. Without it there is only
-    /// `/metrics` where tenants ask, which names nobody.
+    /// Address and port of the metrics for the operator, which include the figures of each tenant and data
+    /// root. No token is required, so use loopback or a private network. The port uses TLS if the host has a
+    /// certificate; with `http://` before the address it always uses plain HTTP. Without this setting, only
+    /// the port for tenants serves `/metrics`, without names of tenants or data roots.
     pub metrics_listen: Option<String>,
-    /// The file with the token, one line; created with a fresh one when missing. Default: `token` in `local`.
+    /// File with the token of the configured tenant on a single line. A missing file is created with a new
+    /// token. Default: `token` in `local`.
     pub token_file: Option<PathBuf>,
-    /// Object store URLs or directories that extractions may read, with everything below them.
+    /// Data roots of the configured tenant: object store URLs or directories. Extractions may read all
+    /// objects below these roots.
     pub data: Vec<String>,
-    /// Bytes of memory that the host and its lanes may hold together, for whatever is asked of it. Default: 80 % of what its memory cgroup
-    /// allows, else of the machine's.
+    /// Maximum memory in bytes for the host and all lanes together. Default: 80 % of the memory that the
+    /// machine and the memory cgroup allow.
     #[serde(deserialize_with = "optional_bytes")]
     pub memory_budget: Option<u64>,
-    /// Seconds that what runs may go on once the host is told to stop.
+    /// Maximum time in seconds for running work to finish after a stop is requested.
     #[serde(deserialize_with = "seconds")]
     pub drain: u64,
-    /// What a lane of `frostline serve` keeps from one tenant to the next: `shared` keeps its process and clears memory, `tenant` starts
-    /// another process.
+    /// Isolation between tenants on the lanes of `frostline serve`: `shared` clears the memory of a lane
+    /// process before the next tenant, and `tenant` starts a new process.
     pub isolation: Isolation,
-    /// Whether `frostline serve` refuses to start where the kernel lacks Landlock or seccomp.
+    /// Makes `frostline serve` fail at the start if the kernel does not support Landlock or seccomp.
     pub require_walls: bool,
-    /// Must be true to listen beyond loopback without `[tls]`.
+    /// Allow plain HTTP beyond loopback. Required to listen on other addresses without `[tls]`.
     pub plain_http_beyond_loopback: bool,
-    /// Addresses and networks (`10.0.0.0/8`) of proxies that say by the PROXY protocol, version 1 or 2, whose connections they pass on. From
-    /// there no connection is taken without it.
+    /// Addresses and networks (`10.0.0.0/8`) of proxies that announce client addresses by the PROXY protocol,
+    /// version 1 or 2. Connections from there without the PROXY protocol are closed.
     pub proxy_protocol_from: Vec<String>,
-    /// What encrypts connections.
+    /// TLS certificate and key.
     pub tls: Option<TlsFiles>,
-    /// What computes.
+    /// Lanes, devices and decoding threads.
     pub engine: EngineSettings,
-    /// How extractions run.
+    /// Limits on concurrent extractions.
     pub extractions: ExtractionSettings,
-    /// What a client may send.
+    /// Limits on requests, uploads and connections.
     pub limits: LimitSettings,
-    /// What each tenant may use, by key (`frostline admin quota show` lists them), unless its admin set something else for it.
+    /// Default quota of each tenant. `frostline admin quota show` lists the keys, and an admin can set other
+    /// values for a tenant.
     #[serde(deserialize_with = "quota")]
     pub quota: Quota,
-    /// Settings of single S3 buckets, by the name that they have in data roots: `[store.photos]` is for `s3://photos/...`. They stand in place of
-    /// all `AWS_*` variables; where no `keys` are given, of those with credentials they do not.
+    /// Settings for individual S3 buckets. The key is the bucket name in data roots: `[store.photos]` applies
+    /// to `s3://photos/...`. These settings replace all `AWS_*` variables. Without `keys`, the variables that
+    /// contain credentials still apply.
     pub store: BTreeMap<String, StoreSettings>,
 }
 
-/// An extraction of a few hundred samples takes seconds, and its trainer asks another host for what did not come; service managers kill
-/// after 90 s by default, which must not come first.
+/// Default of `drain`. Most extractions need only seconds, and the trainer requests missing samples from
+/// another host. The value is lower than 90 s, the time after which service managers kill a process by
+/// default.
 const DRAIN: u64 = 60;
 
 impl Default for HostSettings {
@@ -108,46 +118,47 @@ impl Default for HostSettings {
     }
 }
 
-/// `[tls]`: files in PEM. They are looked at every few seconds, and what changed in them is used for connections from then on.
+/// `[tls]`: PEM files. They are checked every few seconds, and new connections use the changed content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TlsFiles {
-    /// The host's certificate, followed by those between it and an authority that clients trust.
+    /// Certificate of the host, followed by the intermediate certificates.
     pub certificate: PathBuf,
-    /// Its private key.
+    /// Private key of the certificate.
     pub key: PathBuf,
 }
 
-/// `{tenant}` in `role` and `external_id` stands for the name of the tenant whose request it is.
+/// `{tenant}` in `role` and `external_id` is replaced by the name of the tenant that makes the request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StoreSettings {
-    /// The bucket's name at the store, where it is another: two stores may each have a bucket of one name.
+    /// Bucket name at the store, if it differs from the name in the data root. This is needed if two stores
+    /// have a bucket with the same name.
     pub bucket: Option<String>,
-    /// The store's URL. Default: Amazon's.
+    /// URL of the store. Default: Amazon's.
     pub endpoint: Option<String>,
-    /// The bucket's region. Default: `us-east-1`.
+    /// Region of the bucket. Default: `us-east-1`.
     pub region: Option<String>,
-    /// A file with keys, of the form of `~/.aws/credentials`; it is read again when it changes. Default: the credentials of the host's
-    /// environment.
+    /// File with keys in the format of `~/.aws/credentials`. Changes are loaded automatically. Default: the
+    /// credentials of the host's environment.
     pub keys: Option<PathBuf>,
-    /// The section of that file. Default: `default`.
+    /// Section of the keys file. Default: `default`.
     pub profile: Option<String>,
-    /// ARN of a role that the credentials take on.
+    /// ARN of a role to assume.
     pub role: Option<String>,
-    /// The external id that the role's trust policy asks for.
+    /// External ID that the trust policy of the role requires.
     pub external_id: Option<String>,
-    /// URL of the token service that gives the role. Default: Amazon's in the region.
+    /// URL of the token service that issues credentials for the role. Default: Amazon's in the region.
     pub sts: Option<String>,
-    /// A file with certificates, in PEM, that the store is trusted by beside those the system trusts.
+    /// PEM file with certificates that are trusted for this store in addition to those of the system.
     pub ca: Option<PathBuf>,
-    /// URL of a proxy for HTTP, without a password. Default: as `HTTPS_PROXY` and `NO_PROXY` say.
+    /// HTTP proxy URL that does not contain a password. Default: from `HTTPS_PROXY` and `NO_PROXY`.
     pub proxy: Option<String>,
-    /// Whether this account pays for requests and traffic.
+    /// Pay for requests and traffic with this account.
     pub requester_pays: bool,
-    /// Whether requests are not signed, as for a public bucket.
+    /// Send unsigned requests, for public buckets.
     pub unsigned: bool,
-    /// Whether `endpoint` may be plain `http://` beyond loopback.
+    /// Allow `http://` in `endpoint` beyond loopback.
     pub plain_http: bool,
 }
 
@@ -155,25 +166,27 @@ pub struct StoreSettings {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EngineSettings {
-    /// `cpu` or `cuda:<number>`.
+    /// Compute device: `cpu` or `cuda:<number>`.
     pub device: String,
-    /// Engine lanes, each with sessions of its own; 0 takes one per core, or one for a GPU.
+    /// Number of engine lanes. Lanes do not share sessions. 0 selects one lane per core, or a single lane for
+    /// a GPU.
     pub lanes: usize,
-    /// Threads of one lane; 0 divides the cores among the lanes.
+    /// Threads per lane. 0 divides the number of cores by the number of lanes.
     pub threads_per_lane: usize,
-    /// Bytes of a GPU's memory that lanes may hold. Default: nine tenths of what its driver says is free when the host starts.
+    /// Maximum GPU memory of the lanes in bytes. Default: 90 % of the memory that is free at the start.
     #[serde(deserialize_with = "optional_bytes")]
     pub device_memory_budget: Option<u64>,
-    /// Threads that decode images; 0 takes one per core.
+    /// Threads that decode images. 0 selects one per core.
     pub decode_threads: usize,
-    /// `frostline serve` runs each lane in a child process, so that a network that crashes ONNX Runtime ends no other
-    /// tenant's work. A host inside another program does not: the networks there are its owner's.
+    /// Run each lane of `frostline serve` in a child process. If a network crashes ONNX Runtime, other
+    /// tenants are not affected. Hosts that are embedded in another program ignore this setting and run all
+    /// lanes in that program.
     pub lanes_in_child: bool,
 }
 
 impl Default for EngineSettings {
-    /// On the CPU one lane per core with one thread each: rows are independent, so whole batches side by side need no
-    /// synchronization within an operator.
+    /// On the CPU, the default is a lane per core with a single thread. Rows are independent, so parallel
+    /// batches need no synchronization within an operator.
     fn default() -> Self {
         Self {
             device: "cpu".to_owned(),
@@ -190,26 +203,32 @@ impl Default for EngineSettings {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ExtractionSettings {
-    /// Running at once; 0 takes as many as there is memory for, and 16 for each lane at most.
+    /// Maximum number of concurrent extractions. 0 selects 16 per lane. In practice, memory usually limits
+    /// the number.
     pub running: usize,
-    /// Waiting beyond these.
+    /// Maximum number of waiting extractions.
     pub queued: usize,
-    /// Most samples of one guest call.
+    /// Maximum number of samples in one guest call.
     pub grant: usize,
-    /// Guest calls of one extraction at once; 0 takes two more than there are lanes.
+    /// Maximum number of concurrent guest calls per extraction. 0 selects the number of lanes plus two.
     pub calls: usize,
-    /// Seconds one extraction may take, waiting included.
+    /// Maximum duration of an extraction in seconds, including the time in the queue.
     #[serde(deserialize_with = "seconds")]
     pub seconds: u64,
 }
 
 impl Default for ExtractionSettings {
-    /// As many running as memory allows: what each holds is reserved first, so a number says nothing of it.
-    /// 64 queued: JSON of 64 requests is some 10 MB; beyond that clients should wait on their side.
-    /// Grants: as many samples as a lane computes in half a second, 16 of a network that is not known yet, and at most 64: more only wait in
-    /// memory (64 ImageNet samples are 39 MB as pixels), and the first row leaves later.
-    /// Calls: one computes on every lane while one more decodes and another is encoded and sent.
-    /// 10 minutes: a request of a few hundred samples takes seconds; half an hour would keep a permit for the dead.
+    /// - `running`: limited by memory. Extractions reserve memory before they start, so a fixed number is not
+    ///   needed.
+    /// - `queued`: 64. The JSON of 64 requests has about 10 MB, and with more requests, clients should wait
+    ///   on their side.
+    /// - `grant`: 64. The host chooses the size so that a lane needs half a second for it, and uses 16 for a
+    ///   network without measurements. More samples only wait in memory (64 ImageNet samples are 39 MB as
+    ///   pixels) and delay the first row.
+    /// - `calls`: each lane executes the samples of a call while two more calls decode images and encode
+    ///   rows.
+    /// - `seconds`: 600. Typical requests need seconds, and a longer limit would hold the permit of a dead
+    ///   client.
     fn default() -> Self {
         Self {
             running: 0,
@@ -225,32 +244,32 @@ impl Default for ExtractionSettings {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitSettings {
-    /// Bytes of one guest.
+    /// Maximum size of a guest in bytes.
     #[serde(deserialize_with = "bytes")]
     pub guest_bytes: u64,
-    /// Bytes of one model.
+    /// Maximum size of a model in bytes.
     #[serde(deserialize_with = "bytes")]
     pub model_bytes: u64,
-    /// Bytes of all uploads that are being received.
+    /// Total bytes of uploads in progress.
     #[serde(deserialize_with = "bytes")]
     pub upload_bytes: u64,
-    /// Uploads that broke off and are kept to go on from.
+    /// Number of interrupted uploads that can be resumed.
     pub partials: usize,
-    /// Bytes of these.
+    /// Total bytes of interrupted uploads.
     #[serde(deserialize_with = "bytes")]
     pub partial_bytes: u64,
-    /// Seconds they are kept.
+    /// Maximum age of interrupted uploads in seconds.
     #[serde(deserialize_with = "seconds")]
     pub partial_seconds: u64,
-    /// Samples of one extraction.
+    /// Maximum number of samples per extraction.
     pub samples: usize,
-    /// Versions of one guest or model that are kept.
+    /// Number of stored versions per guest or model.
     pub versions: usize,
-    /// Names of guests, and of models.
+    /// Number of guest names per tenant. The same limit applies to model names.
     pub names: usize,
-    /// Connections at once.
+    /// Number of concurrent connections.
     pub connections: usize,
-    /// Bytes of prepared networks on the host's own disk.
+    /// Bytes of prepared networks on the disk of the host.
     #[serde(deserialize_with = "bytes")]
     pub prepared_bytes: u64,
 }
@@ -275,10 +294,11 @@ impl Default for LimitSettings {
 }
 
 impl HostSettings {
-    /// Reads a configuration file's text; relative paths stay as they are.
+    /// Parses the text of a configuration file. Relative paths stay relative.
     ///
     /// # Errors
-    /// [`ConfigError::Syntax`], also for a key nobody knows.
+    ///
+    /// Returns [`ConfigError::Syntax`] for invalid TOML or an unknown key.
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
         toml::from_str(text).map_err(|error| ConfigError::Syntax { detail: error.into() })
     }

@@ -1,4 +1,4 @@
-//! The stores of data roots, by the settings of their buckets.
+//! Stores behind data roots, with individual settings for buckets.
 
 use super::error::ConfigError;
 use super::settings::{HostSettings, StoreSettings};
@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use url::Url;
 
-/// What stands for the tenant's name in a role.
+/// Placeholder for the tenant's name in a role.
 const TENANT: &str = "{tenant}";
 
-/// Variables of the environment that say who asks, which a store without keys of its own goes by.
+/// Environment variables with credentials, which remain valid for stores without a keys file.
 const WHO: [&str; 12] = [
     "AWS_ACCESS_KEY_ID",
     "AWS_SECRET_ACCESS_KEY",
@@ -26,19 +26,21 @@ const WHO: [&str; 12] = [
     "AWS_CONFIG_FILE",
 ];
 
-/// Settings by the name of a bucket.
+/// Settings by bucket name.
 #[derive(Debug, Clone, Default)]
 pub struct Stores {
     by_bucket: BTreeMap<String, StoreSettings>,
-    /// Whether those who use the stores do not run the host, and are told nothing of its settings.
+    /// True if the users of the stores do not operate the host, so error messages must not reveal its
+    /// settings.
     pub lent: bool,
 }
 
 impl Stores {
-    /// Those of a configuration file's text, for whoever runs the host.
+    /// Reads the stores from a configuration file, for use by the operator.
     ///
     /// # Errors
-    /// [`ConfigError`], naming the key.
+    ///
+    /// Returns a [`ConfigError`] that names the invalid key.
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
         let stores = Self::checked(HostSettings::from_toml(text)?.store)?;
         Ok(Self {
@@ -68,18 +70,18 @@ impl Stores {
                 if with_password(url) {
                     return refuse(
                         key,
-                        "credentials are not allowed in it; give those of a proxy by HTTPS_PROXY",
+                        "credentials are not allowed in this URL; set those of a proxy with HTTPS_PROXY",
                     );
                 }
             }
             if store.role.is_none() && (store.external_id.is_some() || store.sts.is_some()) {
-                return refuse("external_id", "it and sts go with a role");
+                return refuse("external_id", "external_id and sts require a role");
             }
             if store.keys.is_none() && store.profile.is_some() {
-                return refuse("profile", "it goes with keys");
+                return refuse("profile", "a profile requires keys");
             }
             if store.unsigned && (store.keys.is_some() || store.role.is_some()) {
-                return refuse("unsigned", "it goes without keys and role");
+                return refuse("unsigned", "unsigned requests cannot use keys or a role");
             }
         }
         Ok(Self {
@@ -91,7 +93,8 @@ impl Stores {
     /// Opens a root for a tenant.
     ///
     /// # Errors
-    /// As [`Store::open`].
+    ///
+    /// Returns the error of [`Store::open`].
     pub(crate) fn open(&self, root: &str, tenant: &str) -> Result<Store, ObjectError> {
         match self.settings(root) {
             Some(settings) => Store::open_own(root, &settings.own(tenant, std::env::vars_os())),
@@ -99,7 +102,7 @@ impl Stores {
         }
     }
 
-    /// Whether a root is opened for each tenant by itself.
+    /// Returns true if the root is opened separately for each tenant.
     pub(crate) fn is_by_tenant(&self, root: &str) -> bool {
         self.settings(root).is_some_and(|settings| {
             let texts = [&settings.role, &settings.external_id];
@@ -116,7 +119,8 @@ impl Stores {
 }
 
 impl StoreSettings {
-    /// How the store is opened for a tenant, with what stays of the `environment`.
+    /// Returns the settings to open the store for a tenant, with the variables of `environment` that remain
+    /// valid.
     fn own(&self, tenant: &str, environment: impl Iterator<Item = (OsString, OsString)>) -> OwnStore {
         let stays = |name: &str| !name.starts_with("AWS_") || (self.keys.is_none() && WHO.contains(&name));
         let mut variables: BTreeMap<String, String> = environment

@@ -1,11 +1,11 @@
-//! Amounts as they are written: numbers, or with a unit as flags take them.
+//! Deserialization of amounts that may have a unit, as on the command line.
 
 use frostline_wire::{Quota, QuotaKey, QuotaUnit, parse_seconds_or_number, parse_size};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 
-/// A number, or a text with a unit.
+/// A number, or a string with a unit.
 #[derive(Deserialize)]
 #[serde(
     untagged,
@@ -46,7 +46,7 @@ pub(super) fn quota<'de, D: Deserializer<'de>>(from: D) -> Result<Quota, D::Erro
         let value = written.read(match key.unit() {
             QuotaUnit::Bytes => parse_size,
             QuotaUnit::Seconds => parse_seconds_or_number,
-            QuotaUnit::Number => |text| Err(format!("invalid number {text:?}: it has no unit")),
+            QuotaUnit::Number => |text| Err(format!("invalid number {text:?}: units are not supported here")),
         });
         Ok((key, value.map_err(D::Error::custom)?))
     };

@@ -1,4 +1,4 @@
-//! Everything a host is made of, by its configuration.
+//! Assembles the components of a host from the configuration.
 
 use super::error::StartError;
 use crate::accounting::Accounts;
@@ -31,7 +31,7 @@ use frostline_wire::JobStage;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
-/// What may be kept of uploads that broke off.
+/// Opens the folder for interrupted uploads.
 fn partials(config: &HostConfig) -> Result<Partials, StartError> {
     let limits = PartialLimits {
         number: config.limits.partials,
@@ -42,7 +42,8 @@ fn partials(config: &HostConfig) -> Result<Partials, StartError> {
     Partials::open(folder.clone(), limits).map_err(|source| StartError::Directory { path: folder, source })
 }
 
-/// Makes the folders of the host, for its user alone. One that is there already stays as it is; that others may look into it is said.
+/// Creates the folders of the host, readable only for the current user. Existing folders are not changed; a
+/// warning is logged if other users can read them.
 pub(super) fn make_folders(config: &HostConfig) -> Result<(), StartError> {
     let state = match &config.state {
         StateLocation::Directory(path) => Some(path),
@@ -122,7 +123,7 @@ pub(super) async fn service(
     })
 }
 
-/// What does not change while the host runs.
+/// Returns build and device information, which is constant while the host runs.
 fn build(config: &HostConfig, machine: &Machine) -> Build {
     Build {
         version: env!("CARGO_PKG_VERSION"),
@@ -131,7 +132,7 @@ fn build(config: &HostConfig, machine: &Machine) -> Build {
     }
 }
 
-/// What to ask whenever it is to be shown.
+/// Returns a function that takes a snapshot of the host for the metrics.
 fn present(
     scheduling: &Scheduling,
     machine: &Machine,
@@ -157,7 +158,7 @@ fn present(
     }
 }
 
-/// Where lanes run, with a folder of the host's for prepared stages where they share them.
+/// Returns the location of the lanes. Lanes in child processes share prepared stages in a folder of the host.
 fn place(config: &HostConfig) -> LanesPlace {
     let mut place = config.lanes_place.clone();
     if let LanesPlace::Child(child) = &mut place {
@@ -169,7 +170,8 @@ fn place(config: &HostConfig) -> LanesPlace {
     place
 }
 
-/// What lanes may hold of a GPU: what was written, or nine tenths of what is free, as the driver's own needs grow.
+/// Memory budget for the GPU: the configured value, or 90 % of the free memory, because the driver also needs
+/// some and this amount grows. `None` if the lanes run on the CPU.
 fn device_memory(config: &HostConfig) -> Option<Memory> {
     if config.device == Device::Cpu {
         return None;
@@ -186,7 +188,7 @@ fn device_memory(config: &HostConfig) -> Option<Memory> {
     }))
 }
 
-/// Starts what computes.
+/// Starts the lanes and decode threads.
 fn machine(
     config: &HostConfig,
     memory: Memory,

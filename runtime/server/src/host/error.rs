@@ -7,10 +7,10 @@ use frostline_sandbox::SandboxError;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Why a host did not start.
+/// Reason a host did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// A directory of the host cannot be used.
+    /// A directory of the host is not usable.
     #[error("cannot use the host's directory {}: {source}", path.display())]
     Directory {
         /// The directory.
@@ -18,55 +18,55 @@ pub enum StartError {
         /// The system's error.
         source: std::io::Error,
     },
-    /// A folder with data is not there.
+    /// A configured data folder is missing or not a folder.
     #[error("cannot use the data folder {}: {reason}; create it, or set another with --data", path.display())]
     Data {
         /// The folder.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Reason the folder is not usable.
         reason: String,
     },
-    /// The state's store cannot be opened.
+    /// The state store could not be opened.
     #[error("cannot open the host's state: {source}")]
     StateStore {
         /// The store's error.
         source: ObjectError,
     },
-    /// What lies in it cannot be read.
+    /// The shared state could not be read or written.
     #[error(transparent)]
     State(#[from] StateError),
-    /// A token file cannot be used.
+    /// A token file is not usable.
     #[error(transparent)]
     Token(#[from] TokenError),
-    /// The certificate or its key cannot be used.
+    /// The TLS certificate or private key is not usable.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The sandbox cannot run.
+    /// The sandbox could not be initialized.
     #[error(transparent)]
     Sandbox(#[from] SandboxError),
-    /// The engine cannot run.
+    /// The inference engine could not be initialized.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// The system gave no threads.
+    /// The operating system did not start a thread.
     #[error("cannot start the decode threads: {source}")]
     Threads {
         /// The system's error.
         source: std::io::Error,
     },
-    /// The budget has no room for what a host needs.
+    /// The memory budget is too small for this host.
     #[error(
-        "memory_budget is {budget} bytes, but this host needs {needed}: {base} for itself, and room for one lane, one image being decoded, one \
+        "memory_budget is {budget} bytes, but this host needs {needed}: {base} for the host process, and room for one lane, one image being decoded, one \
          object and one grant; raise memory_budget or the limit of its memory cgroup"
     )]
     Memory {
-        /// Bytes.
+        /// The configured budget in bytes.
         budget: u64,
-        /// Bytes that would do.
+        /// The smallest sufficient budget in bytes.
         needed: u64,
-        /// Bytes that the host holds before the first request.
+        /// Bytes used by the host process before the first request.
         base: u64,
     },
-    /// The admin's socket cannot be made.
+    /// The admin socket could not be created.
     #[error("cannot open the admin socket {}: {source}", path.display())]
     AdminSocket {
         /// The socket's file.
@@ -74,7 +74,7 @@ pub enum StartError {
         /// The system's error.
         source: std::io::Error,
     },
-    /// The address cannot be listened on.
+    /// The host could not listen on an address.
     #[error("cannot listen on {address}: {source}")]
     Listen {
         /// The address.

@@ -1,4 +1,4 @@
-//! Starting and stopping a host.
+//! Starts and stops a host.
 
 mod assembly;
 mod error;
@@ -34,17 +34,18 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use upkeep::{Refreshed, probe_roots, prune, refresh, sweep};
 
-/// What has to be left for grants: 16 photos as pixels and as much again as activations.
+/// Memory that must be available for grants: 16 photos as pixels, and the same amount for activations.
 const LEAST_GRANT: u64 = 20 << 20;
 
-/// How long connections may take to close once their work is done.
+/// Time limit for closing connections after the work is done.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// A storage host.
 #[derive(Debug, Clone, Copy)]
 pub struct Host;
 
-/// A host that serves. Dropping it ends everything at once; [`shutdown`](Self::shutdown) is kinder.
+/// A running host. Dropping it cancels all work immediately; use [`shutdown`](Self::shutdown) to finish
+/// running work first.
 pub struct RunningHost {
     address: SocketAddr,
     admin_address: Option<SocketAddr>,
@@ -57,10 +58,11 @@ pub struct RunningHost {
 }
 
 impl Host {
-    /// Starts a host on the current tokio runtime. The port opens last, when everything else is known to work.
+    /// Starts a host on the current tokio runtime. The port for tenants is only opened if everything else
+    /// succeeded.
     ///
     /// # Errors
-    /// [`StartError`], naming the file, device or address.
+    /// Returns a [`StartError`] that names the file, device or address if the host cannot start.
     pub async fn start(config: HostConfig) -> Result<RunningHost, StartError> {
         let certificate = config.tls.clone().map(Certificate::read).transpose()?;
         let certificate = certificate.map(Arc::new);
@@ -71,7 +73,8 @@ impl Host {
         let service = assembly::service(config, Arc::clone(&token), certificate.clone()).await?;
         let service = Arc::new(service);
         let base = base(&service)?;
-        // Whatever can fail comes before the first connection is taken: a port that is served outlives this function.
+        // Everything that can fail must happen before the first connection is accepted, because a port that
+        // is being served outlives this function.
         let listeners = Listeners::open(&service.config).await?;
         let address = |bound: &Bound| bound.1;
         let host = RunningHost {
@@ -103,10 +106,11 @@ impl Host {
     }
 }
 
-/// What this process holds before the first request, measured where nothing but the host is in it.
+/// Measures the memory that this process uses before the first request. Returns `None` if lanes run in this
+/// process, because it is not possible to tell their memory apart.
 ///
 /// # Errors
-/// [`StartError::Memory`] where the budget has no room for a grant beside that.
+/// Returns [`StartError::Memory`] if the budget does not leave enough room for a grant.
 fn base(service: &Service) -> Result<Option<BaseMemory>, StartError> {
     if matches!(service.config.lanes_place, LanesPlace::InProcess) {
         return Ok(None);
@@ -124,7 +128,7 @@ fn base(service: &Service) -> Result<Option<BaseMemory>, StartError> {
     Ok(Some(base))
 }
 
-/// Refuses folders with data that are not there: tenants would find nothing in them.
+/// Refuses to start if a data folder is missing, because tenants would find no data.
 async fn check_data(config: &HostConfig) -> Result<(), StartError> {
     for path in config.data.folders() {
         let reason = match tokio::fs::metadata(&path).await {
@@ -138,7 +142,7 @@ async fn check_data(config: &HostConfig) -> Result<(), StartError> {
 }
 
 impl RunningHost {
-    /// Answers whoever comes.
+    /// Starts serving requests on all sockets.
     fn serve(&self, listeners: Listeners, tls: Option<TlsAcceptor>) {
         let service = || Arc::clone(&self.service);
         let limits = &self.service.config.limits;
@@ -179,7 +183,7 @@ impl RunningHost {
         }
     }
 
-    /// Does what is to be done from time to time.
+    /// Starts the background tasks.
     fn start_upkeep(&self, refreshed: Refreshed, base: Option<BaseMemory>) {
         let (library, stop) = (&self.service.library, || self.stop.clone());
         if let Some(base) = base {
@@ -203,33 +207,35 @@ impl RunningHost {
             .spawn(compact(Arc::clone(&library.journal), stop()));
     }
 
-    /// Where it listens.
+    /// Returns the address for tenants.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its URL, as clients are to be given it unless they know it by another name.
+    /// Returns the URL for tenants, with the address the host listens on. Clients might know the host by
+    /// another name.
     pub fn url(&self) -> String {
         let scheme = if self.encrypted { "https" } else { "http" };
         format!("{scheme}://{}", self.address)
     }
 
-    /// The URL for admins from afar, if they are listened to.
+    /// Returns the URL of the admin port, if enabled.
     pub fn admin_url(&self) -> Option<String> {
         self.admin_address.map(|address| format!("https://{address}"))
     }
 
-    /// Where `/metrics` says what each tenant had, if anywhere.
+    /// Returns the address of the separate port for `/metrics`, if enabled.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.metrics_address
     }
 
-    /// The file with the tenant's token.
+    /// Returns the path of the configured tenant's token file.
     pub fn token_file(&self) -> &Path {
         &self.token_file
     }
 
-    /// Stops: what is new or waits is refused with 503, what runs finishes, at the deadline everything ends. Where nothing runs that is at once.
+    /// Stops the host. New and queued requests are refused with 503 and running ones can finish until
+    /// `deadline`; then everything is cancelled. This returns immediately if nothing is running.
     pub async fn shutdown(self, deadline: Duration) {
         let until = Instant::now() + deadline;
         let standing = self.service.scheduling.extractions.standing();
@@ -251,11 +257,11 @@ impl RunningHost {
             .await
             .is_ok();
         if !finished || !closed {
-            tracing::warn!("some work did not finish before the drain deadline and was cancelled");
+            tracing::warn!("drain deadline exceeded: the remaining work was cancelled");
         }
         self.service.scheduling.end.cancel();
         self.connections.wait().await;
-        // Uploads that were ended write down what they have.
+        // Cancelled uploads still have to write the received bytes to disk.
         if timeout_at(Instant::now() + LAST_WORDS, self.service.scheduling.work.wait())
             .await
             .is_err()
@@ -264,12 +270,12 @@ impl RunningHost {
         }
         let lanes = Arc::clone(&self.service.machine.lanes);
         if spawn_blocking(move || lanes.shutdown(LAST_WORDS)).await.is_err() {
-            tracing::error!("the lanes did not shut down");
+            tracing::error!("cannot shut down the lanes because the task panicked");
         }
         if let Err(error) = self.service.operations.audit.write().await {
             tracing::error!(
                 error,
-                "the last acts are missing in the audit: they could not be written to the state"
+                "the last audit entries are lost because they could not be written to the state"
             );
         }
         tracing::info!("stopped");

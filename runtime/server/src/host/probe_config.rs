@@ -1,4 +1,4 @@
-//! What of a configuration works on this machine, tried without starting a host.
+//! Checks a configuration on this machine without starting a host.
 
 use super::assembly::state_store;
 use crate::config::{HostConfig, StateLocation};
@@ -9,23 +9,23 @@ use crate::token::TokenHash;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long one thing may take: a store that answers at all has done so by then, its repetitions included.
+/// Timeout per check. A working store answers within this time, even if requests have to be retried.
 const LONGEST: Duration = Duration::from_secs(8);
 
-/// Seconds of a day.
+/// Seconds per day.
 const DAY: i64 = 86_400;
 
-/// One thing that a host needs.
+/// Result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProbeResult {
-    /// `state`, `data`, `tls` or `token`.
+    /// The requirement: `state`, `data`, `tls` or `token`.
     pub what: &'static str,
-    /// What it is like, or what is wrong with it.
+    /// A description of the requirement if it is met, or the error.
     pub outcome: Result<String, String>,
 }
 
-/// Tries what a host with this configuration needs: its state, its data, its certificate and its token. Nothing is left behind, and
-/// nothing made that is not there yet.
+/// Checks the state, data roots, certificate and token of this configuration. Missing files and folders are
+/// not created, and the test object in the state is removed again.
 pub async fn probe_config(config: &HostConfig) -> Vec<ProbeResult> {
     let mut all = vec![ProbeResult {
         what: "state",
@@ -55,7 +55,7 @@ pub async fn probe_config(config: &HostConfig) -> Vec<ProbeResult> {
 async fn in_time(trying: impl Future<Output = Result<String, String>>) -> Result<String, String> {
     let late = |_| {
         let seconds = LONGEST.as_secs();
-        format!("no answer within {seconds} s, from the store or from whoever gives this machine credentials")
+        format!("no answer within {seconds} s from the store or from the service that provides credentials")
     };
     timeout(LONGEST, trying).await.map_err(late)?
 }
@@ -64,7 +64,7 @@ async fn state(config: &HostConfig) -> Result<String, String> {
     let shown = match &config.state {
         StateLocation::Directory(path) if !path.exists() => {
             return Ok(format!(
-                "{} does not exist yet; the first start creates it",
+                "{} does not exist yet and will be created at the first start",
                 path.display()
             ));
         }
@@ -90,7 +90,7 @@ async fn data(config: &HostConfig, root: &str) -> Result<String, String> {
 
 fn until(certificate: &Certificate) -> Result<String, String> {
     let Some(ends) = certificate.ends() else {
-        return Ok("the certificate matches its key".to_owned());
+        return Ok("the certificate matches the private key".to_owned());
     };
     let days = (ends - i64::try_from(frostline_profile::now()).unwrap_or(i64::MAX)) / DAY;
     match days {
@@ -99,7 +99,7 @@ fn until(certificate: &Certificate) -> Result<String, String> {
             -days
         )),
         _ => Ok(format!(
-            "the certificate matches its key and expires in {days} days"
+            "the certificate matches the private key and expires in {days} days"
         )),
     }
 }
@@ -108,7 +108,7 @@ fn token(config: &HostConfig) -> Result<String, String> {
     let file = &config.token_file;
     if !file.exists() {
         return Ok(format!(
-            "{} does not exist yet; the first start creates it",
+            "{} does not exist yet and will be created at the first start",
             file.display()
         ));
     }

@@ -1,4 +1,4 @@
-//! What a host listens on.
+//! Listening sockets of a host.
 
 use super::error::StartError;
 use crate::config::HostConfig;
@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::net::{TcpListener, UnixListener};
 
-/// A port that is open, and its number.
+/// A listening socket and the bound address.
 pub(super) type Bound = (TcpListener, SocketAddr);
 
-/// All that a host listens on. Nobody is answered yet, and dropping this closes everything.
+/// Listening sockets of a host. Connections are not accepted yet, and dropping this closes all sockets.
 pub(super) struct Listeners {
     pub(super) tenants: Bound,
     pub(super) admin: Option<(AdminTokens, Bound)>,
@@ -21,7 +21,7 @@ pub(super) struct Listeners {
 }
 
 impl Listeners {
-    /// Opens what the configuration names, the tenants' port last.
+    /// Opens all configured sockets. The port for tenants is opened last.
     pub(super) async fn open(config: &HostConfig) -> Result<Self, StartError> {
         let admin = match config.admin_listen {
             Some(listen) => {
@@ -61,14 +61,15 @@ async fn bind(address: SocketAddr) -> Result<Bound, StartError> {
     Ok((listener, address))
 }
 
-/// A socket that only its owner may use. It is made in a folder of its own and moved to its place when its permissions are right.
+/// Creates a socket that only the owner can use. The socket is created in a private folder and moved to
+/// `path` once the permissions are set, so that other users can never connect.
 fn admin_listener(path: &Path) -> std::io::Result<UnixListener> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or_else(|| Path::new("."));
     if std::os::unix::net::UnixStream::connect(path).is_ok() {
         return Err(std::io::Error::new(
             std::io::ErrorKind::AddrInUse,
-            "another host listens there; give each host its own local directory",
+            "another host is already listening on it; use a separate local directory for each host",
         ));
     }
     let private = tempfile::Builder::new().prefix(".admin").tempdir_in(folder)?;

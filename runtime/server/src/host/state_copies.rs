@@ -1,4 +1,4 @@
-//! Copies of a state, for whoever looks after hosts; no host need run.
+//! Backups of a state. No host has to be running.
 
 use super::assembly::state_store;
 use super::error::StartError;
@@ -9,11 +9,11 @@ use crate::state::{RestoreReport, RestoredTokens, StateReport, back_up, restore,
 use frostline_objects::Store;
 use std::sync::Arc;
 
-/// Copies a state, which hosts may go on changing, to an empty place or over an earlier backup of it. `stores` says how buckets are reached, here
-/// and below.
+/// Copies a state to an empty location or over an earlier backup of it. Hosts can continue to use the state.
+/// `stores` configures the access to buckets.
 ///
 /// # Errors
-/// [`StartError`] where either cannot be used.
+/// Returns a [`StartError`] if the state cannot be read or the backup cannot be written.
 pub async fn back_up_state(
     state: &StateLocation,
     to: &StateLocation,
@@ -26,19 +26,22 @@ pub async fn back_up_state(
     Ok(report)
 }
 
-/// Reads all of a state or a backup, and checks every byte.
+/// Reads a state or a backup completely and verifies all checksums.
 ///
 /// # Errors
-/// [`StartError`] where it cannot be read.
+/// Returns a [`StartError`] if it cannot be read.
 pub async fn verify_state(state: &StateLocation, stores: &Stores) -> Result<StateReport, StartError> {
     Ok(verify(&existing(state, stores)?).await?)
 }
 
-/// Makes a state what a backup holds, but for tokens: those that the state has now let in, or as `tokens` says. Hosts that run on it reload
-/// it within a minute.
+/// Replaces a state by a backup. Running hosts reload the state within a minute.
+///
+/// If `tokens` is `None`, the tokens of the existing state are used instead of those in the backup, so
+/// revoked tokens stay revoked.
 ///
 /// # Errors
-/// [`StartError`] where either cannot be used, and where it is not known which tokens were revoked.
+/// Returns a [`StartError`] if the backup cannot be read, if the state cannot be written, or if `tokens` is
+/// `None` and the existing state cannot be read to find revoked tokens.
 pub async fn restore_state(
     backup: &StateLocation,
     state: &StateLocation,
@@ -52,7 +55,7 @@ pub async fn restore_state(
     Ok(report)
 }
 
-/// What is there; a directory that is not is not made.
+/// Opens a state or backup that must exist. Unlike [`state_store`], this does not create a missing directory.
 fn existing(place: &StateLocation, stores: &Stores) -> Result<Arc<Store>, StartError> {
     if let StateLocation::Directory(path) = place {
         std::fs::metadata(path).map_err(|source| StartError::Directory {

@@ -1,4 +1,4 @@
-//! What is looked after while a host runs.
+//! Background tasks of a running host.
 
 use crate::guest_logs::{GuestLogs, since_1970};
 use crate::roots::OpenRoot;
@@ -14,32 +14,33 @@ use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-/// How often a root is asked for the beginning of its listing: a fault is known within 8 s, also of a host that nobody uses, for 11 cents
-/// a day at Amazon's price.
+/// Interval at which data roots are probed by listing the first keys. A failure is detected within 8 s, even
+/// if the host is idle, and the requests to Amazon S3 cost 11 cents per day and root.
 const PROBE: Duration = Duration::from_secs(4);
 
-/// How often leftovers of uploads are looked through; they are at every upload too.
+/// Interval for removing interrupted uploads. This is also done at every upload.
 const SWEEP: Duration = Duration::from_secs(3600);
 
-/// How often certificates and tokens in files are read again: whoever replaces one waits some seconds for it.
+/// Interval for reloading certificates and token files. A replaced file is used within this time.
 const REFRESH: Duration = Duration::from_secs(5);
 
-/// How often to look whether something was removed: a removed tenant's files are gone a minute later on every host.
+/// Interval of checks for removed objects. When a tenant is removed, all hosts delete the local files within
+/// this time.
 const PRUNE: Duration = Duration::from_secs(60);
 
-/// What is read again when its files change.
+/// Files to reload after a change.
 pub(super) struct Refreshed {
     pub(super) certificate: Option<Arc<Certificate>>,
     pub(super) tokens: Vec<Arc<TokenFile>>,
 }
 
 impl Refreshed {
-    /// What cannot be read leaves what was.
+    /// Reloads changed files. If a file cannot be read, the previous content stays in use.
     fn refresh(&self) {
         match self.certificate.as_ref().map(|certificate| certificate.refresh()) {
             Some(Ok(true)) => tracing::info!("reloaded the certificate"),
             Some(Err(error)) => {
-                tracing::warn!(%error, "cannot reload the certificate; keeping the current one")
+                tracing::warn!(%error, "cannot reload the certificate, so the current one stays in use")
             }
             _ => {}
         }
@@ -49,13 +50,13 @@ impl Refreshed {
                     tracing::info!(file = %token.path().display(), "reloaded the token")
                 }
                 Ok(false) => {}
-                Err(error) => tracing::warn!(%error, "cannot reload the token; keeping the current one"),
+                Err(error) => tracing::warn!(%error, "cannot reload the token, so the current one stays in use"),
             }
         }
     }
 }
 
-/// Reads again what may have changed from time to time, until `stop`.
+/// Periodically reloads files until `stop` is cancelled.
 pub(super) async fn refresh(refreshed: Refreshed, stop: CancellationToken) {
     let refreshed = Arc::new(refreshed);
     while tokio::time::timeout(REFRESH, stop.cancelled()).await.is_err() {
@@ -69,7 +70,7 @@ pub(super) async fn refresh(refreshed: Refreshed, stop: CancellationToken) {
     }
 }
 
-/// Probes the configured data roots, and those of tenants that are in use, until `stop`.
+/// Periodically probes the configured data roots and all other open roots, until `stop` is cancelled.
 pub(super) async fn probe_roots(service: Arc<Service>, stop: CancellationToken) {
     let (library, health) = (&service.library, &service.operations.roots);
     let mut rounds = interval(PROBE);
@@ -88,7 +89,7 @@ pub(super) async fn probe_roots(service: Arc<Service>, stop: CancellationToken) 
     stop.run_until_cancelled(probing).await;
 }
 
-/// Removes leftovers of uploads and forgets old lines of guests from time to time, until `stop`.
+/// Periodically removes interrupted uploads and old log lines until `stop` is cancelled.
 pub(super) async fn sweep(partials: Partials, lines: Arc<GuestLogs>, stop: CancellationToken) {
     while tokio::time::timeout(SWEEP, stop.cancelled()).await.is_err() {
         partials.sweep().await;
@@ -96,7 +97,8 @@ pub(super) async fn sweep(partials: Partials, lines: Arc<GuestLogs>, stop: Cance
     }
 }
 
-/// Removes what the host keeps of guests, models and tenants that any host removed, after each change of the state, until `stop`.
+/// Removes the local files of deleted guests, models and tenants after changes of the state. Returns when
+/// `stop` is cancelled.
 pub(super) async fn prune(service: Arc<Service>, stop: CancellationToken) {
     let mut pruned = None;
     while tokio::time::timeout(PRUNE, stop.cancelled()).await.is_err() {

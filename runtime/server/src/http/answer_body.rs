@@ -1,4 +1,4 @@
-//! The body of an answer: pieces as they come, and a clean end only after all of them.
+//! Body of an extraction answer. The body ends cleanly only after the last piece.
 
 use super::reading::ReadDeadline;
 use crate::extraction::{Piece, Timing};
@@ -13,39 +13,40 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::sync::mpsc;
 
-/// Pieces below this are joined: a batch has a dozen of a few bytes around one of megabytes.
+/// Pieces smaller than this are joined. Most pieces of a record batch have only a few bytes.
 const SMALL: usize = 16 << 10;
 
-/// The most of a piece that is handed on at once, so that a slow client holds back the rest.
+/// Maximum frame size in bytes. Larger pieces are split to let a slow client hold back the rest.
 const FRAME: usize = 256 << 10;
 
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
-/// What a body ends with instead of an end.
+/// Error that aborts a body.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Aborted {
-    /// The request failed after its answer had begun.
-    #[error("the extraction failed after its answer had started")]
+    /// The extraction failed during the answer.
+    #[error("the extraction failed during the answer")]
     Failed,
-    /// Over HTTP/2 the stream is reset with `ENHANCE_YOUR_CALM`, by which clients know.
+    /// The client does not read fast enough. HTTP/2 streams are reset with `ENHANCE_YOUR_CALM` to notify the
+    /// client.
     #[error("the client reads too slowly")]
     TooSlow(#[source] h2::Error),
 }
 
-/// See the module.
+/// Body of an extraction answer.
 pub(super) struct AnswerBody {
     pieces: VecDeque<Bytes>,
     receiver: mpsc::Receiver<Piece>,
     state: BodyState,
     reading: ReadDeadline,
-    /// What is sent is counted in each.
+    /// Counters of sent bytes for the host and for the tenant.
     sent: [Counter; 2],
 }
 
 #[derive(PartialEq)]
 enum BodyState {
     Open,
-    /// Everything is here; the trailers have yet to go.
+    /// All pieces have been received, and only the trailers are missing.
     Closing(Timing),
     Ended,
     Aborted,
@@ -68,11 +69,11 @@ impl AnswerBody {
         self.pieces = joined(pieces);
     }
 
-    /// Gives up what is there, for a client that does not read it in time.
+    /// Drops the unread pieces, because the client did not read them in time.
     fn abort(&mut self) -> Aborted {
         tracing::info!(
             unread = self.pieces.iter().map(Bytes::len).sum::<usize>(),
-            "answer aborted: the client reads too slowly while others wait for memory"
+            "aborted the answer: the client reads too slowly"
         );
         self.pieces.clear();
         self.receiver.close();
@@ -136,8 +137,8 @@ impl Body for AnswerBody {
     }
 }
 
-/// Tells the client how long the answer took to make, so that it can tell a slow host from a slow link, and in which stages its images spent
-/// how long. <https://www.w3.org/TR/server-timing/>
+/// Creates the `Server-Timing` trailer: the time for the whole answer, which distinguishes a slow host from a
+/// slow link, and the time that the images spent in each stage. See <https://www.w3.org/TR/server-timing/>.
 fn server_timing(timing: &Timing) -> HeaderMap {
     let mut value = format!("work;dur={:.3}", timing.work.as_secs_f64() * 1e3);
     for stage in JobStage::all() {
@@ -149,7 +150,7 @@ fn server_timing(timing: &Timing) -> HeaderMap {
         .unwrap_or_default()
 }
 
-/// The same bytes in fewer pieces; large ones stay uncopied.
+/// Joins small pieces. Large pieces are not copied.
 fn joined(pieces: Vec<Bytes>) -> VecDeque<Bytes> {
     let mut joined = VecDeque::new();
     let mut small = BytesMut::new();
@@ -189,7 +190,8 @@ mod tests {
         body_within(&Memory::unbounded())
     }
 
-    /// Minutes that rows of 60 MiB stay for a client that takes a frame each.
+    /// Returns the number of minutes until a client with 60 MiB of rows is aborted if it reads a frame per
+    /// minute.
     async fn minutes(memory: &Memory) -> u32 {
         let (sender, mut body) = body_within(memory);
         let rows = vec![Bytes::from(vec![7; 60 << 20])];
@@ -199,7 +201,7 @@ mod tests {
                 assert!(matches!(aborted, Aborted::TooSlow(_)), "{aborted}");
                 assert!(
                     sender.is_closed() && body.pieces.is_empty(),
-                    "nothing is held for it"
+                    "the pieces are dropped"
                 );
                 return minutes;
             }
@@ -214,14 +216,14 @@ mod tests {
             bytes: 100,
             ..Budget::default()
         });
-        assert_eq!(minutes(&memory).await, 13, "the extraction's ten, and two");
+        assert_eq!(minutes(&memory).await, 13, "ten minutes for the extraction and two more");
         let _held = memory.try_reserve("slow", Kind::Grant, 60).unwrap();
         let mut own = pin!(memory.reserve("slow", Kind::Grant, 50));
         assert!(poll!(&mut own).is_pending());
-        assert_eq!(minutes(&memory).await, 13, "its own work is its own matter");
+        assert_eq!(minutes(&memory).await, 13, "work of the same tenant does not count");
         let mut others = pin!(memory.reserve("other", Kind::Grant, 50));
         assert!(poll!(&mut others).is_pending());
-        assert_eq!(minutes(&memory).await, 3, "one to stall, one at the least rate");
+        assert_eq!(minutes(&memory).await, 3, "a minute for a stall and a minute at the minimum rate");
     }
 
     #[tokio::test]

@@ -1,4 +1,5 @@
-//! The listener and its connections: a bounded number, each with deadlines, HTTP/1.1 or HTTP/2 as the client begins.
+//! Listeners and connections. The number of connections is limited, and every state has a timeout. Clients
+//! can choose HTTP/1.1 or HTTP/2.
 
 use super::admin::Admin;
 use super::peer::Peer;
@@ -26,37 +27,41 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
-/// Streams of one HTTP/2 connection at once: a trainer opens a handful; the rest is for listings beside them.
+/// Maximum number of concurrent streams on an HTTP/2 connection. A trainer opens a handful, and the rest is
+/// available to listings.
 const STREAMS: u32 = 128;
 
-/// Bytes that a connection of HTTP/1.1 reads ahead, of a head or of a body nobody has asked for yet.
+/// Maximum read buffer of an HTTP/1.1 connection in bytes. It holds headers, and body data until a handler
+/// reads it.
 const READ_AHEAD: usize = 64 << 10;
 
-/// Bytes of HTTP/2 answers a stream may buffer: enough to keep a link busy while the next frame is fetched.
+/// Send buffer of an HTTP/2 stream in bytes. It keeps a link busy until the next frame is ready.
 const SEND_BUFFER: usize = 1 << 20;
 
-/// Connections of admins at once, here or from afar.
+/// Maximum number of concurrent admin connections per listener.
 pub(crate) const ADMINS: usize = 16;
 
-/// How often an HTTP/2 connection is asked for a sign of life, and how long it has for it.
+/// Interval between pings on HTTP/2 connections, and the timeout for an answer.
 const PING: Duration = Duration::from_secs(20);
 
-/// How long to wait after the system gave no connection, for want of file handles most of the time.
+/// Pause after a failed accept. The usual reason is that no file descriptors are free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How long a stranger's connection may take to close once the host stops: nothing of what strangers are told is worth waiting for.
+/// Maximum time for a connection without a token to close when the host stops. Answers to such clients are
+/// not worth a longer delay.
 const STRANGER_CLOSE: Duration = Duration::from_secs(1);
 
-/// Where a host listens, and what for.
+/// Listener with the routes and TLS configuration to serve on it.
 pub(crate) struct Port {
     pub(crate) listener: TcpListener,
     pub(crate) router: Router,
     pub(crate) tls: Option<TlsAcceptor>,
-    /// Connections at once.
+    /// Maximum number of concurrent connections.
     pub(crate) connections: usize,
 }
 
-/// Accepts until `stop`; connections then finish what they have begun. They end at once with the service's `end`.
+/// Accepts connections until `stop` is cancelled. Connections then finish open requests, but close
+/// immediately when the `end` token of the service is cancelled.
 pub(crate) async fn serve(
     port: Port,
     service: Arc<Service>,
@@ -70,7 +75,7 @@ pub(crate) async fn serve(
         service,
         stop: stop.clone(),
     });
-    // Connections of proxies that have not said yet whose they are.
+    // Connections from proxies that have not sent a PROXY protocol header yet.
     let unnamed = Arc::new(Semaphore::new(port.connections));
     loop {
         let accepted = tokio::select! {
@@ -92,7 +97,7 @@ pub(crate) async fn serve(
     }
 }
 
-/// What connections of one port come through.
+/// Shared state for all connections on a port.
 struct Gate {
     permits: Arc<Permits>,
     router: Router,
@@ -102,11 +107,11 @@ struct Gate {
 }
 
 impl Gate {
-    /// Lets in who has a permit.
+    /// Serves a connection if a permit is available, and closes it otherwise.
     fn admit(&self, stream: TcpStream, address: IpAddr, connections: &TaskTracker) {
         let Some(permit) = self.permits.acquire(address) else {
             self.service.operations.metrics.connections_refused.inc();
-            tracing::debug!(%address, "connection refused: its network is at its connection limit");
+            tracing::debug!(%address, "refused the connection: too many connections from this network");
             return;
         };
         let connection = Connection {
@@ -121,7 +126,8 @@ impl Gate {
         connections.spawn(connection.accept(stream, self.tls.clone()));
     }
 
-    /// Lets in whom a trusted proxy speaks for.
+    /// Reads the PROXY protocol header of a trusted proxy. The connection is then admitted with the client
+    /// address in the header.
     async fn admit_from_proxy(&self, mut stream: TcpStream, proxy: IpAddr, connections: &TaskTracker) {
         let limit = self.service.config.limits.header_time;
         let source = tokio::select! {
@@ -135,7 +141,7 @@ impl Gate {
     }
 }
 
-/// Accepts admins until `stop`: few, and on this machine.
+/// Accepts connections on the admin socket until `stop` is cancelled.
 pub(crate) async fn serve_admin(
     listener: UnixListener,
     router: Router,
@@ -190,13 +196,14 @@ pub(crate) async fn serve_admin(
     }
 }
 
-/// Whether this process started the other: lanes and compilers run strangers' bytes, and have nothing to ask of an admin.
+/// Returns true if `process` is a child of this process. Lanes and compilers process untrusted data and never
+/// need the admin interface.
 fn is_own_child(process: i32) -> bool {
     let ended = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     Pid::from_raw(process).is_some_and(|process| waitid(WaitId::Pid(process), ended).is_ok())
 }
 
-/// Ends when a client lets its turn go by for so long.
+/// Returns when the client has been idle or has not read an answer for longer than `limit`.
 async fn idle_timeout(traffic: &Traffic, limit: Duration) {
     loop {
         let now = Instant::now();
@@ -220,7 +227,7 @@ async fn accept(listener: &TcpListener) -> Option<(TcpStream, IpAddr)> {
     }
 }
 
-/// One connection, for as long as it lasts.
+/// An open connection.
 struct Connection {
     peer: Peer,
     router: Router,
@@ -229,7 +236,8 @@ struct Connection {
 }
 
 impl Connection {
-    /// Serves a connection, encrypted where there is a certificate; who does not shake hands in time is gone.
+    /// Performs the TLS handshake, if TLS is configured, and serves the connection. A client that exceeds the
+    /// handshake timeout is disconnected.
     async fn accept(self, stream: TcpStream, tls: Option<TlsAcceptor>) {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "connection closed immediately");
@@ -258,7 +266,8 @@ impl Connection {
         metrics.connections.dec();
     }
 
-    /// Answers requests until the client leaves or lets its turn go by for too long, the permit is another's, or the host stops.
+    /// Answers requests until the client disconnects or exceeds a timeout, the permit is revoked, or the host
+    /// stops.
     async fn answer(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
         let traffic = Traffic::new();
         let (seen, router) = (
@@ -273,7 +282,7 @@ impl Connection {
         let serving = protocol.serve_connection(TokioIo::new(stream), handler);
         tokio::pin!(serving);
         let limits = &self.service.config.limits;
-        // Whose turn it is, and whose connection, changes while this waits.
+        // The deadline and the owner of the permit can change during the wait.
         let pause = limits.header_time.min(limits.stall) / 4;
         let mut closing = Closing::default();
         loop {
@@ -305,7 +314,8 @@ impl Connection {
         }
     }
 
-    /// When the connection ends unless somebody moves; `None` while the client waits for this host.
+    /// Returns when the connection is closed without further activity. Returns `None` while the client waits
+    /// for this host.
     fn idle_deadline(&self, waits: WaitsFor, closing: &Closing) -> Option<Instant> {
         let since = match waits {
             WaitsFor::Host => return None,
@@ -315,7 +325,7 @@ impl Connection {
         Some(since + self.idle_limit(closing))
     }
 
-    /// How long a client may let its turn go by.
+    /// Returns the timeout for an idle client and for an answer that is not read.
     fn idle_limit(&self, closing: &Closing) -> Duration {
         let limits = &self.service.config.limits;
         match self.peer.permit.has_tenant() {
@@ -326,16 +336,17 @@ impl Connection {
     }
 }
 
-/// Whether a connection was asked to close.
+/// Progress of a graceful shutdown of a connection.
 #[derive(Default)]
 struct Closing {
     since: Option<Instant>,
-    /// Because the host stops.
+    /// The host is stopping.
     stopping: bool,
 }
 
-/// What waits in a connection's window for a request to be let in is in no ledger, but kept free for all of them; a stream has half of it, so
-/// that one that waits does not stop another.
+/// Creates the protocol settings. The bytes that a window can hold are not in the memory ledger, but the
+/// budget leaves space for all connections. A stream has half of the connection's window, because a stalled
+/// stream must not block the others.
 fn protocol(limits: &Limits) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder

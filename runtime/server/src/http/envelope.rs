@@ -1,4 +1,4 @@
-//! What stands around every request: the token, the log, the counters.
+//! Middleware for all requests: authentication, log spans and counters.
 
 use super::network::Network;
 use super::peer::Peer;
@@ -22,7 +22,8 @@ use std::sync::Arc;
 use std::time::Instant;
 use tracing::{Instrument, Span, field};
 
-/// Lets a request through that carries a tenant's token, for as long as that is good, and says which tenant's.
+/// Authenticates a tenant by token and passes the request on with the tenant as [`Caller`]. The request is
+/// cancelled if access is revoked before it completes.
 pub(super) async fn authorize(
     State(service): State<Arc<Service>>,
     Extension(peer): Extension<Peer>,
@@ -55,11 +56,11 @@ pub(super) async fn authorize(
     }
 }
 
-/// Stands in the answer to a request with a good token.
+/// Marks the response to an authenticated request.
 #[derive(Clone)]
 struct Authenticated(Caller);
 
-/// The tenant that the token was found to be of, before the handler was reached.
+/// Extracts the tenant that [`authorize`] has authenticated.
 impl FromRequestParts<Arc<Service>> for Caller {
     type Rejection = Refusal;
 
@@ -68,10 +69,11 @@ impl FromRequestParts<Arc<Service>> for Caller {
     }
 }
 
-/// Counts a bad token from an address.
+/// Counts an invalid token from an address.
 ///
 /// # Errors
-/// [`Refusal::Busy`] when there were too many.
+///
+/// Returns [`Refusal::Busy`] if the network of the address must wait after earlier invalid tokens.
 pub(super) fn throttle(service: &Service, from: IpAddr) -> Result<(), Refusal> {
     let (now, throttle, from) = (
         Instant::now(),
@@ -79,13 +81,13 @@ pub(super) fn throttle(service: &Service, from: IpAddr) -> Result<(), Refusal> {
         Network::from_address(from).customer,
     );
     if let Some(wait) = throttle.remaining_wait(from, now) {
-        let message = format!("too many invalid tokens from {from}; retry later, or with a valid token");
+        let message = format!("too many invalid tokens from {from}; use a valid token, or retry later");
         return Err(Refusal::busy(message, wait));
     }
     let tried = throttle.record(from, now);
     if let Some(SlowedDown { tried, left_out }) = tried {
         let left_out = (left_out > 0).then_some(left_out);
-        tracing::warn!(%from, tried, left_out, "many invalid tokens from one network; it is slowed down");
+        tracing::warn!(%from, tried, left_out, "throttling a network after many invalid tokens");
     }
     Ok(())
 }
@@ -95,7 +97,7 @@ pub(super) fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-/// Counts an answer, and keeps the host from going before it is decided.
+/// Counts the answer by route and status. The host does not exit before the answer has started.
 pub(super) async fn observe(State(service): State<Arc<Service>>, request: Request, next: Next) -> Response {
     let _token = service.scheduling.work.token();
     let route = route(&request).unwrap_or("other").to_owned();
@@ -121,10 +123,13 @@ fn route(request: &Request) -> Option<&str> {
     request.extensions().get().map(MatchedPath::as_str)
 }
 
-/// Puts a request's log lines into a span that names the caller's trace; and the tenant, the guest and the extraction once they are known.
-/// It has the highest level, so that also a host that logs errors alone says whose they are. It may be exported as a span of that trace.
+/// Creates a span for all log lines of a request. It contains the caller's trace ID, the tenant, the guest
+/// and the extraction. Fields that are unknown at the start are added later. The span has the level `error`,
+/// because a host that logs only errors must also include these fields. It can be exported as part of the
+/// caller's trace.
 ///
-/// What strangers send is cut, and of many answers some are logged.
+/// For requests without a valid token, method and path are truncated and only a sample of the answers is
+/// logged.
 pub(super) async fn span(State(strangers): State<Arc<Sampler>>, request: Request, next: Next) -> Response {
     let caller = caller_of(request.headers());
     let span = tracing::error_span!(
@@ -162,7 +167,7 @@ pub(super) async fn span(State(strangers): State<Arc<Sampler>>, request: Request
     .await
 }
 
-/// What a request says that it belongs to.
+/// Parses the `traceparent` header.
 pub(super) fn caller_of(headers: &HeaderMap) -> Option<TraceParent> {
     TraceParent::read(headers.get(TRACEPARENT)?.to_str().ok()?)
 }

@@ -1,4 +1,4 @@
-//! `POST /v1/extractions`.
+//! Handler of `POST /v1/extractions`.
 
 use super::answer_body::AnswerBody;
 use super::envelope::caller_of;
@@ -15,10 +15,10 @@ use http::header::CONTENT_TYPE;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// Extracts samples: answers a row for each as an Arrow IPC stream.
+/// Extracts samples. The answer is an Arrow IPC stream with a row for each sample.
 ///
-/// The status is decided by the first grant's outcome: what fails until then is a proper error, what fails later aborts
-/// the body. Dropping this future, or the body, cancels everything that was started.
+/// The first grant decides the status. A failure until then becomes an error response, and a later failure
+/// aborts the body. Dropping this future or the body cancels the extraction.
 pub(super) async fn extract(caller: Caller, request: Request) -> Result<Response, Refusal> {
     let deadline = Instant::now() + caller.tenant().allowed.wall();
     let checksums = request

@@ -1,4 +1,4 @@
-//! Uploads as they come in: to a file, so that what came of one that breaks off is there to go on from.
+//! Reception of uploads. The body is written to a file, so that an interrupted upload can be resumed.
 
 use super::receive::{BodyPace, declared_length};
 use super::references::sha256;
@@ -22,18 +22,20 @@ use tokio::io::{AsyncWriteExt, BufWriter};
 use tokio::task::spawn_blocking;
 use tracing::Instrument;
 
-/// Bytes written at once: a quarter of an HTTP/2 window, so that a fast client is not held up by a write for each of its frames.
+/// Write buffer in bytes: a quarter of the default HTTP/2 stream window. A fast client is not delayed by a
+/// write for each frame.
 const WRITE: usize = 256 << 10;
 
-/// What a byte of an upload takes while it is checked: itself, and as much again for what it is read into; weights are not copied.
+/// Memory per byte of an upload during the check, for the upload itself and for the parsed form. Weights are
+/// not copied.
 const TAKES: u64 = 2;
 
-/// A whole upload in memory, its hash, and the reservation of that memory.
+/// Complete upload in memory with SHA-256 and reservations.
 pub(super) struct Upload {
     pub(super) bytes: Bytes,
     pub(super) sha256: String,
     claim: Option<Claim>,
-    /// Held until the upload is stored or refused, and no task works on it.
+    /// Reservations, held until the upload is stored or refused and no task uses it.
     reserved: Arc<UploadReservation>,
 }
 
@@ -41,12 +43,12 @@ pub(super) struct Upload {
 type UploadReservation = (UploadRoom, frostline_batching::Reserved);
 
 impl Upload {
-    /// What its bytes are accounted to: for whoever goes on working on them when its client is gone.
+    /// Returns the reservations, for tasks that continue with the bytes after the client has disconnected.
     pub(super) fn reserved(&self) -> Arc<UploadReservation> {
         Arc::clone(&self.reserved)
     }
 
-    /// It, as a shelf takes it.
+    /// Returns the upload with `facts` in the form that is stored.
     pub(super) fn content<F>(&self, facts: F) -> CheckedUpload<F> {
         CheckedUpload {
             sha256: self.sha256.clone(),
@@ -55,7 +57,7 @@ impl Upload {
         }
     }
 
-    /// Ends the upload. Its file goes, unless asking again with the same bytes may end better.
+    /// Completes the upload. The file is deleted unless a retry with the same bytes may succeed.
     pub(super) fn finish<T>(self, outcome: Result<T, Refusal>) -> Result<T, Refusal> {
         let again = |refusal: &Refusal| {
             matches!(
@@ -70,10 +72,11 @@ impl Upload {
     }
 }
 
-/// What the whole upload is to hash to, if the request says so.
+/// Returns the SHA-256 of the whole upload that the request declares, if any.
 ///
 /// # Errors
-/// [`Refusal::Request`] for a digest without a SHA-256.
+///
+/// Returns [`Refusal::Request`] if the header has no SHA-256.
 pub(super) fn digest(headers: &HeaderMap) -> Result<Option<String>, Refusal> {
     let Some(value) = headers.get(REPR_DIGEST) else {
         return Ok(None);
@@ -86,7 +89,7 @@ pub(super) fn digest(headers: &HeaderMap) -> Result<Option<String>, Refusal> {
     })
 }
 
-/// Where the body goes on.
+/// Returns the position in the upload at which the body starts.
 fn offset(headers: &HeaderMap) -> Result<u64, Refusal> {
     let Some(value) = headers.get(UPLOAD_OFFSET) else {
         return Ok(0);
@@ -95,14 +98,21 @@ fn offset(headers: &HeaderMap) -> Result<u64, Refusal> {
     offset.ok_or_else(|| Refusal::request(format!("invalid {UPLOAD_OFFSET}: expected a number of bytes")))
 }
 
-/// Reads an upload of at most `limit` bytes to its end and hashes it. Space for it is reserved before a byte is read.
+/// Receives an upload of up to `limit` bytes and computes the hash. Disk space is reserved before a byte is
+/// read. `sender` is `None` for an admin.
 ///
-/// It goes on in a task of its own when the client is gone, so that what came is written down. Without a `sender` it is an admin's.
+/// The upload is received in a separate task, which also writes the received bytes to disk if the client
+/// disconnects.
 ///
 /// # Errors
-/// [`Refusal::TooLarge`], [`Refusal::Stalled`], [`Refusal::Offset`], [`Refusal::Busy`] when the sender has as many uploads as it may, or
-/// others fill the room set aside or bring the same bytes, [`Refusal::Stopping`] when the host takes nothing new, [`Refusal::Request`] when it
-/// hashes to something else than it should.
+///
+/// - Returns [`Refusal::TooLarge`] if the upload exceeds `limit`.
+/// - Returns [`Refusal::Stalled`] if the body makes no progress.
+/// - Returns [`Refusal::Offset`] if the host has a different number of bytes.
+/// - Returns [`Refusal::Busy`] if the sender has too many concurrent uploads, the space for uploads is full,
+///   or another client uploads the same bytes.
+/// - Returns [`Refusal::Stopping`] if the host is draining.
+/// - Returns [`Refusal::Request`] if the hash differs from the expected one.
 pub(super) async fn receive(
     service: &Arc<Service>,
     sender: Option<&Caller>,
@@ -148,7 +158,8 @@ pub(super) async fn receive(
     receiving.await?
 }
 
-/// Bytes of the whole upload, of which `offset` came before; as many as may be where the request does not say.
+/// Returns the size of the whole upload, including the `offset` bytes of earlier requests. Without a declared
+/// length, this is the limit.
 fn total_bytes(request: &Request, what: &str, offset: u64, limit: u64) -> Result<u64, Refusal> {
     let rest = declared_length(request, what, limit)?;
     match rest.map_or(limit.max(offset), |rest| offset.saturating_add(rest)) {
@@ -161,16 +172,16 @@ fn total_bytes(request: &Request, what: &str, offset: u64, limit: u64) -> Result
     }
 }
 
-/// An upload on its way to its file.
+/// Upload in progress.
 struct UploadReceiver {
     service: Arc<Service>,
-    /// Whose it is; `None` for an admin's.
+    /// Tenant that sends the upload, or `None` for an admin.
     sender: Option<Caller>,
-    /// What its address says that it hashes to.
+    /// SHA-256 from the query.
     expected: Option<String>,
     what: &'static str,
     limit: u64,
-    /// Bytes that came, those of earlier attempts included.
+    /// Number of received bytes, including earlier requests.
     bytes: u64,
     file: BufWriter<File>,
     claim: Option<Claim>,
@@ -179,7 +190,7 @@ struct UploadReceiver {
 impl UploadReceiver {
     async fn receive(mut self, body: Body, reserved: UploadRoom) -> Result<Upload, Refusal> {
         let received = self.write_body(body).await;
-        // What came is written down whatever the end.
+        // Write the received bytes to the file even after a failure.
         let written = self.file.flush().await.map_err(disk);
         if let Err(refusal) = received.and(written) {
             self.interrupt(&refusal).await;
@@ -188,7 +199,7 @@ impl UploadReceiver {
         self.verify(reserved).await
     }
 
-    /// Writes down the body.
+    /// Writes the body to the file.
     async fn write_body(&mut self, mut body: Body) -> Result<(), Refusal> {
         let mut pace = BodyPace::new(self.service.config.limits.stall);
         let sender = self.sender.clone();
@@ -215,7 +226,7 @@ impl UploadReceiver {
             let Some(frame) = frame else { return Ok(()) };
             let what = self.what;
             let frame = frame.map_err(|error| {
-                Refusal::request(format!("the upload of {what} was interrupted: {error}"))
+                Refusal::request(format!("uploading {what} was interrupted: {error}"))
             })?;
             if let Ok(piece) = frame.into_data() {
                 self.write_piece(&piece).await?;
@@ -243,7 +254,7 @@ impl UploadReceiver {
         self.file.write_all(piece).await.map_err(disk)
     }
 
-    /// Lets others go on from what came, as far as the host keeps that.
+    /// Keeps the received bytes for a resumed upload, within the limits for interrupted uploads.
     async fn interrupt(self, refusal: &Refusal) {
         let Some(claim) = self.claim else { return };
         let left_out = self
@@ -261,7 +272,8 @@ impl UploadReceiver {
         self.service.library.partials.sweep().await;
     }
 
-    /// Reads the file back and holds it against its digest: what is hashed is what is used, whenever its parts came.
+    /// Reads the file back and compares the hash with the expected ones. The bytes in memory are hashed, so
+    /// the hash covers exactly the bytes in use, no matter in which requests they arrived.
     async fn verify(self, reserved: UploadRoom) -> Result<Upload, Refusal> {
         let tenant = self.sender.as_ref().map_or("", |sender| &sender.tenant().name);
         let room = TenantMemory::new(&self.service.scheduling.memory, tenant, Kind::Request);
@@ -281,7 +293,7 @@ impl UploadReceiver {
         };
         let Some(expected) = other else { return Ok(upload) };
         let refusal = Refusal::request(format!(
-            "the received bytes have the SHA-256 {}, not {expected}; nothing was stored, upload again from the start",
+            "the upload has the SHA-256 {}, expected {expected}; nothing was stored, start the upload again",
             upload.sha256
         ));
         upload.finish(Err(refusal))

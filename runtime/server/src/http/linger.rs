@@ -1,4 +1,4 @@
-//! The rest of a body whose request was refused before it was read.
+//! Reads the remaining request body before a refusal is sent.
 
 use axum::body::{Body, HttpBody};
 use axum::extract::Request;
@@ -15,14 +15,17 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// The most of a body that is read only so that the answer is: what a guest or a request may take, not a network.
+/// Maximum bytes to read from a body only to deliver the answer. This covers guests and JSON requests, but
+/// not large models.
 const MOST: u64 = 16 << 20;
 
-/// How long it may take: who is slower sees a broken connection, as everybody did.
+/// Maximum time to read the rest of a body. The connection is then closed, and a slower client may miss the
+/// answer.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// Reads what is left of the body before a refusal is answered. Over HTTP/1.1 the connection is closed after an answer that came before
-/// the request's end, and a client that still sends may lose the answer with it: it would see a broken connection, not what is wrong.
+/// Reads the rest of the body before a 4xx response. HTTP/1.1 connections are closed after a response that
+/// precedes the end of the request. A client that is still sending could then lose the response and only see
+/// a broken connection.
 pub(super) async fn linger(request: Request, next: Next) -> Response {
     if request.version() > Version::HTTP_11 {
         return next.run(request).await;
@@ -47,7 +50,7 @@ async fn read(mut body: Body) {
     }
 }
 
-/// A body that is read by the handler, and afterwards by nobody else.
+/// Request body that the handler reads first, and [`linger`] afterwards.
 #[derive(Clone)]
 struct Shared(Arc<Mutex<Body>>);
 
@@ -82,7 +85,8 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
     use tower::ServiceExt;
 
-    /// How much of a body of 64 pieces of 1 MiB is read when its request is answered with `status` at once.
+    /// Returns the number of pieces that are read from a body with 64 pieces of 1 MiB before a response with
+    /// `status`.
     async fn read_before(status: StatusCode, version: Version) -> u64 {
         let read = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&read);

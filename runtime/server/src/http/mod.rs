@@ -1,4 +1,4 @@
-//! The HTTP interface: routes, what comes in, what goes out.
+//! HTTP interface: routes, handlers, request bodies and answers.
 
 mod admin;
 mod answer_body;
@@ -37,7 +37,7 @@ use axum::routing::{get, post};
 use http::{Method, Uri};
 use std::sync::Arc;
 
-/// All routes. Whatever is under `/v1` is behind the token.
+/// Creates the routes for tenants. Everything under `/v1` requires a token.
 pub(crate) fn routes(service: Arc<Service>) -> Router {
     let tenant = Router::new()
         .route("/v1/guests", get(tenant_routes::list_guests))
@@ -86,12 +86,13 @@ pub(crate) fn routes(service: Arc<Service>) -> Router {
             Arc::new(Sampler::new(strangers::A_SECOND)),
             envelope::span,
         ))
-        // Every handler that takes a body bounds it itself, by what it is.
+        // Handlers enforce separate limits for request bodies.
         .layer(DefaultBodyLimit::disable())
         .with_state(service)
 }
 
-/// `/metrics` and `/readyz` with what tenants and data roots are called, for whoever runs the host; where no stranger takes the room of who asks.
+/// Creates the routes of the metrics port. Its `/metrics` and `/readyz` include the names of tenants and data
+/// roots, and clients of the tenants' port cannot use up its connections.
 pub(crate) fn metrics_routes(service: Arc<Service>) -> Router {
     Router::new()
         .route("/metrics", get(operations::metrics_by_tenant))

@@ -1,13 +1,14 @@
-//! Networks that addresses belong to: what one customer of a provider can choose from, and what lies around it.
+//! Networks that an address belongs to.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Where an address is, in two widths.
+/// Networks of an address with two prefix lengths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Network {
-    /// One customer: an IPv4 address, or the /64 of an IPv6 address, of which the other 64 bits are the customer's own to choose.
+    /// Smallest network: a single IPv4 address, or an IPv6 /64. Customers can choose any address in their
+    /// /64.
     pub(super) customer: IpAddr,
-    /// What a large customer may have: a /24, or a /48, which providers give to whoever asks for more than a /64.
+    /// Larger network: an IPv4 /24 or an IPv6 /48. Providers assign a /48 to customers on request.
     pub(super) site: IpAddr,
 }
 

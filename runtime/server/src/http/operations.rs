@@ -1,4 +1,4 @@
-//! What is shown without a token: whether the host is ready, and its metrics.
+//! Handlers without authentication: readiness and metrics.
 
 use crate::metrics::plain_text;
 use crate::refusal::Refusal;
@@ -13,8 +13,8 @@ use std::sync::Arc;
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// 200, and 503 once the host is stopping. A store that fails does not make it 503: other hosts read from the same, and a host that is left
-/// out cannot say why.
+/// Returns 200, or 503 while the host is draining. A failing store does not change the status, because other
+/// hosts read from the same store, and a host without traffic could not report the failure to clients.
 pub(super) async fn ready(State(service): State<Arc<Service>>) -> (StatusCode, String) {
     let failing = service.operations.roots.failing().len();
     let says = match failing {
@@ -24,14 +24,14 @@ pub(super) async fn ready(State(service): State<Arc<Service>>) -> (StatusCode, S
     readiness(&service, &says)
 }
 
-/// The same, with the data roots that fail.
+/// Returns the same status as the tenants' port and lists the failing data roots.
 pub(super) async fn ready_by_root(State(service): State<Arc<Service>>) -> (StatusCode, String) {
     let mut says = String::new();
     for root in service.operations.roots.failing() {
         // Writing to a string cannot fail.
         let _ = writeln!(
             says,
-            "{} fails since {} s: {}: {}",
+            "{} has failed for {} s: {}: {}",
             root.root, root.seconds, root.fault, root.error
         );
     }
@@ -46,7 +46,7 @@ fn readiness(service: &Service, says: &str) -> (StatusCode, String) {
     }
 }
 
-/// Metrics of the host as a whole.
+/// Returns the host's metrics without those of tenants and data roots.
 pub(super) async fn metrics(
     State(service): State<Arc<Service>>,
     headers: HeaderMap,
@@ -55,7 +55,7 @@ pub(super) async fn metrics(
     Ok(exposition(text, &headers))
 }
 
-/// Metrics of the host, of each tenant and of each data root.
+/// Returns all metrics, including those of tenants and data roots.
 pub(super) async fn metrics_by_tenant(
     State(service): State<Arc<Service>>,
     headers: HeaderMap,
@@ -64,7 +64,8 @@ pub(super) async fn metrics_by_tenant(
     Ok(exposition(text.map_err(Refusal::host)?, &headers))
 }
 
-/// As OpenMetrics for who asks for that, as Prometheus does, and else in the older format that all tools read.
+/// Responds with OpenMetrics if the client accepts it, as Prometheus does, and with the older Prometheus text
+/// format otherwise.
 fn exposition(text: String, headers: &HeaderMap) -> Response {
     let mut accepted = headers
         .get_all(ACCEPT)

@@ -2,10 +2,10 @@ use super::permits::Permit;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Where a request came from.
+/// Client of a request.
 #[derive(Clone)]
 pub(super) struct Peer {
     pub(super) address: IpAddr,
-    /// The permit of its connection.
+    /// Connection permit.
     pub(super) permit: Arc<Permit>,
 }

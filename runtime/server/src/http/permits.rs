@@ -1,8 +1,10 @@
-//! Permits of connections: who may have how many, and who goes when there are no more.
+//! Limits on the number of connections per client, and on connections without a valid token.
 //!
-//! A connection begins as a stranger's and becomes a tenant's with the first good token. Strangers have at most half of all permits, and
-//! one of them goes when another comes beyond that: one of a network that crowds, else one that had its time to show a token. A tenant's
-//! connection keeps its permit. A tenant has less than its address may have, for others may sit behind it.
+//! A connection is a stranger's until the first valid token, and then belongs to the tenant. Strangers have
+//! up to half of all permits. If a new stranger exceeds this limit, an existing stranger loses a permit. This
+//! is preferably a stranger from a network with many of them, otherwise one that had enough time to send a
+//! token. Tenants never lose a permit to others. The limit for a tenant is lower than the limit for an
+//! address, because other tenants may have the same address.
 
 use super::network::Network;
 use parking_lot::Mutex;
@@ -13,10 +15,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// How long a stranger has to show its token before its permit may be another's: TLS and a request across the world take half a second.
+/// Time for a stranger to send a token before the permit can be given to another client. TLS and a request
+/// across the world need half a second.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// The permits of one port.
+/// Permits of one port.
 pub(super) struct Permits {
     limit: usize,
     state: Mutex<ConnectionTable>,
@@ -25,19 +28,19 @@ pub(super) struct Permits {
 #[derive(Default)]
 struct ConnectionTable {
     next: u64,
-    /// In the order they came.
+    /// Open connections in the order of arrival.
     connected: BTreeMap<u64, Connected>,
 }
 
 struct Connected {
     network: Network,
-    /// Whose it is; `None` for a stranger's.
+    /// Tenant of the connection. `None` for a stranger.
     tenant: Option<String>,
     revoke: CancellationToken,
     since: Instant,
 }
 
-/// The right to be connected, until this is dropped or it is taken back.
+/// Right to have a connection. Dropping it frees the place, and it may also be revoked.
 pub(super) struct Permit {
     permits: Arc<Permits>,
     id: u64,
@@ -45,7 +48,7 @@ pub(super) struct Permit {
 }
 
 impl Permits {
-    /// As many as `most`, at least four.
+    /// Creates `limit` permits, with a minimum of four.
     pub(super) fn new(limit: usize) -> Arc<Self> {
         Arc::new(Self {
             limit: limit.max(4),
@@ -53,8 +56,9 @@ impl Permits {
         })
     }
 
-    /// A permit for a stranger from `address`, where that needs it another stranger's. `None` when its network has all it may and all of
-    /// that is tenants', or when nobody crowds and all strangers have just come.
+    /// Returns a permit for a stranger from `address`, if necessary by revoking the permit of another
+    /// stranger. Returns `None` if all permits of the network belong to tenants, or if all strangers are new
+    /// and none of their networks has too many.
     pub(super) fn acquire(self: &Arc<Self>, address: IpAddr) -> Option<Permit> {
         let network = Network::from_address(address);
         let now = Instant::now();
@@ -81,7 +85,7 @@ impl Permits {
         })
     }
 
-    /// What is full for a stranger from `network`, if anything is.
+    /// Returns the limit that a stranger from `network` would exceed, if any.
     fn full_scope(&self, state: &ConnectionTable, network: Network) -> Option<Scope> {
         let within = |scope: Scope| {
             state
@@ -94,7 +98,7 @@ impl Permits {
         if within(customer) >= self.limit / 2 {
             return Some(customer);
         }
-        // Whole companies sit behind one /24 of private addresses.
+        // IPv4 sites have no limit, because a whole company can share a /24 of private addresses.
         if network.site.is_ipv6() && within(site) >= self.limit / 4 * 3 {
             return Some(site);
         }
@@ -106,8 +110,8 @@ impl Permits {
         (strangers >= self.limit / 2 || state.connected.len() >= self.limit).then_some(Scope::All)
     }
 
-    /// Whether another permit may become this tenant's: three eighths of all at most, and an eighth of all stays for strangers, as whom everybody
-    /// comes.
+    /// Returns true if another permit may be assigned to the tenant. A tenant can have up to three eighths of
+    /// all permits. An eighth is always left for strangers, because every connection starts as a stranger's.
     fn may_assign(&self, state: &ConnectionTable, tenant: &str) -> bool {
         let known = || {
             state
@@ -121,7 +125,7 @@ impl Permits {
     }
 }
 
-/// Connections that are too many together.
+/// Group of connections with a common limit.
 #[derive(Debug, Clone, Copy)]
 enum Scope {
     Customer(IpAddr),
@@ -140,8 +144,9 @@ impl Scope {
 }
 
 impl ConnectionTable {
-    /// The oldest stranger of the customer that has the most of them, within the site that has the most: who crowds others out goes
-    /// before them. Of a customer with a sixteenth of all permits, and a site with an eighth, none goes that has just come.
+    /// Returns the oldest stranger in the largest customer network of the largest site, counted by strangers
+    /// that may be revoked. A new stranger is protected by [`GRACE`] unless the customer network has more
+    /// than a sixteenth of all permits or the site has more than an eighth.
     fn oldest_stranger(&self, scope: Scope, now: Instant, limit: usize) -> Option<u64> {
         let strangers = || self.connected.iter().filter(|(_, taken)| taken.tenant.is_none());
         let customers = counts(strangers().map(|(_, taken)| taken.network.customer));
@@ -173,7 +178,7 @@ fn counts(addresses: impl Iterator<Item = IpAddr>) -> HashMap<IpAddr, usize> {
     })
 }
 
-/// The one that is there most often; of several the one that came first.
+/// Returns the most frequent address. On a tie, returns the address that occurs first.
 fn most_frequent(addresses: impl Iterator<Item = IpAddr>) -> Option<IpAddr> {
     let mut counts = HashMap::<IpAddr, (usize, usize)>::new();
     for (index, address) in addresses.enumerate() {
@@ -184,7 +189,7 @@ fn most_frequent(addresses: impl Iterator<Item = IpAddr>) -> Option<IpAddr> {
 }
 
 impl Permit {
-    /// A good token of this tenant was shown here.
+    /// Assigns the permit to the tenant after a valid token, if the limits allow it.
     pub(super) fn assign_tenant(&self, tenant: &str) {
         let mut state = self.permits.state.lock();
         let now = state.connected.get(&self.id).map(|taken| taken.tenant.as_deref());
@@ -193,7 +198,7 @@ impl Permit {
         }
     }
 
-    /// A bad token was shown here.
+    /// Returns the permit to the strangers after an invalid token.
     pub(super) fn clear_tenant(&self) {
         self.set_tenant(&mut self.permits.state.lock(), None);
     }
@@ -204,7 +209,7 @@ impl Permit {
         }
     }
 
-    /// Whether it is a tenant's.
+    /// Returns true if the permit belongs to a tenant.
     pub(super) fn has_tenant(&self) -> bool {
         let state = self.permits.state.lock();
         state
@@ -213,7 +218,7 @@ impl Permit {
             .is_some_and(|taken| taken.tenant.is_some())
     }
 
-    /// Ends when somebody else was given it.
+    /// Completes when the permit is revoked.
     pub(super) async fn revoked(&self) {
         self.revoke.cancelled().await;
     }
@@ -258,7 +263,7 @@ mod tests {
             })
             .collect();
         let known = tenants.iter().filter(|permit| permit.has_tenant()).count();
-        assert_eq!(known, 7, "an eighth stays for those who come");
+        assert_eq!(known, 7, "an eighth is left for strangers");
         advance(GRACE).await;
         let newcomer = connect(&permits, "10.250.0.1");
         assert!(!is_revoked(&newcomer));
@@ -301,7 +306,7 @@ mod tests {
         let crowd: Vec<Permit> = (0..4).map(|_| connect(&permits, HERE)).collect();
         assert!(
             is_revoked(&older) && !is_revoked(&crowd[3]),
-            "its own oldest stranger goes"
+            "the oldest stranger of the same network is revoked"
         );
     }
 
@@ -347,7 +352,7 @@ mod tests {
             many.push(connect(&permits, &format!("10.0.{last}.1")));
             advance(GRACE).await;
         }
-        // The first has lost its permit to the fifth.
+        // The fifth connection has revoked the first.
         assert!(is_revoked(&many[0]));
         let more: Vec<Permit> = many[1..]
             .iter()
@@ -362,6 +367,6 @@ mod tests {
         more[3].clear_tenant();
         assert!(!more[3].has_tenant());
         many[0].assign_tenant("b");
-        assert!(!many[0].has_tenant(), "who has lost it gets no other by a token");
+        assert!(!many[0].has_tenant(), "a token does not restore a revoked permit");
     }
 }

@@ -1,4 +1,4 @@
-//! `GET /v1/probe?bytes=`: that many bytes of noise, to measure the link by.
+//! Handler of `GET /v1/probe?bytes=`, which returns random bytes to measure the link.
 
 use crate::caller::Caller;
 use crate::refusal::Refusal;
@@ -11,12 +11,13 @@ use serde::Deserialize;
 use std::convert::Infallible;
 use std::sync::LazyLock;
 
-/// The most that clients ask for: a twentieth of a second of a link of 1.3 Gbit/s.
+/// Maximum number of bytes per probe. On a link with 1.3 Gbit/s, they need a twentieth of a second.
 const MOST: usize = 8 << 20;
-/// A client measures from one piece to another, so of what slow links move in a tenth of a second there are several.
+/// Bytes per piece. Clients measure the time between pieces, so pieces are small enough to receive several
+/// within a tenth of a second on a slow link.
 const PIECE: usize = 16 << 10;
 
-/// Noise, since a middlebox may compress. Zeros where the system gives none.
+/// Random bytes, because a middlebox may compress. If the system has no random source, these are zeros.
 static NOISE: LazyLock<Bytes> = LazyLock::new(|| {
     let mut noise = vec![0; PIECE];
     let _ = getrandom::fill(&mut noise);
@@ -29,7 +30,7 @@ struct Amount {
     bytes: usize,
 }
 
-/// Answers `?bytes=` bytes of noise, to measure the link.
+/// Returns `?bytes=` random bytes to measure the link.
 pub(super) async fn probe(caller: Caller, request: Request) -> Result<Response, Refusal> {
     let amount = Query::<Amount>::try_from_uri(request.uri());
     let Query(Amount { bytes }) =

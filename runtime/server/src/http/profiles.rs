@@ -1,4 +1,4 @@
-//! `/v1/profiles`: what a model takes on this host.
+//! Handlers of `/v1/profiles`.
 
 use super::receive::json;
 use crate::caller::Caller;
@@ -8,9 +8,10 @@ use axum::Json;
 use axum::extract::{Path, Request};
 use frostline_wire::Profile;
 
-/// Measures what a model takes on this host, or answers the stored profile.
+/// Measures a model on this host, or returns the stored profile if it is still valid.
 ///
-/// Answered from store while nothing it depends on has changed. Dropping this future cancels what was started.
+/// A stored profile is valid while nothing that it depends on has changed. Dropping this future cancels the
+/// measurement.
 pub(super) async fn measure(caller: Caller, request: Request) -> Result<Json<Profile>, Refusal> {
     let measure = async {
         let (request, _memory) = json(request, caller.service(), Some(&caller)).await?;
@@ -19,7 +20,7 @@ pub(super) async fn measure(caller: Caller, request: Request) -> Result<Json<Pro
     caller.with_timeout(measure).await.map(Json)
 }
 
-/// The newest profile of the newest model of that name.
+/// Returns the newest profile for the newest version of a model.
 pub(super) async fn show(caller: Caller, Path(name): Path<String>) -> Result<Json<Profile>, Refusal> {
     profiles::newest(&caller, &name).await.map(Json)
 }

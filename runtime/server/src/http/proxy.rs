@@ -1,5 +1,6 @@
-//! The PROXY protocol, versions 1 and 2: a proxy that is trusted says first whose connection it passes on, so that clients behind it are told
-//! apart as if they had come by themselves. (`haproxy.org/download/3.0/doc/proxy-protocol.txt`)
+//! PROXY protocol, versions 1 and 2. A trusted proxy announces the address of each client in a header. The
+//! host can then distinguish clients behind the proxy like direct clients. See
+//! <https://haproxy.org/download/3.0/doc/proxy-protocol.txt>.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -7,19 +8,22 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::timeout;
 
-/// What version 2 begins with. Version 1 has three bytes more at least.
+/// Signature of version 2. A header of version 1 is at least three bytes longer.
 const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
 
-/// The longest header of version 1, by the specification.
+/// Maximum header length of version 1 according to the specification.
 const LONGEST_LINE: usize = 107;
 
-/// The longest body of version 2: its addresses take 36 bytes, what proxies add to them some hundreds.
+/// Maximum body length of version 2. Addresses need 36 bytes, and extensions by proxies need hundreds of
+/// bytes.
 const LONGEST_BODY: usize = 4096;
 
-/// Whose connection a proxy passes on, as it says within `limit`; `None` where it speaks for itself.
+/// Reads the header within `limit` and returns the client address. Returns `None` if the connection is from
+/// the proxy itself.
 ///
 /// # Errors
-/// When it sends anything else.
+///
+/// Returns an error if the header is missing, invalid or late.
 pub(super) async fn client(
     stream: &mut (impl AsyncRead + Unpin),
     limit: Duration,
@@ -28,7 +32,8 @@ pub(super) async fn client(
     header.map_err(|_| io::ErrorKind::TimedOut)?
 }
 
-/// The address of a header; none where the proxy speaks for itself, or of what is no IP.
+/// Reads the header and returns the client address. Returns `None` if the connection is from the proxy itself
+/// or not over IP.
 async fn header(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<IpAddr>> {
     let mut begin = [0; SIGNATURE.len()];
     stream.read_exact(&mut begin).await?;
@@ -119,7 +124,7 @@ mod tests {
             let (client, rest) = parse(&header).await.unwrap();
             let expected = expected.map(|text| text.parse().unwrap());
             assert_eq!(client, expected, "{header:?}");
-            assert_eq!(rest, b"GET /", "nothing of the request is taken");
+            assert_eq!(rest, b"GET /", "the request is not consumed");
         }
     }
 

@@ -1,18 +1,19 @@
-//! How fast a client is to read what the host holds for it.
+//! Deadline for clients to read an answer.
 
 use frostline_batching::{Ledger, Memory};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Bytes of an answer that are read in a second, at least: 8 Mbit/s, the slowest link that is of any use to a trainer.
+/// Minimum read rate in bytes per second. 8 Mbit/s is the slowest link that is useful to a trainer.
 const RATE: u64 = 1 << 20;
 
-/// Rows of an answer that a client has begun to read, and whose memory is held until it has read them.
+/// Deadline to read the rows of an answer. The host holds memory for the rows until they are read.
 ///
-/// Who takes nothing is disconnected after the time a client may stall; who takes a little now and then would hold a grant for hours. So rows
-/// may stay for that time and what [`RATE`] takes for them, unless nobody else waits for memory; and that long after the extraction's own time
-/// in any case.
+/// A client that never reads is disconnected after the stall timeout. Without another limit, a client that
+/// reads a little from time to time could hold a grant for hours. The deadline is therefore the stall timeout
+/// plus the time to read the rows at [`RATE`]. After the deadline, the answer is late if another tenant waits
+/// for memory. The same time after the extraction's own deadline, the answer is late in any case.
 pub(super) struct ReadDeadline {
     memory: Memory,
     tenant: Arc<str>,
@@ -23,7 +24,7 @@ pub(super) struct ReadDeadline {
 }
 
 impl ReadDeadline {
-    /// Of an answer to `tenant`, whose extraction is to end by the `deadline`.
+    /// Creates the deadline for an answer to `tenant` with an extraction that ends by `deadline`.
     pub(super) fn new(memory: &Memory, tenant: &str, stall: Duration, deadline: Instant) -> Self {
         Self {
             memory: memory.clone(),
@@ -35,12 +36,12 @@ impl ReadDeadline {
         }
     }
 
-    /// So many bytes are there to be read from now on.
+    /// Starts the deadline for the next `bytes` bytes.
     pub(super) fn restart(&mut self, bytes: u64) {
         (self.since, self.bytes) = (Instant::now(), bytes);
     }
 
-    /// Whether they have been there for too long.
+    /// Returns true if the bytes should have been read by now.
     pub(super) fn is_late(&self) -> bool {
         let (now, enough) = (
             Instant::now(),

@@ -1,4 +1,4 @@
-//! Bodies as they come in: bounded, and at a pace below which nobody waits for them.
+//! Reception of request bodies with a size limit and a minimum rate.
 
 use crate::caller::Caller;
 use crate::config::Limits;
@@ -18,21 +18,22 @@ use std::time::Duration;
 use tokio::sync::SemaphorePermit;
 use tokio::time::{Instant, timeout, timeout_at};
 
-/// What a body is reserved first when it does not say how long it is.
+/// Initial reservation in bytes for a body without a declared length.
 const FIRST: u64 = 64 << 10;
 
-/// What a byte of JSON takes: itself, and what it becomes. A sample of 35 bytes becomes three numbers, two strings and their places in
-/// lists, some 100 bytes.
+/// Memory per byte of JSON, for the text and the parsed form. A sample of 35 bytes becomes three numbers, two
+/// strings and list entries with a total of 100 bytes.
 const TAKES: u64 = 4;
 
-/// How long a request waits for memory to read it into. Its connection's window may be full of it by then, so others there wait too.
+/// Maximum time that a request waits for memory. During this time the request may fill the window of the
+/// connection, so other requests on it wait too.
 const WAIT: Duration = Duration::from_secs(10);
 
-/// What must come of a body within the time it may stall, unless it ends: 4 KB/s for 60 s. Who sends a byte a minute would else keep what is
-/// set aside for the whole for days.
+/// Minimum number of bytes in the stall timeout, unless the body ends: 4 KB/s for a timeout of 60 s. Without
+/// it, a client that sends a byte per minute could hold a reservation for days.
 const LEAST: u64 = 256 << 10;
 
-/// How fast a body comes.
+/// Progress of a body.
 pub(super) struct BodyPace {
     stall: Duration,
     since: Instant,
@@ -48,10 +49,11 @@ impl BodyPace {
         }
     }
 
-    /// The next frame of a body, if it comes in time.
+    /// Returns the next frame of a body, or `None` at the end.
     ///
     /// # Errors
-    /// [`Refusal::Stalled`].
+    ///
+    /// Returns [`Refusal::Stalled`] if the body does not make enough progress.
     pub(super) async fn frame(
         &mut self,
         body: &mut Body,
@@ -70,12 +72,15 @@ impl BodyPace {
     }
 }
 
-/// Reads a JSON request of a tenant, or of an admin without a `caller`: into memory that is reserved before, and what it became holds as
-/// long as the reservation.
+/// Reads a JSON request from a tenant, or from an admin if `caller` is `None`. Memory is reserved before the
+/// body is read. The returned reservation covers the parsed value and must live as long.
 ///
 /// # Errors
-/// [`Refusal::TooLarge`], [`Refusal::Memory`] and [`Refusal::Busy`] where there is no memory for it, [`Refusal::Stalled`], and
-/// [`Refusal::Request`] for what is not the JSON wanted.
+///
+/// - Returns [`Refusal::TooLarge`] if the body exceeds the limit.
+/// - Returns [`Refusal::Memory`] or [`Refusal::Busy`] if not enough memory is available.
+/// - Returns [`Refusal::Stalled`] if the body makes too little progress.
+/// - Returns [`Refusal::Request`] if the body is not valid JSON for the type.
 pub(crate) async fn json<T: DeserializeOwned>(
     request: Request,
     service: &Service,
@@ -92,22 +97,22 @@ pub(crate) async fn json<T: DeserializeOwned>(
     let (bytes, mut memory) = collect(request.into_body(), length, limits, &room).await?;
     let parsed = serde_json::from_slice(&bytes)
         .map_err(|error| Refusal::request(format!("invalid request: {error}")))?;
-    // Less is never refused.
+    // Shrinking a reservation cannot fail.
     memory.resize(bytes.len() as u64 * (TAKES - 1)).ok();
     Ok((parsed, memory))
 }
 
-/// The right to one of a tenant's bodies.
+/// Waits for a permit to receive one more body from the tenant.
 async fn body_permit(caller: &Caller) -> Result<SemaphorePermit<'_>, Refusal> {
     let permit = timeout(WAIT, caller.tenant().bodies.acquire()).await;
     let full = |_| {
-        let message = "too many concurrent requests of this tenant; send fewer at once";
+        let message = "too many concurrent requests of this tenant; send fewer requests at the same time";
         Refusal::busy(message, WAIT)
     };
     permit.map_err(full)?.map_err(|_| Refusal::Stopping)
 }
 
-/// The length a request declares, refused when it is over `limit`.
+/// Returns the declared length of a request. Fails if it exceeds `limit`.
 pub(super) fn declared_length(request: &Request, what: &str, limit: u64) -> Result<Option<u64>, Refusal> {
     let header = request
         .headers()
@@ -124,8 +129,9 @@ pub(super) fn declared_length(request: &Request, what: &str, limit: u64) -> Resu
     }
 }
 
-/// A whole body, for which memory is reserved before any of it is taken. One that does not say how long it is gets more as it grows, at
-/// once or not at all: who holds memory must not wait for more of its kind.
+/// Collects a complete body. Memory is reserved before data is read. For a body without a declared length,
+/// the reservation grows with the body. It grows immediately or fails, because waiting for more memory while
+/// holding some could cause a deadlock.
 async fn collect(
     mut body: Body,
     length: Option<u64>,
@@ -170,7 +176,7 @@ mod tests {
 
     const STALL: Duration = Duration::from_secs(60);
 
-    /// What becomes of a body of `pieces`, each of so many bytes and after such a pause.
+    /// Receives a body with this number of pieces, bytes per piece and pause before each piece.
     async fn received(pieces: u32, bytes: usize, pause: Duration) -> Result<usize, Refusal> {
         let pieces = stream::unfold(pieces, move |left| async move {
             tokio::time::sleep(pause).await;
@@ -187,7 +193,8 @@ mod tests {
         collected.map(|(bytes, _)| bytes.len())
     }
 
-    /// What becomes of a body of so many bytes, which says so or not, in 1 MiB of memory of which so much is held.
+    /// Receives a body in 1 MiB of memory and returns the reserved bytes. Another tenant holds `held` bytes
+    /// of the memory, and `says` determines whether the length is declared.
     async fn within(held: u64, bytes: u64, says: bool) -> Result<u64, Refusal> {
         let memory = Memory::new(Budget {
             bytes: 1 << 20,
@@ -228,6 +235,6 @@ mod tests {
         assert_eq!(received(1, 1, 61 * second).await, dripping);
         let least = LEAST as usize;
         assert_eq!(received(100, least / 50, second).await, Ok(100 * (least / 50)));
-        assert_eq!(received(50, 1, second).await, Ok(50), "it ends in time");
+        assert_eq!(received(50, 1, second).await, Ok(50), "the body ends in time");
     }
 }

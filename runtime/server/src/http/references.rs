@@ -1,4 +1,4 @@
-//! What addresses and queries name.
+//! Names, versions and query parameters in request URLs.
 
 use crate::refusal::Refusal;
 use crate::state::{Facts, FindResult, StoredVersion};
@@ -8,14 +8,14 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 
-/// `?sha256=`: this version, or none.
+/// Query parameter `?sha256=`, which selects a version.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Version {
     sha256: Option<String>,
 }
 
-/// Names of guests and models: `[a-z0-9][a-z0-9._-]{0,62}`.
+/// Validates the name of a guest or model: `[a-z0-9][a-z0-9._-]{0,62}`.
 pub(super) fn checked_name(name: &str) -> Result<(), Refusal> {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let rest = |byte: u8| plain(byte) || matches!(byte, b'.' | b'_' | b'-');
@@ -27,18 +27,19 @@ pub(super) fn checked_name(name: &str) -> Result<(), Refusal> {
     )))
 }
 
-/// The query of a request; keys nobody knows are refused.
+/// Parses the query of a request. Unknown keys are refused.
 pub(super) fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Refusal> {
     Query::<T>::try_from_uri(uri)
         .map(|Query(query)| query)
         .map_err(|error| Refusal::request(format!("invalid query: {}", error.body_text())))
 }
 
-/// A version as an address names it: `name` and `name:latest` for the newest, `name@sha256:<hex>` or `name?sha256=<hex>` for that one.
+/// Reference to a version in a URL: `name` or `name:latest` for the newest, and `name@sha256:<hex>` or
+/// `name?sha256=<hex>` for a specific version.
 #[derive(Debug)]
 pub(super) struct Reference<'a> {
     pub(super) name: &'a str,
-    /// `None` for the newest.
+    /// SHA-256 of the version, or `None` for the newest.
     pub(super) sha256: Option<String>,
 }
 
@@ -56,7 +57,7 @@ impl<'a> Reference<'a> {
         };
         if named.is_some() && asked.is_some() && named != asked {
             return Err(Refusal::request(format!(
-                "{text:?} and ?sha256= name different versions; remove one"
+                "{text:?} and ?sha256= refer to different versions; remove one of them"
             )));
         }
         Ok(Self {
@@ -66,13 +67,13 @@ impl<'a> Reference<'a> {
     }
 }
 
-/// The version the query names; `None` for the newest.
+/// Returns the SHA-256 in the query, or `None` for the newest version.
 pub(super) fn sha256(uri: &Uri) -> Result<Option<String>, Refusal> {
     let wanted: Version = query(uri)?;
     Ok(wanted.sha256)
 }
 
-/// What was found, if it is what was asked for.
+/// Returns the version, or [`Refusal::NotFound`] if the name or the version does not exist.
 pub(super) fn version<F: Facts>(
     found: FindResult<F>,
     what: &str,

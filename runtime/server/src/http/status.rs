@@ -1,4 +1,4 @@
-//! Every refusal's HTTP status. Nowhere else does a failure become a status.
+//! HTTP status of every refusal. No other file maps failures to a status.
 
 use crate::refusal::Refusal;
 use crate::sampler::Sampler;
@@ -8,10 +8,10 @@ use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 use std::time::Duration;
 
-/// How soon to come back to a host that is shutting down: about a restart.
+/// Retry delay for a host that shuts down, about the time of a restart.
 const RESTART: Duration = Duration::from_secs(5);
 
-/// Lines about requests that the host failed: a tenant may cause many.
+/// Limits log lines about failed requests, which a tenant could cause in large numbers.
 static FAILURES: Sampler = Sampler::new(4);
 
 impl IntoResponse for Refusal {
@@ -60,7 +60,7 @@ fn status(refusal: &Refusal) -> StatusCode {
         Refusal::TooLarge { .. } | Refusal::Memory { .. } | Refusal::Quota { .. } => {
             StatusCode::PAYLOAD_TOO_LARGE
         }
-        // The limit is the tenant's own: a 5xx would be the host's failure.
+        // The tenant's own limit was exceeded, so this is not a failure of the host (5xx).
         Refusal::Stalled { .. } | Refusal::Deadline { .. } => StatusCode::REQUEST_TIMEOUT,
         Refusal::Busy { .. } => StatusCode::TOO_MANY_REQUESTS,
         Refusal::Stopping => StatusCode::SERVICE_UNAVAILABLE,

@@ -1,12 +1,13 @@
-//! What is logged of strangers' requests: so many lines a second, and how many were left out. Else whoever can reach the port fills the disk.
+//! Limits on log lines about requests without a valid token. Without them, every client that can reach the
+//! port could fill the disk.
 
-/// Lines a second: enough to see who probes the host, and some 100 MB a day at most.
+/// Maximum log lines per second. This is enough to notice scans and limits the log to 100 MB per day.
 pub(super) const A_SECOND: u32 = 10;
 
-/// The longest text of a stranger's that is logged; routes and names are shorter.
+/// Maximum bytes of client text in a log line. Routes and names are shorter.
 const LONGEST: usize = 200;
 
-/// The beginning of a text, as much of it as is logged.
+/// Truncates a text to the maximum length for log lines.
 pub(super) fn truncate(text: &str) -> &str {
     text.get(..text.floor_char_boundary(LONGEST)).unwrap_or_default()
 }

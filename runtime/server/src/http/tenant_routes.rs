@@ -1,4 +1,4 @@
-//! The short handlers under `/v1`: show, list, delete, describe.
+//! Short handlers under `/v1` that show, list, delete and describe.
 
 use super::receive::json;
 use super::references::{Reference, query, version};
@@ -34,16 +34,17 @@ struct ListingQuery {
     limit: Option<usize>,
 }
 
-/// Objects of a page unless the request says otherwise: what object stores answer at a time.
+/// Default page size of object listings. Object stores use the same page size.
 const PAGE: usize = 1000;
 
-/// Bytes that an object of a page takes: key and etag, and once more as JSON.
+/// Memory per listed object in bytes, for the key, the etag and the JSON text.
 const LISTED: u64 = 1024;
 
-/// Bytes that what is known of a model takes in a list of them for one of its own: copied, and as JSON in a buffer that doubles.
+/// Memory per byte of model metadata in a list. It covers a copy of the metadata, and the JSON text in a
+/// buffer that doubles.
 const TEXT: u64 = 5;
 
-/// How long a listing waits for memory.
+/// Maximum time that a listing waits for memory.
 const LISTING: Duration = Duration::from_secs(10);
 
 /// `?sha256=&after=&limit=`
@@ -56,7 +57,7 @@ struct PageQuery {
 }
 
 impl PageQuery {
-    /// The names that belong on it.
+    /// Sorts by name and returns the entries for this page.
     fn select<F>(&self, named: Vec<NamedUpload<F>>) -> Vec<NamedUpload<F>> {
         let behind = |named: &NamedUpload<F>| self.after.as_ref().is_none_or(|after| named.name > *after);
         let mut named: Vec<NamedUpload<F>> = named.into_iter().filter(behind).collect();
@@ -66,7 +67,7 @@ impl PageQuery {
     }
 }
 
-/// Lists the guests, newest versions, by name; `?limit=` and `?after=` for a page.
+/// Lists the newest versions of all guests, sorted by name. `?limit=` and `?after=` select a page.
 pub(super) async fn list_guests(caller: Caller, uri: Uri) -> Result<Response, Refusal> {
     let guests = query::<PageQuery>(&uri)?.select(caller.guests().names());
     let memory = (guests.len() as u64).saturating_mul(LISTED);
@@ -79,9 +80,10 @@ pub(super) async fn list_guests(caller: Caller, uri: Uri) -> Result<Response, Re
     json_response(&guests, memory)
 }
 
-/// Lists the models by name; `?sha256=` those with that version, `?limit=` and `?after=` for a page.
+/// Lists models sorted by name. `?sha256=` selects models with that version, and `?limit=` and `?after=`
+/// select a page.
 ///
-/// A shared model hides behind one of the tenant's own.
+/// A model of the tenant hides a shared model with the same name.
 pub(super) async fn list_models(caller: Caller, uri: Uri) -> Result<Response, Refusal> {
     let wanted: PageQuery = query(&uri)?;
     let own = caller.models().names().into_iter().map(|named| (named, false));
@@ -109,7 +111,7 @@ pub(super) async fn list_models(caller: Caller, uri: Uri) -> Result<Response, Re
     json_response(&models.iter().map(info).collect::<Vec<ModelInfo>>(), memory)
 }
 
-/// Shows a guest: its newest version, or the one of `NAME@sha256:HEX`.
+/// Shows the newest version of a guest. `NAME@sha256:HEX` selects another version.
 pub(super) async fn show_guest(
     caller: Caller,
     Path(name): Path<String>,
@@ -123,7 +125,7 @@ pub(super) async fn show_guest(
     ))
 }
 
-/// `?after=` what the last answer said.
+/// Query parameter `?after=`, which is `next` of the previous page.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LogQuery {
@@ -131,7 +133,7 @@ struct LogQuery {
     after: u64,
 }
 
-/// Answers what the guest logged in the last hour; `?after=` the lines that followed.
+/// Returns log lines of the guest from the last hour. `?after=` selects the lines after the previous page.
 pub(super) async fn guest_log(
     caller: Caller,
     Path(name): Path<String>,
@@ -143,7 +145,7 @@ pub(super) async fn guest_log(
     if let Some(log) = lines.read(caller.owner(), &name, after, since_1970()) {
         return json_response(&log, memory);
     }
-    // One that logged nothing yet is no mistake.
+    // A guest without log lines is not an error.
     version(caller.guests().find(&name, None), "guest", &name)?;
     let nothing = GuestLog {
         next: after,
@@ -152,7 +154,7 @@ pub(super) async fn guest_log(
     json_response(&nothing, memory)
 }
 
-/// JSON whose memory is reserved until it has been sent.
+/// Creates a JSON response. The memory is reserved until the response has been sent.
 fn json_response(value: &impl Serialize, memory: Reserved) -> Result<Response, Refusal> {
     let json = serde_json::to_vec(value).map_err(Refusal::host)?;
     Ok(with_memory(json, memory))
@@ -163,7 +165,7 @@ fn with_memory(json: Vec<u8>, memory: Reserved) -> Response {
     ([(CONTENT_TYPE, "application/json")], body).into_response()
 }
 
-/// Shows a model and its cuts: its newest version, or the one of `NAME@sha256:HEX`.
+/// Shows the newest version of a model with the available cuts. `NAME@sha256:HEX` selects another version.
 pub(super) async fn show_model(
     caller: Caller,
     Path(name): Path<String>,
@@ -176,7 +178,7 @@ pub(super) async fn show_model(
     ))
 }
 
-/// Removes a guest with all its versions.
+/// Deletes a guest and all versions.
 pub(super) async fn delete_guest(caller: Caller, Path(name): Path<String>) -> Result<StatusCode, Refusal> {
     let deleted = match caller.guests().delete_as_owner(&name).await {
         Err(StateError::Disabled { .. }) => return Err(caller.guest_disabled(&name)),
@@ -185,7 +187,7 @@ pub(super) async fn delete_guest(caller: Caller, Path(name): Path<String>) -> Re
     deletion_response(&caller, deleted, "guest", &name)
 }
 
-/// Removes a model with all its versions.
+/// Deletes a model and all versions.
 pub(super) async fn delete_model(caller: Caller, Path(name): Path<String>) -> Result<StatusCode, Refusal> {
     let deleted = caller.models().delete_as_owner(&name).await?;
     if !deleted && let FindResult::Version(_) = caller.shared_models().find(&name, None) {
@@ -196,7 +198,7 @@ pub(super) async fn delete_model(caller: Caller, Path(name): Path<String>) -> Re
     deletion_response(&caller, deleted, "model", &name)
 }
 
-/// Lists the objects below a data root.
+/// Lists objects below a data root or subfolder.
 pub(super) async fn list_objects(caller: Caller, uri: Uri) -> Result<Response, Refusal> {
     let listing: ListingQuery = query(&uri)?;
     let most = caller.config().limits.page;
@@ -235,7 +237,7 @@ pub(super) async fn describe(caller: Caller, request: Request) -> Result<Json<De
     Ok(Json(Description::clone(&description)))
 }
 
-/// Shows how busy the host is, and the share of the tenant.
+/// Shows the load of the host and the tenant's share.
 pub(super) async fn load(caller: Caller) -> Json<Load> {
     let Standing { running, queued } = caller.scheduling().extractions.standing();
     let memory = caller.scheduling().memory.read(|ledger| MemoryLoad {
@@ -263,7 +265,7 @@ pub(super) async fn load(caller: Caller) -> Json<Load> {
     })
 }
 
-/// What is known of the stages of models that the caller may use.
+/// Returns the measurements for all stages of the caller's models and shared models.
 fn stages(caller: &Caller) -> Vec<StageLoad> {
     let listed = [caller.models().list(), caller.shared_models().list()];
     let usable: HashSet<String> = listed
@@ -272,7 +274,7 @@ fn stages(caller: &Caller) -> Vec<StageLoad> {
         .map(|(_, version)| version.sha256.clone())
         .collect();
     let mut known = caller.machine().lanes.stage_figures();
-    // Of a network that runs in several forms, what extractions of the stock guest run.
+    // If a network has several variants, the one that the stock guest uses comes first.
     known.sort_by_key(|(stage, _)| (!stage.precision.is_full(), stage.pixels.is_none()));
     let loads = known
         .into_iter()
@@ -288,7 +290,7 @@ fn stages(caller: &Caller) -> Vec<StageLoad> {
     loads.filter(|stage| usable.contains(&stage.model)).collect()
 }
 
-/// The caller's part of device time beside all who have something here now.
+/// Returns the caller's part of device time next to all tenants with an extraction.
 fn share(caller: &Caller) -> f64 {
     let (own, tenants) = (caller.tenant(), &caller.service().tenants);
     let others = caller.scheduling().extractions.standings().into_keys();

@@ -1,4 +1,5 @@
-//! Whose turn it is on a connection: this host's, while it works for a request, or the client's, which is to take an answer or to ask.
+//! Activity on a connection. Either the host works on a request, or the client has to read an answer or send
+//! a request.
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::time::Instant;
 
-/// See the module.
+/// Activity on a connection.
 pub(super) struct Traffic {
     state: Mutex<Requests>,
 }
@@ -17,35 +18,35 @@ pub(super) struct Traffic {
 struct Requests {
     next: u64,
     open: HashMap<u64, RequestState>,
-    /// When the last request ended.
+    /// End of the last request.
     ended: Instant,
 }
 
 #[derive(Clone, Copy)]
 enum RequestState {
     Host,
-    /// Since when there is more of an answer to take than was taken.
+    /// Answer data has been available to the client since this time.
     Client(Instant),
 }
 
-/// Whom a connection waits for.
+/// Side that has to act next on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WaitsFor {
-    /// This host.
+    /// The host is working on a request.
     Host,
-    /// The client, which has nothing open since then.
+    /// The client has had no open request since this time.
     Idle(Instant),
-    /// The client, which has taken nothing of an answer since then.
+    /// The client has not read any part of an answer since this time.
     Untaken(Instant),
 }
 
-/// A request that is open until this is dropped.
+/// Open request. Dropping it ends the request.
 pub(super) struct OpenRequest {
     traffic: Arc<Traffic>,
     id: u64,
 }
 
-/// The body of an answer, which knows when a client takes of it.
+/// Answer body that records every read by the client.
 pub(super) struct TrackedBody<B> {
     body: B,
     open: OpenRequest,
@@ -88,7 +89,7 @@ impl Traffic {
 }
 
 impl OpenRequest {
-    /// The answer, of which the client may now take.
+    /// Wraps the answer's body. The connection then waits for the client to read it.
     pub(super) fn answer<B>(self, body: B) -> TrackedBody<B> {
         self.set_state(RequestState::Client(Instant::now()));
         TrackedBody { body, open: self }
@@ -158,7 +159,7 @@ mod tests {
         assert!(body.frame().await.is_some());
         assert!(poll!(Box::pin(body.frame())).is_pending());
         tokio::time::advance(100 * SECOND).await;
-        assert_eq!(traffic.waits(), WaitsFor::Host, "there is nothing to take");
+        assert_eq!(traffic.waits(), WaitsFor::Host, "the client has read everything");
         drop(body);
         assert_eq!(traffic.waits(), WaitsFor::Idle(begun + 101 * SECOND));
     }

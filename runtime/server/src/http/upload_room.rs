@@ -1,4 +1,5 @@
-//! Space for uploads: reserved before a byte is read, and held until an upload is stored or refused.
+//! Disk space for uploads. The space for an upload is reserved in advance and released when the upload is
+//! stored or refused.
 
 use crate::caller::Caller;
 use crate::config::upload_units;
@@ -10,16 +11,16 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-/// When to come back to a host that has no room for an upload.
+/// Retry delay if the space for uploads is full.
 const LATER: Duration = Duration::from_secs(5);
 
-/// The right to one of a tenant's uploads, and what they may fill together.
+/// Permit for a concurrent upload, and the tenant's upload space.
 pub(super) struct TenantUploadSlot {
     permit: OwnedSemaphorePermit,
     room: Arc<Semaphore>,
 }
 
-/// What an upload holds.
+/// Reserved disk space of an upload.
 pub(super) struct UploadRoom {
     _permit: Option<OwnedSemaphorePermit>,
     _share: Option<OwnedSemaphorePermit>,
@@ -27,8 +28,11 @@ pub(super) struct UploadRoom {
 }
 
 impl TenantUploadSlot {
+    /// Acquires a slot for an upload of the caller.
+    ///
     /// # Errors
-    /// [`Refusal::Busy`] where the tenant has as many uploads as it may.
+    ///
+    /// Returns [`Refusal::Busy`] if the tenant has too many concurrent uploads.
     pub(super) fn acquire(caller: &Caller) -> Result<Self, Refusal> {
         let tenant = caller.tenant();
         let permit = Arc::clone(&tenant.uploads).try_acquire_owned();
@@ -49,10 +53,12 @@ impl TenantUploadSlot {
 }
 
 impl UploadRoom {
-    /// Reserves space for `bytes`, from the tenant's share first, so that a tenant that waits for its own share delays no other.
+    /// Reserves space for `bytes`, first in the tenant's part and then in the host's. Tenants that wait for
+    /// their own part do not delay other tenants.
     ///
     /// # Errors
-    /// [`Refusal::Busy`] where others fill it for too long.
+    ///
+    /// Returns [`Refusal::Busy`] if no space becomes available within the stall timeout.
     pub(super) async fn reserve(
         service: &Service,
         share: Option<TenantUploadSlot>,

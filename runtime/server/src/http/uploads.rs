@@ -1,5 +1,5 @@
-//! `PUT` and `HEAD` of `/v1/guests/{name}` and `/v1/models/{name}`: received, checked, and only then visible; and how much of an
-//! upload that broke off is here.
+//! Handlers of `PUT` and `HEAD` for `/v1/guests/{name}` and `/v1/models/{name}`. An upload becomes visible
+//! only after all checks. `HEAD` returns the size of the received part of an interrupted upload.
 
 use super::intake::{Upload, digest, receive};
 use super::references::{checked_name, sha256, version};
@@ -24,12 +24,13 @@ use std::time::Duration;
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
-/// 201 for a new version, 200 when these bytes are the newest already.
+/// Returns 201 for a new version, and 200 if these bytes already are the newest version.
 pub(super) fn status(new: bool) -> StatusCode {
     if new { StatusCode::CREATED } else { StatusCode::OK }
 }
 
-/// Uploads a guest: 201 for a new version, 200 when these bytes are the newest.
+/// Uploads a guest. Responds with 201 for a new version, and 200 if these bytes already are the newest
+/// version.
 pub(super) async fn put_guest(
     caller: Caller,
     Path(name): Path<String>,
@@ -62,7 +63,8 @@ async fn store_guest(
     Ok(stored)
 }
 
-/// Uploads a model: 201 for a new version, 200 when these bytes are the newest.
+/// Uploads a model. Responds with 201 for a new version, and 200 if these bytes already are the newest
+/// version.
 pub(super) async fn put_model(
     caller: Caller,
     Path(name): Path<String>,
@@ -100,7 +102,7 @@ async fn store_model(
     Ok(caller.models().put(name, upload.content(facts), fits).await?)
 }
 
-/// Answers how much of a guest's upload has arrived, so that it can be resumed.
+/// Returns the upload offset of a guest for resuming an interrupted upload.
 pub(super) async fn guest_offset(
     caller: Caller,
     Path(name): Path<String>,
@@ -110,7 +112,7 @@ pub(super) async fn guest_offset(
     offset(&caller, find, "guest", &name, &request).await
 }
 
-/// Answers how much of a model's upload has arrived, so that it can be resumed.
+/// Returns the upload offset of a model for resuming an interrupted upload.
 pub(super) async fn model_offset(
     caller: Caller,
     Path(name): Path<String>,
@@ -120,7 +122,8 @@ pub(super) async fn model_offset(
     offset(&caller, find, "model", &name, &request).await
 }
 
-/// `HEAD` with a digest: how much of that upload is here. Without one it is `GET` without its body.
+/// Handles `HEAD`. With a digest, returns the received bytes of that upload. Without a digest, behaves like
+/// `GET` without a body.
 async fn offset<F: Facts>(
     caller: &Caller,
     find: impl Fn(Option<&str>) -> FindResult<F>,
@@ -152,15 +155,17 @@ async fn offset<F: Facts>(
     Ok((StatusCode::NO_CONTENT, headers).into_response())
 }
 
-/// Whose upload is checked, and how many of theirs may wait for that.
+/// Terms for checking an uploaded model: the tenant, and the maximum number of uploads that the tenant may
+/// have in the queue.
 pub(super) struct ModelCheck<'a> {
     pub(super) tenant: &'a str,
     pub(super) queued: usize,
 }
 
 impl ModelCheck<'_> {
-    /// What is to be known of a model that was uploaded, if it is one this host takes. It is checked in turns between tenants, on the tenant's
-    /// account; a client that leaves gives its turn up, or ends the check at its next step, and what the upload holds is held until then.
+    /// Checks an uploaded model and returns the metadata. Tenants alternate, and CPU time is accounted to the
+    /// tenant. If the client disconnects, the upload leaves the queue, or the check ends after the current
+    /// step. The reservations are held until the check has ended.
     pub(super) async fn facts(self, service: &Service, upload: &Upload) -> Result<ModelFacts, Refusal> {
         let permit = service
             .scheduling
@@ -182,12 +187,13 @@ impl ModelCheck<'_> {
     }
 }
 
-/// CPU time this thread has taken since it began.
+/// Returns the CPU time that the current thread has used.
 fn thread_cpu() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
-/// Checks and reads the network, unless nobody waits for it any more; only cuts in f32 can travel.
+/// Validates the model and extracts its metadata. Stops if the check is cancelled. Only cuts with `f32`
+/// tensors can be sent, so others are left out.
 fn facts(bytes: Bytes, limits: &ModelLimits, cancelled: &CancellationToken) -> Result<ModelFacts, Refusal> {
     let check_cancelled = || match cancelled.is_cancelled() {
         true => Err(Refusal::Stopping),

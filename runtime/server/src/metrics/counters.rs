@@ -12,14 +12,14 @@ use prometheus_client::registry::{Registry, Unit};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Counters of one host.
+/// Counters of a host.
 #[derive(Default)]
 pub(crate) struct Metrics {
     pub(crate) requests: Family<RequestLabels, Counter>,
-    /// Requests that were answered 429.
+    /// Requests with status 429.
     pub(crate) busy_answers: Counter,
     extractions: Family<ExtractionLabels, Counter>,
-    /// By tenant; as many as have had anything done since the host started.
+    /// Counters by tenant. A tenant appears with the first counted event.
     pub(crate) tenants: TenantCounters,
     samples: Family<SampleLabels, Counter>,
     answer_bytes: Counter,
@@ -35,11 +35,11 @@ pub(crate) struct Metrics {
     decode_seconds: Seconds,
     guest_cpu: SecondsCounter,
     compiling: SecondsCounter,
-    /// For `/v1/load`.
+    /// Rate of samples for `/v1/load`.
     pub(crate) meter: RateMeter,
 }
 
-/// A histogram of seconds.
+/// Histogram of durations in seconds.
 #[derive(Clone)]
 pub(crate) struct Seconds(Histogram);
 
@@ -49,7 +49,7 @@ impl Default for Seconds {
     }
 }
 
-/// Of seconds, from 5 ms, a small photo's decoding, to 10 minutes.
+/// Creates a histogram with bounds from 5 ms, the decoding of a small photo, to 10 minutes.
 pub(super) fn histogram() -> Histogram {
     Histogram::new([
         0.005, 0.02, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 180.0, 600.0,
@@ -63,7 +63,7 @@ impl Seconds {
 }
 
 impl Metrics {
-    /// Counts a tenant's admitted extraction that ended.
+    /// Counts an admitted extraction that has ended.
     pub(crate) fn count_extraction(&self, tenant: &str, split: SplitKind, outcome: Outcome) {
         self.tenants.count_extraction(tenant, outcome != Outcome::Done);
         self.extractions
@@ -74,7 +74,7 @@ impl Metrics {
             .inc();
     }
 
-    /// Counts samples that were answered, by `good` rows and by `bad` ones.
+    /// Counts answered samples. `good` samples became rows, and `bad` samples failed.
     pub(crate) fn count_samples(&self, tenant: &str, split: SplitKind, good: u64, bad: u64) {
         let split = split.into();
         for (failed, samples) in [(false, good), (true, bad)] {
@@ -86,23 +86,23 @@ impl Metrics {
         self.meter.count(good + bad);
     }
 
-    /// What the bytes read for a tenant are counted in.
+    /// Returns the counters for bytes that are read for a tenant.
     pub(crate) fn read_bytes_of(&self, tenant: &str) -> [Counter; 2] {
         [self.read_bytes.clone(), self.tenants.read_bytes_of(tenant)]
     }
 
-    /// What is told how long images took to decode.
+    /// Returns the callback that records how long an image took to decode.
     pub(crate) fn on_decoded(&self) -> Arc<dyn Fn(Duration) + Send + Sync> {
         let seconds = self.decode_seconds.clone();
         Arc::new(move |took| seconds.observe(took))
     }
 
-    /// What the bytes of a tenant's extractions are counted in.
+    /// Returns the counters for bytes of a tenant's extraction answers.
     pub(crate) fn answer_bytes_of(&self, tenant: &str) -> [Counter; 2] {
         [self.answer_bytes.clone(), self.tenants.sent_bytes_of(tenant)]
     }
 
-    /// What counts the time that a tenant's request spends in the sandbox, and on being compiled.
+    /// Returns the callback that counts the CPU and compile time of a tenant's requests.
     pub(crate) fn on_spent(&self, tenant: &str) -> impl Fn(Spent) + Send + Sync + 'static {
         let [tenant_cpu, tenant_compiling] = self.tenants.spent_of(tenant);
         let (cpu, compiling) = (
@@ -120,7 +120,7 @@ impl Metrics {
         }
     }
 
-    /// Shows all of it but what tenants had.
+    /// Registers all metrics except those by tenant.
     pub(super) fn register(&self, registry: &mut Registry) {
         registry.register("requests", "Requests answered", self.requests.clone());
         registry.register("busy_answers", "Requests answered 429", self.busy_answers.clone());

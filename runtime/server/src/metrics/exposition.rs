@@ -1,4 +1,4 @@
-//! What `/metrics` shows: what was counted, and what is so when it is asked for.
+//! Output of `/metrics`: counters, and values that the host reads for each scrape.
 
 use super::counters::Metrics;
 use super::figures::{counters, device_gauges, gauges};
@@ -16,22 +16,22 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What is so now, and counted elsewhere.
+/// Current values from other parts of the host.
 pub(crate) struct HostSnapshot {
     pub(crate) queued: usize,
     pub(crate) running: usize,
     pub(crate) lanes: LaneStats,
     pub(crate) memory: MemorySnapshot,
     pub(crate) decode_threads: usize,
-    /// Since the state that hosts share was last read to its end.
+    /// Time since the shared state was last read to the end.
     pub(crate) state_age: Duration,
-    /// Whether each data root answers.
+    /// Availability of each probed data root.
     pub(crate) roots_up: Vec<(String, bool)>,
-    /// When the certificate ends, in Unix seconds.
+    /// Expiry of the certificate in Unix seconds.
     pub(crate) certificate_ends: Option<i64>,
 }
 
-/// What does not change while a host runs.
+/// Build information, which is constant while the host runs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct Build {
     pub(crate) version: &'static str,
@@ -40,16 +40,16 @@ pub(crate) struct Build {
     pub(crate) library: String,
 }
 
-/// See the module.
+/// Content of `/metrics`.
 pub(crate) struct Exposition {
-    /// Under their own names.
+    /// Metrics without the prefix `frostline`.
     process: Registry,
     host: Registry,
     tenants: Registry,
 }
 
 impl Exposition {
-    /// Shows `metrics` and what `snapshot` says.
+    /// Creates the content from `metrics`, and from a `snapshot` at every scrape.
     pub(crate) fn new(
         metrics: &Metrics,
         build: Build,
@@ -72,12 +72,12 @@ impl Exposition {
         }
     }
 
-    /// For who may know of the host as a whole, but not who its tenants are.
+    /// Encodes the metrics of the host as a whole, which do not contain names of tenants or data roots.
     pub(crate) fn text(&self) -> Result<String, fmt::Error> {
         encoded(&[&self.process, &self.host])
     }
 
-    /// For whoever runs the host.
+    /// Encodes all metrics, for the operator of the host.
     pub(crate) fn text_by_tenant(&self) -> Result<String, fmt::Error> {
         encoded(&[&self.process, &self.host, &self.tenants])
     }
@@ -92,10 +92,10 @@ fn encoded(registries: &[&Registry]) -> Result<String, fmt::Error> {
     Ok(encoded)
 }
 
-/// Asks what is so at every scrape.
+/// Reads the host's current values at every scrape.
 struct HostCollector<F>(Arc<F>);
 
-/// The same of what each tenant has.
+/// Reads the current values of tenants and data roots at every scrape.
 struct TenantCollector<F>(Arc<F>);
 
 impl<F> fmt::Debug for HostCollector<F> {
@@ -115,7 +115,7 @@ impl<F: Fn() -> HostSnapshot + Send + Sync + 'static> Collector for HostCollecto
         for (name, help, value) in gauges(&snapshot).into_iter().chain(of_device) {
             show(name, help, &ConstGauge::new(value))?;
         }
-        let help = "95th percentile of the relative error of predicted run memory.";
+        let help = "95th percentile of the relative error of the memory predicted for engine batches.";
         if let Some(error) = lanes.memory_error {
             show("lane_memory_error_p95", help, &ConstGauge::new(error))?;
         }
@@ -128,7 +128,7 @@ impl<F: Fn() -> HostSnapshot + Send + Sync + 'static> Collector for HostCollecto
             &ConstGauge::new(snapshot.memory.waiting),
         )?;
         let busy: f64 = lanes.busy.iter().map(Duration::as_secs_f64).sum();
-        let help = "Busy time of all lanes together, current runs included";
+        let help = "Total busy time of all lanes, including current engine batches";
         let seconds = Some(&Unit::Seconds);
         let whole = encoder.encode_descriptor("lane_busy", help, seconds, MetricType::Counter)?;
         ConstCounter::new(busy).encode(whole)?;
@@ -136,13 +136,13 @@ impl<F: Fn() -> HostSnapshot + Send + Sync + 'static> Collector for HostCollecto
         let whole = encoder.encode_descriptor("state_age", help, seconds, MetricType::Gauge)?;
         ConstGauge::new(snapshot.state_age.as_secs_f64()).encode(whole)?;
         if let Some(ends) = snapshot.certificate_ends {
-            let help = "Expiry of the host's certificate, in Unix time";
+            let help = "Expiry of the host's certificate in Unix seconds";
             let name = "certificate_expiry_timestamp";
             let whole = encoder.encode_descriptor(name, help, seconds, MetricType::Gauge)?;
             ConstGauge::new(ends).encode(whole)?;
         }
         let MemorySnapshot { budget, held, .. } = &snapshot.memory;
-        let help = "Memory that host and lanes may hold";
+        let help = "Memory budget of the host including lanes";
         let whole =
             encoder.encode_descriptor("memory_budget", help, Some(&Unit::Bytes), MetricType::Gauge)?;
         ConstGauge::new(*budget).encode(whole)?;
@@ -170,7 +170,7 @@ impl<F: Fn() -> HostSnapshot + Send + Sync + 'static> Collector for TenantCollec
             roots_up,
             ..
         } = (self.0)();
-        let help = "Whether the store of a data root answers";
+        let help = "1 if the store of the data root answers, otherwise 0";
         let mut family = encoder.encode_descriptor("root_up", help, None, MetricType::Gauge)?;
         for (root, up) in &roots_up {
             let label = [("root", root.as_str())];
@@ -183,7 +183,7 @@ impl<F: Fn() -> HostSnapshot + Send + Sync + 'static> Collector for TenantCollec
             let label = [("tenant", name.as_str())];
             ConstCounter::new(time.as_secs_f64()).encode(family.encode_family(&label)?)?;
         }
-        let help = "Longest wait for a lane in the last minute or two, by tenant";
+        let help = "Longest wait for a lane within the last 1 to 2 minutes, by tenant";
         let mut family =
             encoder.encode_descriptor("tenant_longest_wait", help, seconds, MetricType::Gauge)?;
         for (name, waited) in &lanes.waited {
@@ -207,7 +207,7 @@ impl<F: Fn() -> HostSnapshot + Send + Sync + 'static> Collector for TenantCollec
     }
 }
 
-/// Shows bytes by one label.
+/// Encodes gauges in bytes with a single label.
 fn bytes_by<'a>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,

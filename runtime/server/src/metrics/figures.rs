@@ -1,22 +1,22 @@
-//! Plain numbers of what is so now.
+//! Integer values for `/metrics`.
 
 use super::exposition::HostSnapshot;
 use frostline_engine::LaneStats;
 
-/// A name, what it is, and how much.
+/// Metric with name, help text and value.
 pub(super) type Figure = (&'static str, &'static str, u64);
 
-/// Only of lanes whose device has memory of its own.
+/// Returns the GPU memory gauges, or `None` if the lanes do not use a limited GPU memory.
 pub(super) fn device_gauges(lanes: &LaneStats) -> Option<[Figure; 2]> {
     Some([
         (
             "device_memory_budget_bytes",
-            "GPU memory that lanes may hold.",
+            "GPU memory budget of the lanes.",
             lanes.device_budget?,
         ),
         (
             "device_memory_held_bytes",
-            "GPU memory reserved for lanes and their runs.",
+            "GPU memory reserved for lanes and engine batches.",
             lanes.memory_reserved,
         ),
     ])
@@ -44,12 +44,12 @@ pub(super) fn gauges(snapshot: &HostSnapshot) -> [Figure; 7] {
         ("lane_queue", "Batches waiting for a lane.", lanes.queued as u64),
         (
             "lane_memory_held_bytes",
-            "Memory that lanes hold between runs.",
+            "Memory that lanes hold between engine batches.",
             lanes.memory_held,
         ),
         (
             "lane_memory_reserved_bytes",
-            "Memory reserved for lanes and their runs.",
+            "Memory reserved for lanes and engine batches.",
             lanes.memory_reserved,
         ),
     ]
@@ -62,32 +62,32 @@ pub(super) fn counters(lanes: &LaneStats) -> [Figure; 10] {
             "Samples computed by the lanes.",
             lanes.samples_done,
         ),
-        ("lane_runs", "Successful engine runs.", lanes.runs),
-        ("lane_rows", "Rows in successful engine runs.", lanes.rows),
+        ("lane_runs", "Successful engine batches.", lanes.runs),
+        ("lane_rows", "Rows in successful engine batches.", lanes.rows),
         (
             "lane_runs_joined",
-            "Runs with rows of several batches.",
+            "Engine batches with rows of several requests.",
             lanes.runs_joined,
         ),
         (
             "lane_out_of_memory",
-            "Runs retried with fewer rows after running out of memory.",
+            "Engine batches retried with fewer rows after running out of memory.",
             lanes.out_of_memory,
         ),
         (
             "lane_memory_misses",
-            "Runs that took more memory than predicted.",
+            "Engine batches that used more memory than predicted.",
             lanes.memory_misses,
         ),
         ("lane_sessions_opened", "Sessions opened.", lanes.sessions_opened),
         (
             "lane_sessions_closed",
-            "Sessions evicted for others.",
+            "Sessions evicted for other sessions.",
             lanes.sessions_closed,
         ),
         (
             "lane_crashes",
-            "Lane processes that crashed during a run.",
+            "Lane processes that crashed during an engine batch.",
             lanes.crashes,
         ),
         (

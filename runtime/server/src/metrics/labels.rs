@@ -1,32 +1,33 @@
-//! What counters are told apart by. All label sets are closed, but for routes and tenants, of which a host has so many.
+//! Label sets of counters. All labels have a fixed set of values except routes, tenants and data roots, whose
+//! number is limited by the host.
 
 use frostline_wire::Split;
 use prometheus_client::encoding::EncodeLabelSet;
 
-/// One route and the class of its answers.
+/// Route and status class of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct RequestLabels {
-    /// The route's pattern, never the path as sent.
+    /// Pattern of the route. The path as sent could have any number of values.
     pub(crate) route: String,
     /// `2xx` to `5xx`.
     pub(crate) status: &'static str,
 }
 
-/// How extractions ended.
+/// Labels of a completed extraction.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct ExtractionLabels {
     pub(super) split: &'static str,
     pub(super) outcome: &'static str,
 }
 
-/// Samples that became rows, and those that did not.
+/// Labels of answered samples.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct SampleLabels {
     pub(super) split: &'static str,
     pub(super) failed: bool,
 }
 
-/// What kind of split; cuts have too many names for a label.
+/// Kind of split. A label for every cut would create too many series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum SplitKind {
@@ -45,7 +46,7 @@ impl From<&Split> for SplitKind {
     }
 }
 
-/// How an admitted extraction ended.
+/// Result of an admitted extraction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum Outcome {
@@ -53,27 +54,27 @@ pub(crate) enum Outcome {
     Refused,
     Failed,
     Deadline,
-    /// The client left, or took nothing for too long.
+    /// The client disconnected, or did not read the answer in time.
     ClientGone,
     HostStopped,
-    /// The token, the tenant or the guest is not good any more.
+    /// Access was revoked, the guest was disabled, or the operator cancelled the job.
     Dismissed,
 }
 
-/// How stores fail.
+/// Labels of a store failure.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct FaultLabels {
     pub(super) fault: &'static str,
 }
 
-/// How the store of a data root fails.
+/// Labels of a store failure with the data root.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct RootLabels {
     pub(super) root: String,
     pub(super) fault: &'static str,
 }
 
-/// One tenant.
+/// Tenant label.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct TenantLabels {
     tenant: String,

@@ -1,18 +1,18 @@
-//! The host's memory as it stands.
+//! Snapshot of the host's memory.
 
 use frostline_batching::{Kind, Ledger, Memory};
 use strum::IntoEnumIterator;
 
-/// What there is of memory, and who holds how much.
+/// Snapshot of the memory budget and all reservations.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MemorySnapshot {
-    /// Bytes.
+    /// Memory budget in bytes.
     pub(crate) budget: u64,
-    /// Bytes by kind, first of all what nobody reserved.
+    /// Bytes by kind, beginning with the unreserved base.
     pub(crate) held: Vec<(&'static str, u64)>,
-    /// How many wait for some.
+    /// Number of requests that wait for memory.
     pub(crate) waiting: usize,
-    /// Bytes by tenant; the host's own are nobody's.
+    /// Reserved bytes by tenant, without those of the host.
     pub(crate) tenants: Vec<(String, u64)>,
 }
 
@@ -30,7 +30,7 @@ impl MemorySnapshot {
         })
     }
 
-    /// Bytes of all kinds.
+    /// Sums the bytes of all kinds.
     pub(crate) fn held_in_all(&self) -> u64 {
         self.held.iter().map(|(_, bytes)| bytes).sum()
     }

@@ -1,17 +1,18 @@
-//! A rate over the last seconds.
+//! Rate of events over the last seconds.
 
 use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 
-/// Whole seconds the rate is taken over: long enough for batches that come every few seconds, short enough to be "now".
+/// Length of the window in seconds. It covers batches that arrive every few seconds and still reflects the
+/// current load.
 const SECONDS: usize = 10;
 
-/// Counts events and says how many came per second lately.
+/// Counter of events that returns the recent rate per second.
 pub(crate) struct RateMeter(Mutex<Window>);
 
 struct Window {
     start: Instant,
-    /// The second the newest count belongs to, since `start`.
+    /// Second of the newest count, relative to `start`.
     newest: u64,
     counts: [u64; SECONDS],
 }
@@ -36,7 +37,7 @@ impl RateMeter {
         self.count_at(Instant::now(), events);
     }
 
-    /// Events per second over the last seconds, or since the start where that is less.
+    /// Returns the events per second in the window, or since the start if that is shorter.
     pub(crate) fn per_second(&self) -> f64 {
         self.per_second_at(Instant::now())
     }
@@ -61,7 +62,7 @@ impl RateMeter {
 }
 
 impl Window {
-    /// Empties the seconds that passed without a count.
+    /// Moves the window to `now` and clears the seconds that have passed since the last count.
     fn advance(&mut self, now: Instant) {
         let second = now.saturating_duration_since(self.start).as_secs();
         let passed = second.saturating_sub(self.newest).min(SECONDS as u64);

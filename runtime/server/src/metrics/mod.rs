@@ -1,4 +1,4 @@
-//! What a host counts, and how it shows that.
+//! Metrics of a host and the `/metrics` output.
 
 mod counters;
 mod exposition;

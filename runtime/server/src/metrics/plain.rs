@@ -1,6 +1,7 @@
-//! Prometheus' older text format, for whoever does not ask for OpenMetrics.
+//! Prometheus text format 0.0.4, for clients that do not accept OpenMetrics.
 
-/// OpenMetrics text in version 0.0.4 of the text format: families are named as their series are, and there are neither units nor an end.
+/// Converts OpenMetrics text to version 0.0.4 of the text format: families get the names of their series, and
+/// units and the end marker are removed.
 pub(crate) fn plain_text(open_metrics: &str) -> String {
     let mut plain = String::with_capacity(open_metrics.len());
     let mut help = "";

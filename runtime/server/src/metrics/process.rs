@@ -1,4 +1,4 @@
-//! What Linux tells of this process, under the names that Prometheus' own clients use.
+//! Process metrics from `/proc`, with the names that Prometheus client libraries use.
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -8,7 +8,7 @@ use prometheus_client::registry::Unit;
 use rustix::process::{Resource, getrlimit};
 use std::fmt;
 
-/// Shows what can be read; nothing of what cannot.
+/// Collector of process metrics. Omits values that are not available.
 #[derive(Debug)]
 pub(super) struct Process;
 
@@ -18,14 +18,14 @@ impl Collector for Process {
             metric.encode(encoder.encode_descriptor(name, help, unit, metric.metric_type())?)
         };
         if let Some(bytes) = resident_bytes() {
-            let help = "Resident memory of the host's process, without its lane processes.";
+            let help = "Resident memory of the host's process, without lane processes.";
             let bytes = ConstGauge::new(bytes);
             show("process_resident_memory", help, Some(&Unit::Bytes), &bytes)?;
         }
         if let Some(Times { cpu, started }) = times() {
             let help = "CPU time of the host's process.";
             show("process_cpu", help, Some(&Unit::Seconds), &ConstCounter::new(cpu))?;
-            let help = "When the host's process started, in Unix time.";
+            let help = "Start of the host's process in Unix seconds.";
             let started = ConstGauge::new(started);
             show("process_start_time", help, Some(&Unit::Seconds), &started)?;
         }
@@ -41,7 +41,7 @@ impl Collector for Process {
     }
 }
 
-/// Memory this process holds.
+/// Returns the resident memory of this process in bytes.
 pub(crate) fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -49,19 +49,19 @@ pub(crate) fn resident_bytes() -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// Seconds.
+/// Times of this process in seconds.
 struct Times {
     cpu: f64,
-    /// In Unix time.
+    /// Start time in Unix seconds.
     started: f64,
 }
 
 fn times() -> Option<Times> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // The program's name may hold anything, and ends with the last bracket.
+    // The program name can contain any character, and the last parenthesis ends it.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let ticks = rustix::param::clock_ticks_per_second() as f64;
-    // proc_pid_stat(5) counts from 1; the third is the first here.
+    // Field numbers in proc_pid_stat(5) start at 1, and the first field here is field 3.
     let seconds = |field: usize| Some(fields.get(field - 3)?.parse::<f64>().ok()? / ticks);
     let system = std::fs::read_to_string("/proc/stat").ok()?;
     let booted = system.lines().find_map(|line| line.strip_prefix("btime "))?;

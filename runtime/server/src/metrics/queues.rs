@@ -1,4 +1,4 @@
-//! How long whatever waits for its turn waited.
+//! Histograms of queue waiting times.
 
 use super::counters::histogram;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -8,15 +8,15 @@ use prometheus_client::registry::{Registry, Unit};
 use std::time::Duration;
 use strum::IntoEnumIterator;
 
-/// What is waited for.
+/// Queue for a shared resource.
 #[derive(Debug, Clone, Copy, strum::IntoStaticStr, strum::EnumIter)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum Queue {
-    /// An extraction, for its place.
+    /// Extractions that wait for a permit.
     Extraction,
-    /// A grant, for memory; also one that got none.
+    /// Grants that wait for memory. Timeouts are included.
     Memory,
-    /// A batch, or what is left of it, for a lane.
+    /// Batches that wait for a lane. A divided batch is counted once per part.
     Lane,
 }
 
@@ -25,7 +25,7 @@ struct Labels {
     queue: &'static str,
 }
 
-/// A histogram of each queue.
+/// Histogram of waiting times for each queue.
 #[derive(Clone)]
 pub(crate) struct QueueWaits(Family<Labels, Histogram, fn() -> Histogram>);
 
@@ -49,7 +49,7 @@ impl QueueWaits {
     }
 
     pub(super) fn register(&self, registry: &mut Registry) {
-        let help = "Waits of extractions for a permit, of grants for memory, of batches for a lane";
+        let help = "Waiting time of extractions for a permit, grants for memory and batches for a lane";
         registry.register_with_unit("queue_wait", help, Unit::Seconds, self.0.clone());
     }
 }

@@ -1,4 +1,4 @@
-//! Every metric with a value, for the reference and for tests.
+//! Sample of all metrics, for the reference and for tests.
 
 use super::counters::Metrics;
 use super::exposition::{Build, Exposition, HostSnapshot};
@@ -11,10 +11,12 @@ use frostline_sandbox::Spent;
 use std::fmt;
 use std::time::Duration;
 
-/// `/metrics` of a host that has a GPU, a certificate and the tenant `acme`, so that every metric and label is present.
+/// Returns `/metrics` of a host with a GPU, a certificate and the tenant `acme`. Every metric and label is
+/// present.
 ///
 /// # Errors
-/// When it cannot be encoded.
+///
+/// Returns an error if the metrics cannot be encoded.
 pub fn sample_metrics() -> Result<String, fmt::Error> {
     exposition().text_by_tenant()
 }

@@ -4,15 +4,15 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 
-/// Failures of the stores of data roots.
+/// Failures of the stores behind data roots.
 #[derive(Clone)]
 pub(crate) struct StoreErrors {
     by_fault: Family<FaultLabels, Counter>,
-    /// Roots are named to whoever runs the host alone.
+    /// Only shown to the operator, because it contains the names of data roots.
     by_root: Family<RootLabels, Counter>,
 }
 
-/// All faults have a series from the start, so that the first one is seen as a rate.
+/// Creates a series for every fault, so that a query can compute a rate for the first failure.
 impl Default for StoreErrors {
     fn default() -> Self {
         let by_fault = Family::<FaultLabels, Counter>::default();
@@ -34,18 +34,18 @@ impl StoreErrors {
         self.by_root.get_or_create(&RootLabels { root, fault }).inc();
     }
 
-    /// How often a root failed like this.
+    /// Returns the number of failures of a root with this fault.
     #[cfg(test)]
     pub(crate) fn failures(&self, root: &str, fault: Fault) -> u64 {
         let (root, fault) = (root.to_owned(), fault.as_str());
         self.by_root.get_or_create(&RootLabels { root, fault }).get()
     }
 
-    /// Shows it, of the host as a whole and by root.
+    /// Registers the failures in total for the `host`, and with root names for the `operator`.
     pub(super) fn register(&self, host: &mut Registry, operator: &mut Registry) {
         host.register(
             "store_errors",
-            "Failed operations on the stores of data roots, repetitions included in each",
+            "Failed operations on the stores of data roots, each after all retries",
             self.by_fault.clone(),
         );
         operator.register(

@@ -7,14 +7,14 @@ use prometheus_client::registry::{Registry, Unit};
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicU64;
 
-/// Counts seconds.
+/// Counter of seconds.
 pub(super) type SecondsCounter = Counter<f64, AtomicU64>;
 
-// Help of what is shown of the host and by tenant.
+// Help texts of metrics that exist for the host and by tenant.
 pub(super) const GUEST_CPU: &str = "CPU time of guest code";
 pub(super) const COMPILING: &str = "Time spent compiling guests and checking models";
 
-/// What each tenant had of the host.
+/// Counters by tenant.
 #[derive(Default)]
 pub(crate) struct TenantCounters {
     extractions: Family<TenantLabels, Counter>,
@@ -31,12 +31,13 @@ pub(crate) struct TenantCounters {
 }
 
 impl TenantCounters {
-    /// Who extracted something, or had guest code run.
+    /// Returns the names of tenants with a counted event. Answered samples and 429 responses alone do not add
+    /// a tenant.
     pub(crate) fn names(&self) -> impl Iterator<Item = String> {
         self.names.lock().clone().into_iter()
     }
 
-    /// Counts an extraction that ended.
+    /// Counts a completed extraction.
     pub(super) fn count_extraction(&self, tenant: &str, failed: bool) {
         let labels = self.labels(tenant);
         self.extractions.get_or_create(&labels).inc();
@@ -45,51 +46,52 @@ impl TenantCounters {
             .inc_by(u64::from(failed));
     }
 
-    /// Counts samples that were answered.
+    /// Counts answered samples.
     pub(super) fn count_samples(&self, tenant: &str, samples: u64) {
         self.samples
             .get_or_create(&TenantLabels::new(tenant))
             .inc_by(samples);
     }
 
-    /// Counts a measurement of the link.
+    /// Counts a link measurement.
     pub(crate) fn count_probe(&self, tenant: &str) {
         self.probes.get_or_create(&self.labels(tenant)).inc();
     }
 
-    /// Counts a page of a listing.
+    /// Counts a page of an object listing.
     pub(crate) fn count_listing(&self, tenant: &str) {
         self.listings.get_or_create(&self.labels(tenant)).inc();
     }
 
-    /// What the bytes sent to a tenant are counted in.
+    /// Returns the counter for bytes sent to a tenant.
     pub(crate) fn sent_bytes_of(&self, tenant: &str) -> Counter {
         self.sent_bytes.get_or_create(&self.labels(tenant)).clone()
     }
 
-    /// What the bytes read for a tenant are counted in.
+    /// Returns the counter for bytes read for a tenant.
     pub(super) fn read_bytes_of(&self, tenant: &str) -> Counter {
         self.read_bytes.get_or_create(&self.labels(tenant)).clone()
     }
 
-    /// What guest code, and the compiler, spend for a tenant is counted in.
+    /// Returns the counters for guest CPU time and compile time of a tenant.
     pub(super) fn spent_of(&self, tenant: &str) -> [SecondsCounter; 2] {
         let labels = self.labels(tenant);
         [&self.cpu_seconds, &self.compile_seconds].map(|family| family.get_or_create(&labels).clone())
     }
 
-    /// Counts a request that was answered 429.
+    /// Counts a response with status 429.
     pub(crate) fn count_busy(&self, tenant: &str) {
         self.busy_answers.get_or_create(&TenantLabels::new(tenant)).inc();
     }
 
-    /// Of a tenant that is known from now on.
+    /// Returns the labels of a tenant and adds it to the known names.
     fn labels(&self, tenant: &str) -> TenantLabels {
         self.names.lock().insert(tenant.to_owned());
         TenantLabels::new(tenant)
     }
 
-    /// What a tenant used so far, but for the time of lanes and what is stored, which are counted elsewhere.
+    /// Returns the usage of a tenant since the host started. Device time and stored bytes are counted
+    /// elsewhere.
     pub(crate) fn usage(&self, tenant: &str) -> Usage {
         let labels = TenantLabels::new(tenant);
         let count =
@@ -107,14 +109,14 @@ impl TenantCounters {
         }
     }
 
-    /// Shows it.
+    /// Registers the counters of all tenants.
     pub(super) fn register(&self, registry: &mut Registry) {
         let by_tenant = |help: &str| format!("{help}, by tenant");
         let counts = [
             ("extractions", "Extractions ended", &self.extractions),
             (
                 "failed_extractions",
-                "Extractions that did not come to their end",
+                "Extractions without a complete answer",
                 &self.failed_extractions,
             ),
             ("samples", "Samples answered", &self.samples),

@@ -1,5 +1,7 @@
-//! Copies of a state. A backup is laid out as a state: one snapshot, and the bytes it names. So both are read and checked alike, and
-//! another backup into the same place writes only what is new.
+//! Backups of a state.
+//!
+//! A backup uses the same layout as a state with a single snapshot. The same code can therefore read and
+//! verify both, and another backup to the same location only writes new data.
 
 use super::documents::Replica;
 use super::error::StateError;
@@ -18,67 +20,69 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::task::spawn_blocking;
 
-/// Changes of one epoch: a restored state goes on at the next multiple, which no host of the state before ever reaches.
+/// Number of changes per epoch. A restored state continues at the next multiple, which is higher than any
+/// change a host of the previous state can create.
 const EPOCH: u64 = 1_000_000_000;
 
-/// Tries to copy a state whose versions are replaced meanwhile.
+/// Attempts to copy a state if versions are replaced during the copy.
 const TRIES: usize = 4;
 
-/// The tenant whose record lists tokens that do not let in: those of hosts' token files that were revoked.
+/// Name of the configured tenant. The tokens in this record are revoked tokens of hosts' token files, so they
+/// do not admit anyone.
 const CONFIGURED: &str = "default";
 
-/// The kind of document that holds tokens.
+/// The kind of documents that contain tokens.
 const TENANTS: &str = "tenants";
 
-/// What a state or a backup holds.
+/// Contents of a state or a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct StateReport {
-    /// The change it ends with.
+    /// Number of the last change.
     pub change: u64,
-    /// Documents by kind: `guests`, `models`, `tenants`.
+    /// Number of documents by kind (`guests`, `models`, `tenants`).
     pub documents: BTreeMap<String, usize>,
-    /// Versions of guests and models whose bytes are there.
+    /// Number of guest and model versions with intact bytes.
     pub versions: usize,
-    /// Their bytes.
+    /// Size of the intact versions in bytes.
     pub bytes: u64,
-    /// Versions whose bytes are not: they have to be uploaded again.
+    /// Versions with missing or corrupt bytes, which must be uploaded again.
     pub lost: Vec<LostVersion>,
 }
 
-/// A version of a guest or model without its bytes.
+/// A guest or model version with missing or corrupt bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LostVersion {
     /// `guests` or `models`.
     pub kind: String,
     /// `TENANT/NAME`.
     pub name: String,
-    /// SHA-256 of what was uploaded.
+    /// SHA-256 of the uploaded bytes.
     pub sha256: String,
-    /// Whether other bytes are there.
+    /// True if the stored bytes are corrupt, false if they are missing.
     pub corrupt: bool,
 }
 
-/// What a restore made of a state.
+/// Result of a restore.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RestoreReport {
-    /// What the state holds now.
+    /// Contents of the restored state.
     pub state: StateReport,
-    /// Tenants that no token lets in any more.
+    /// Tenants without a valid token after the restore.
     pub without_tokens: Vec<String>,
-    /// What the state held before and the backup does not, as `KIND NAME`.
+    /// Documents of the previous state (`KIND NAME`) not contained in the backup.
     pub dropped: Vec<String>,
 }
 
-/// Which tokens let in after a restore, where the state before cannot be asked which were revoked.
+/// Which tokens are valid after a restore if the previous state cannot tell which tokens were revoked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RestoredTokens {
-    /// Those of the backup, also if they were revoked since.
+    /// The tokens in the backup, even if they were revoked since.
     Keep,
-    /// None: every tenant needs a new one.
+    /// No tokens. Every tenant must get a new token.
     Revoke,
 }
 
-/// What is looked at of a document of guests or models.
+/// The fields of guest and model documents used here.
 #[derive(Default, Deserialize)]
 struct Blobs {
     versions: Vec<Blob>,
@@ -91,7 +95,7 @@ struct Blob {
     bytes: u64,
 }
 
-/// What is looked at of a document of tenants.
+/// The fields of tenant documents used here.
 #[derive(Serialize, Deserialize)]
 struct Entry {
     disabled: bool,
@@ -100,13 +104,13 @@ struct Entry {
     rest: Unknown,
 }
 
-/// All that a state holds at one moment.
+/// A consistent copy of all documents in the state.
 struct Contents {
     position: Position,
     documents: Vec<Document>,
 }
 
-/// Reads all that is in `store` and checks every byte.
+/// Reads the state in `store` completely and verifies all checksums.
 pub(crate) async fn verify(store: &Arc<Store>) -> Result<StateReport, StateError> {
     let contents = Contents::read(store).await?;
     let mut report = contents.report();
@@ -117,7 +121,7 @@ pub(crate) async fn verify(store: &Arc<Store>) -> Result<StateReport, StateError
     Ok(report)
 }
 
-/// Copies a state, which hosts may go on changing, into another store.
+/// Copies a state to another store. Hosts can continue to change it during the copy.
 pub(crate) async fn back_up(from: &Arc<Store>, to: &Arc<Store>) -> Result<StateReport, StateError> {
     if let Some(newest) = snapshot::newest(to, None).await?
         && newest > Contents::read(from).await?.position.number
@@ -132,7 +136,8 @@ pub(crate) async fn back_up(from: &Arc<Store>, to: &Arc<Store>) -> Result<StateR
         if report.lost.is_empty() {
             break;
         }
-        // What is lost may only have been replaced meanwhile.
+        // Missing bytes may belong to versions that were replaced during the copy, so try again with the
+        // current documents.
         contents = Contents::read(from).await?;
         report = contents.copy_blobs(from, to).await?;
     }
@@ -141,7 +146,8 @@ pub(crate) async fn back_up(from: &Arc<Store>, to: &Arc<Store>) -> Result<StateR
     Ok(report)
 }
 
-/// Writes a snapshot, and the change that it ends with, for the next one to follow on: one that changes nothing. Removes those before.
+/// Writes a snapshot, and an empty change with the same number that the next change can follow. Older changes
+/// are removed.
 async fn write(to: &Arc<Store>, position: Position, documents: Vec<Document>) -> Result<(), StateError> {
     let change = Change {
         format: FORMAT,
@@ -155,12 +161,15 @@ async fn write(to: &Arc<Store>, position: Position, documents: Vec<Document>) ->
         });
     }
     snapshot::write(to, &position, documents).await?;
-    // A host that adds a change to what was there before finds that it follows on nothing, and reloads.
+    // A host that adds a change to the previous log will notice that the preceding change is missing, and
+    // reload.
     log.sweep(position.number.saturating_sub(1)).await
 }
 
-/// Makes a state what a backup holds. Hosts that run on it reload within a minute. Tokens are those that the state has now, so that what
-/// was revoked stays revoked; where it cannot be read, `tokens` says which.
+/// Replaces a state by a backup. Running hosts reload the state within a minute.
+///
+/// If `tokens` is `None`, the tokens of the existing state are used instead of those in the backup, so that
+/// revoked tokens stay revoked. If the existing state cannot be read, the caller must choose with `tokens`.
 pub(crate) async fn restore(
     backup: &Arc<Store>,
     to: &Arc<Store>,
@@ -197,7 +206,7 @@ pub(crate) async fn restore(
 }
 
 impl Contents {
-    /// What `store` holds, which stays as it is.
+    /// Reads all documents without modifying the state.
     async fn read(store: &Arc<Store>) -> Result<Self, StateError> {
         if snapshot::newest(store, None).await?.is_none() {
             return Err(StateError::Empty {
@@ -211,14 +220,14 @@ impl Contents {
         Ok(Self { position, documents })
     }
 
-    /// Every object that the documents name, once, with one that names it.
+    /// Returns every referenced blob exactly once, together with a document that references the blob.
     fn blobs(&self) -> impl Iterator<Item = (&Document, Blob)> {
         let mut seen = BTreeSet::new();
         let all = self.documents.iter().flat_map(Document::blobs);
         all.filter(move |(_, blob)| seen.insert(blob.blob.clone()))
     }
 
-    /// What there is, but for bytes.
+    /// Creates a report of the documents. Blobs are added later.
     fn report(&self) -> StateReport {
         let mut documents = BTreeMap::new();
         for document in &self.documents {
@@ -233,7 +242,7 @@ impl Contents {
         }
     }
 
-    /// Copies what `to` does not have.
+    /// Copies the blobs that are missing or corrupt in `to`.
     async fn copy_blobs(&self, from: &Store, to: &Store) -> Result<StateReport, StateError> {
         let mut report = self.report();
         for (document, blob) in self.blobs() {
@@ -251,7 +260,8 @@ impl Contents {
         self.documents.iter().find(named)
     }
 
-    /// Lets tenants in by the tokens that `present` has, or by those that `tokens` says; the names of those that have none.
+    /// Sets the tokens of all tenants to those in `present` or as selected by `tokens`. Returns the names of
+    /// tenants without tokens.
     fn set_tokens(
         &mut self,
         present: Option<&Self>,
@@ -289,7 +299,7 @@ impl Contents {
         Ok(without_tokens)
     }
 
-    /// Documents that `other` does not have, as `KIND NAME`.
+    /// Returns the documents (`KIND NAME`) that `other` does not contain.
     fn missing_in(&self, other: &Self) -> Vec<String> {
         let named = |document: &Document| format!("{} {}", document.kind, document.name);
         let there: BTreeSet<String> = other.documents.iter().map(named).collect();
@@ -299,13 +309,13 @@ impl Contents {
 }
 
 impl Document {
-    /// The bytes that it names; none where a newer version wrote it otherwise.
+    /// Returns the blobs that the document references, or none if a newer version uses another layout.
     fn blobs(&self) -> impl Iterator<Item = (&Self, Blob)> {
         let Blobs { versions } = serde_json::from_str(self.content.get()).unwrap_or_default();
         versions.into_iter().map(move |blob| (self, blob))
     }
 
-    /// What it says of a tenant.
+    /// Parses a tenant document.
     fn entry(&self) -> Result<Entry, StateError> {
         if self.format > FORMAT {
             return Err(StateError::Newer {
@@ -318,7 +328,7 @@ impl Document {
 }
 
 impl Blob {
-    /// Its bytes in `store`; whether others are there where they are not those that were uploaded.
+    /// Reads the blob from `store`. Returns [`Lost`] if the bytes are missing or corrupt.
     async fn read(&self, store: &Store) -> Result<Result<Bytes, Lost>, StateError> {
         let bytes = match store.read(&self.blob).await {
             Ok(bytes) => bytes,
@@ -333,7 +343,7 @@ impl Blob {
         Ok(spawn_blocking(hash).await?)
     }
 
-    /// Puts its bytes where they are not, or others are.
+    /// Copies the blob, replacing corrupt bytes in `to`.
     async fn copy(&self, from: &Store, to: &Store) -> Result<Result<(), Lost>, StateError> {
         let bytes = match self.read(from).await? {
             Ok(bytes) => bytes,
@@ -348,7 +358,7 @@ impl Blob {
     }
 }
 
-/// Bytes are not there, or are others.
+/// Missing or corrupt bytes.
 struct Lost {
     corrupt: bool,
 }

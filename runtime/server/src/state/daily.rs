@@ -3,15 +3,15 @@ use super::day::Day;
 use bytes::Bytes;
 use frostline_objects::Store;
 
-/// Keys asked for at a time: what S3 gives at once.
+/// Number of keys per listing request, the maximum of S3.
 const PAGE: usize = 1000;
 
-/// A folder of the shared state in which each run of a host has objects of its own by day: `<folder>/<day>/<run>-<number>.json`. A run is
-/// random and new at each start, so no two hosts write under one name.
+/// A folder of the shared state with objects by day and host run: `<folder>/<day>/<run>-<number>.json`. The
+/// id of a run is generated at every start of a host, so two hosts never write to the same key.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DailyFolder(pub(crate) &'static str);
 
-/// The name of an object in a [`DailyFolder`].
+/// Parsed key of an object in a [`DailyFolder`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DailyName {
     pub(crate) day: Day,
@@ -24,7 +24,7 @@ impl DailyFolder {
         format!("{}/{day}/{run}-{number:08}.json", self.0)
     }
 
-    /// `None` for keys of other folders, and others.
+    /// Parses a key. Returns `None` if it does not belong to this folder.
     pub(crate) fn parse(self, key: &str) -> Option<DailyName> {
         let (day, name) = key.strip_prefix(self.0)?.strip_prefix('/')?.split_once('/')?;
         let (run, number) = name.strip_suffix(".json")?.rsplit_once('-')?;
@@ -35,10 +35,11 @@ impl DailyFolder {
         })
     }
 
-    /// Keys from the day `from` on, or all, up to the first day that is not `wanted`; by day.
+    /// Lists keys in the order of days, beginning with the day `from` if given, until the first day for which
+    /// `wanted` returns false.
     ///
     /// # Errors
-    /// [`StateError`].
+    /// Returns [`StateError`] if the store fails.
     pub(crate) async fn keys(
         self,
         store: &Store,
@@ -60,10 +61,10 @@ impl DailyFolder {
         Ok(keys)
     }
 
-    /// Writes an object that only this run of a host writes, and returns its key.
+    /// Writes an object of this host run and returns its key.
     ///
     /// # Errors
-    /// [`StateError`].
+    /// Returns [`StateError`] if the store fails.
     pub(crate) async fn write(
         self,
         store: &Store,
@@ -74,7 +75,7 @@ impl DailyFolder {
     ) -> Result<String, StateError> {
         let key = self.key(day, run, number);
         match store.put_new(&key, Bytes::from(content)).await {
-            // Nobody else writes under this name: the answer of a try before was lost.
+            // Only this run writes this key, so an earlier attempt succeeded but the response was lost.
             Err(error) if !error.is_already_there() => Err(error.into()),
             _ => Ok(key),
         }
@@ -83,7 +84,7 @@ impl DailyFolder {
     /// Removes all days before `first`.
     ///
     /// # Errors
-    /// [`StateError`].
+    /// Returns [`StateError`] if the store fails.
     pub(crate) async fn sweep(self, store: &Store, first: Day) -> Result<(), StateError> {
         for key in self.keys(store, None, |day| day < first).await? {
             match store.delete(&key).await {

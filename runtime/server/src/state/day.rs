@@ -1,12 +1,12 @@
 use chrono::{DateTime, Days, NaiveDate};
 use std::fmt;
 
-/// A day in UTC. Days sort as their names do.
+/// A day in UTC. The formatted names sort in the same order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Day(NaiveDate);
 
 impl Day {
-    /// The day of a time in seconds since 1970.
+    /// Returns the day that contains a time in seconds since 1970.
     pub(crate) fn at(seconds: u64) -> Self {
         let time = i64::try_from(seconds)
             .ok()
@@ -14,12 +14,12 @@ impl Day {
         Self(time.unwrap_or_default().date_naive())
     }
 
-    /// Reads a name such as `2026-11-26`.
+    /// Parses a name such as `2026-11-26`.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         NaiveDate::parse_from_str(name, "%Y-%m-%d").ok().map(Self)
     }
 
-    /// So many days before.
+    /// Returns the date `days` earlier.
     pub(crate) fn before(self, days: u64) -> Self {
         Self(self.0.checked_sub_days(Days::new(days)).unwrap_or_default())
     }

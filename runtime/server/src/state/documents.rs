@@ -1,6 +1,8 @@
-//! Named documents that several hosts share. A document is changed by adding what it is from then on to the log: of two hosts that do so
-//! at once one sees that it was second and does its change again on top of the other's, so no update is lost, and a kill at any
-//! instant leaves the old document or the new one.
+//! Named documents shared by several hosts.
+//!
+//! A document is changed by appending the new content to the log. If two hosts do so at the same time, one of
+//! them fails and applies the change again to the result of the other, so that no update is lost. If a host
+//! is killed, either the old or the new document is in place.
 
 use super::error::StateError;
 use super::journal::{Dump, Journal, Kind};
@@ -13,10 +15,10 @@ use serde_json::value::{RawValue, to_raw_value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Tries to add a change while others add theirs. Each try fails only because another one succeeded.
+/// Attempts to append a change. An attempt only fails if another change was appended.
 const TRIES: usize = 256;
 
-/// This host's copy of all documents of one kind.
+/// This host's copy of all documents with the same kind.
 pub(super) struct Replica<T> {
     kind: &'static str,
     documents: RwLock<BTreeMap<String, Arc<T>>>,
@@ -78,24 +80,24 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Kind for Replica<T
     }
 }
 
-/// All documents of one kind.
+/// All documents with the same kind.
 pub(crate) struct Documents<T> {
     replica: Arc<Replica<T>>,
     journal: Arc<Journal>,
 }
 
 impl<T: Serialize + DeserializeOwned + PartialEq + Send + Sync + 'static> Documents<T> {
-    /// What `replica`, which is among the kinds of `journal`, knows.
+    /// Creates the documents of `replica`, which must be registered with `journal`.
     pub(super) fn new(replica: Arc<Replica<T>>, journal: Arc<Journal>) -> Self {
         Self { replica, journal }
     }
 
-    /// The document, unless there is none.
+    /// Returns a document, or `None` if it does not exist.
     pub(crate) fn get(&self, name: &str) -> Option<Arc<T>> {
         self.replica.documents.read().get(name).cloned()
     }
 
-    /// All documents whose names start with `prefix`.
+    /// Returns all documents whose names start with `prefix`.
     pub(crate) fn list(&self, prefix: &str) -> Vec<(String, Arc<T>)> {
         self.replica
             .documents
@@ -106,21 +108,25 @@ impl<T: Serialize + DeserializeOwned + PartialEq + Send + Sync + 'static> Docume
             .collect()
     }
 
-    /// What `pick` finds in any of them.
+    /// Returns all results of `pick` that are not `None`.
     pub(super) fn pick<R>(&self, pick: impl FnMut(&Arc<T>) -> Option<R>) -> Vec<R> {
         self.replica.documents.read().values().filter_map(pick).collect()
     }
 
-    /// Reads what other hosts changed before this was called.
+    /// Applies all changes that other hosts have made before this call.
     pub(super) async fn catch_up(&self) -> Result<(), StateError> {
         self.journal.catch_up().await
     }
 
-    /// Changes a document by what it is now on all hosts; `change` is called again when another host was first, and returns no content to
-    /// delete it. What it refuses is returned and changes nothing; what it leaves equal is not written.
+    /// Updates a document.
+    ///
+    /// `change` receives the current content and returns the new content, or `None` to delete the document.
+    /// It is called again if another host changed the state in the meantime. If it returns an error, nothing
+    /// is changed. If the content stays equal, nothing is written.
     ///
     /// # Errors
-    /// [`StateError::Unsure`] when it is not known whether the change was made; any other error says that it was not.
+    /// Returns the error of `change`, or [`StateError::Unsure`] if the change may have been applied. After
+    /// any other error the document is unchanged.
     pub(crate) async fn update<E: From<StateError>>(
         &self,
         name: &str,
@@ -128,7 +134,7 @@ impl<T: Serialize + DeserializeOwned + PartialEq + Send + Sync + 'static> Docume
     ) -> Result<Option<Arc<T>>, E> {
         self.journal.catch_up().await?;
         self.journal.check_readable(self.replica.kind, name)?;
-        // Whoever removes what is not there keeps nobody from adding.
+        // Deleting a missing document does not need the lock for appending changes.
         if self.get(name).is_none() && change(None)?.is_none() {
             return Ok(None);
         }

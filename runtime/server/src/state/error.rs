@@ -7,18 +7,18 @@ use tokio::task::JoinError;
 /// An error of the shared state.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// The store failed, and nothing was changed.
+    /// The store failed and the state is unchanged.
     #[error("cannot access the host's state: {0}")]
     Store(#[from] ObjectError),
-    /// The store failed while something was changed.
+    /// The store failed during a change, and the outcome is unknown.
     #[error(
         "cannot access the host's state: {error}; the change may have been applied: check, and repeat it if not"
     )]
     Unsure {
-        /// What the store said.
+        /// Error of the store.
         error: ObjectError,
     },
-    /// A store whose creates overwrite objects.
+    /// A store that overwrites existing objects despite the condition.
     #[error(
         "cannot keep the host's state in '{root}': the store ignores 'If-None-Match: *' and overwrites existing objects, so hosts would lose \
          each other's changes and a revoked token could stay valid; use a local folder, Amazon S3, Google Cloud Storage, Azure \
@@ -28,7 +28,7 @@ pub enum StateError {
         /// The state's address.
         root: String,
     },
-    /// A store without conditional creates.
+    /// A store without support for conditional creates.
     #[error(
         "cannot keep the host's state in '{root}': the store does not support conditional creates ('If-None-Match: *', or hard links in \
          a folder), without which hosts lose each other's changes ({reason}); use a local folder, Amazon S3, Google Cloud Storage, \
@@ -37,24 +37,24 @@ pub enum StateError {
     CreatesNothing {
         /// The state's address.
         root: String,
-        /// What it answered.
+        /// Error of the store.
         #[source]
         reason: Cause,
     },
-    /// A record that is no JSON, whatever wrote it.
+    /// An invalid record.
     #[error(
         "invalid record {key} in the host's state: {detail}; restore the state from a backup (frostline admin state restore)"
     )]
     Record {
-        /// Its key.
+        /// Key of the record.
         key: String,
-        /// What is wrong.
+        /// Description of the problem.
         #[source]
         detail: Cause,
     },
-    /// A record that this version cannot read.
+    /// A record written by a newer version, which this version cannot read.
     #[error(
-        "cannot change {name} of the {kind}: a newer version of frostline wrote its record; upgrade this host, or make the change at a newer one"
+        "cannot change {name} ({kind}): the record was written by a newer version of frostline; upgrade this host, or make the change on a newer host"
     )]
     Newer {
         /// `guests`, `models` or `tenants`.
@@ -62,23 +62,23 @@ pub enum StateError {
         /// The name.
         name: String,
     },
-    /// Where a state or a backup should be there is none.
+    /// The location does not contain a state or a backup.
     #[error(
-        "there is no state of frostline in '{root}'; name the host's state, or a folder or bucket that a backup was written to"
+        "no frostline state found in '{root}': specify the host's state, or a folder or bucket with a backup"
     )]
     Empty {
-        /// The address.
+        /// The location.
         root: String,
     },
-    /// A backup would go where that of another state is.
+    /// The location already contains a different backup.
     #[error(
-        "'{root}' holds a backup of another state, or a newer one of this; choose an empty folder or prefix"
+        "'{root}' already contains a different or newer backup; choose an empty folder or prefix"
     )]
     OtherState {
-        /// The address.
+        /// The location.
         root: String,
     },
-    /// A restore cannot find out which tokens were revoked.
+    /// The existing state cannot be read to find out which tokens were revoked.
     #[error(
         "there is no state in '{root}' that says which tokens were revoked since the backup; choose --tokens revoke, after which every tenant \
          needs a new one (frostline admin tenant rotate), or --tokens keep"
@@ -87,23 +87,23 @@ pub enum StateError {
         /// The state's address.
         root: String,
     },
-    /// Too many concurrent changes.
-    #[error("too many concurrent changes of {kind} in the host's state; retry {name}")]
+    /// The change conflicted repeatedly with other changes.
+    #[error("conflicting concurrent changes of {kind} in the host's state; retry {name}")]
     Contended {
         /// `guests`, `models` or `tenants`.
         kind: &'static str,
         /// The name.
         name: String,
     },
-    /// Bytes of a removed version.
+    /// The requested version has been removed.
     #[error("the {kind} with the SHA-256 {sha256} were removed from this host's state; upload them again")]
     Gone {
         /// `guests` or `models`.
         kind: &'static str,
-        /// The hash.
+        /// SHA-256 of the version.
         sha256: String,
     },
-    /// Corrupt bytes.
+    /// The stored bytes are corrupt.
     #[error(
         "the {kind} with the SHA-256 {sha256} are corrupt in this host's state: the stored bytes hash to {found}; remove the name and \
          upload it again"
@@ -111,18 +111,18 @@ pub enum StateError {
     Damaged {
         /// `guests` or `models`.
         kind: &'static str,
-        /// The hash of what was uploaded.
+        /// SHA-256 of the uploaded bytes.
         sha256: String,
-        /// The hash of what is there.
+        /// SHA-256 of the stored bytes.
         found: String,
     },
-    /// The system gave no random bytes.
+    /// The operating system provided no random bytes.
     #[error("cannot generate a name in the host's state: {0}")]
     Random(#[from] getrandom::Error),
-    /// A task panicked or was cancelled.
-    #[error("a task on the host's state failed: {0}")]
+    /// A background task panicked or was cancelled.
+    #[error("a background task for the host's state failed: {0}")]
     Work(#[from] JoinError),
-    /// A name that an admin disabled.
+    /// The name was disabled by an admin.
     #[error("{name} of the {kind} is disabled on this host")]
     Disabled {
         /// `guests` or `models`.
@@ -130,30 +130,30 @@ pub enum StateError {
         /// The name.
         name: String,
     },
-    /// The tenant's storage quota is exceeded.
+    /// The storage quota of the tenant is exceeded.
     #[error("storage quota of {tenant} exceeded: {requested} of {limit} bytes")]
     Full {
         /// The tenant.
         tenant: String,
-        /// Bytes requested.
+        /// Total bytes, including the refused upload.
         requested: u64,
         /// The limit.
         limit: u64,
     },
-    /// The tenant's limit of model metadata is exceeded.
+    /// The limit for model metadata of the tenant is exceeded.
     #[error(
-        "metadata limit exceeded: names and shapes of {tenant}'s cuts would take {requested} of {limit} bytes; delete a model first"
+        "metadata limit exceeded: names and shapes of {tenant}'s cuts would use {requested} of {limit} bytes; delete a model first"
     )]
     Facts {
-        /// Whose they are.
+        /// The tenant.
         tenant: String,
-        /// Bytes requested.
+        /// Total bytes, including the refused upload.
         requested: u64,
         /// The limit.
         limit: u64,
     },
-    /// More names than allowed.
-    #[error("limit of {limit} {kind} reached; delete one first")]
+    /// The limit for the number of names is reached.
+    #[error("limit of {limit} {kind} reached; delete an existing name first")]
     TooMany {
         /// `guests` or `models`.
         kind: &'static str,
@@ -163,7 +163,7 @@ pub enum StateError {
 }
 
 impl StateError {
-    /// A record that is no JSON, or not the JSON it should be.
+    /// Creates an error for an invalid record.
     pub(crate) fn broken(key: &str, detail: impl Into<Cause>) -> Self {
         Self::Record {
             key: key.to_owned(),
@@ -171,10 +171,11 @@ impl StateError {
         }
     }
 
-    /// The message for tenants, without the state's location or others' content; the full error is logged.
+    /// The message for tenants. It does not reveal the state's location or other tenants' data. The full
+    /// error is logged.
     pub(crate) fn tenant_message(&self) -> String {
         let message = match self {
-            Self::Store(_) => "the host's state is unavailable, and nothing was changed; retry later",
+            Self::Store(_) => "the host's state is unavailable and nothing was changed; retry later",
             Self::Unsure { .. } => {
                 "the host's state could not be written; the change may have been applied: check, and repeat it if not"
             }
@@ -184,7 +185,7 @@ impl StateError {
         format!("{message} (the cause is in the host's log)")
     }
 
-    /// Whether the store said that what was to be read is not there.
+    /// True if the store reported that the requested object does not exist.
     pub(super) fn is_not_found(&self) -> bool {
         matches!(self, Self::Store(error) if error.is_not_found())
     }

@@ -1,36 +1,37 @@
-//! What is known of guests and models without reading them.
+//! Guest and model metadata, kept in memory by all hosts.
 
 use super::record::Unknown;
 use super::shelf::StoredVersion;
 use frostline_wire::{CutInfo, GuestInfo, ModelInfo};
 use serde::{Deserialize, Serialize};
 
-/// What a host needs to know of a model without reading it.
+/// Model metadata, available without reading the model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ModelFacts {
     pub(crate) input: String,
     pub(crate) input_shape: Vec<usize>,
     pub(crate) cuts: Vec<CutInfo>,
-    /// What its values take while it runs, by its graph; not known of what was uploaded to an earlier host.
+    /// Memory used by activations during execution, estimated from the graph. Zero for models uploaded to
+    /// older versions, which did not store it.
     #[serde(default)]
     pub(crate) alive: Alive,
     #[serde(flatten)]
     pub(crate) unknown: Unknown,
 }
 
-/// Bytes of the values of a network that are alive at once.
+/// Peak size of live activations in bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Alive {
-    /// Whatever the batch.
+    /// Bytes independent of the batch size.
     pub(crate) fixed: u64,
-    /// For each row of it.
+    /// Bytes per sample of the batch.
     pub(crate) per_row: u64,
     #[serde(flatten)]
     pub(crate) unknown: Unknown,
 }
 
 impl ModelFacts {
-    /// Bytes that they take in memory.
+    /// Returns the size of the metadata in memory.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let cuts = self.cuts.iter();
         let cuts = cuts.map(|cut| size_of_val(cut) + cut.name.len() + size_of_val(&*cut.shape));
@@ -40,7 +41,7 @@ impl ModelFacts {
 }
 
 impl<F> StoredVersion<F> {
-    /// What is written down of its upload.
+    /// Describes the upload in the audit log.
     pub(crate) fn audited(&self, name: &str) -> String {
         format!("{name}@sha256:{} of {} bytes", self.sha256, self.bytes)
     }

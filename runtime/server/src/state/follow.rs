@@ -1,4 +1,4 @@
-//! A host keeps up with what others on its state change, and keeps the log short.
+//! Background tasks that follow the changes of other hosts and compact the log.
 
 use super::journal::Journal;
 use frostline_batching::Backoff;
@@ -7,16 +7,17 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// How often to ask for news. Changes are to be seen everywhere within three seconds.
+/// Interval at which the host checks for new changes. All hosts should see a change within three seconds.
 const NEWS: Duration = Duration::from_secs(1);
 
-/// How often to find out whether this host is too far behind for that, and whether the log has become long.
+/// Interval at which the host checks for newer snapshots and compacts the log if necessary.
 const REVIEW: Duration = Duration::from_secs(60);
 
-/// The longest pause between tries while the store cannot be read.
+/// Maximum backoff while the store cannot be read.
 const LONGEST: Duration = Duration::from_secs(16);
 
-/// Follows the others until `stop`. While the state cannot be read the host goes on with what it knows.
+/// Follows the changes of other hosts until `stop` is cancelled. While the state cannot be read, the host
+/// continues with the last known state.
 pub(crate) async fn follow(journal: Arc<Journal>, stop: CancellationToken) {
     let (mut pause, mut review) = (NEWS, Instant::now() + REVIEW);
     let mut backoff = Backoff::new(NEWS, LONGEST);
@@ -46,7 +47,8 @@ pub(crate) async fn follow(journal: Arc<Journal>, stop: CancellationToken) {
     }
 }
 
-/// Keeps the log short until `stop`. What fails is tried again later: a long log costs time at the next start, not correctness.
+/// Compacts the log until `stop` is cancelled. Failures are retried later, because a long log only delays the
+/// next start.
 pub(crate) async fn compact(journal: Arc<Journal>, stop: CancellationToken) {
     loop {
         let compacted = tokio::select! {
@@ -56,7 +58,7 @@ pub(crate) async fn compact(journal: Arc<Journal>, stop: CancellationToken) {
         if let Err(error) = compacted {
             tracing::warn!(%error, "cannot compact the state log");
         }
-        // Hosts that were started together need not do it together.
+        // Use a random interval, so that hosts started together do not compact at the same time.
         let pause = REVIEW.mul_f64(0.5 + fraction());
         if tokio::time::timeout(pause, stop.cancelled()).await.is_ok() {
             return;
@@ -64,7 +66,7 @@ pub(crate) async fn compact(journal: Arc<Journal>, stop: CancellationToken) {
     }
 }
 
-/// Anything from 0 to 1.
+/// Returns a random number between 0 and 1.
 fn fraction() -> f64 {
     let mut random = [0_u8; 1];
     getrandom::fill(&mut random).map_or(0.5, |()| f64::from(random[0]) / f64::from(u8::MAX))

@@ -1,5 +1,7 @@
-//! One host's view of the shared state: the documents as the log made them, and how far it was read. What another host changed is read
-//! and applied in the log's order; what this host changes is created as the next of the log, on top of all before it.
+//! A host's view of the shared state: the current documents and the position in the log.
+//!
+//! Changes of other hosts are read and applied in the order of the log. This host appends a change only after
+//! applying all previous changes.
 
 use super::error::StateError;
 use super::log::{Change, Log, Position};
@@ -16,66 +18,71 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::task::spawn_blocking;
 
-/// The most changes read at once. A store answers in some 30 ms, so a hundred changes are known after a quarter of a second.
+/// Maximum number of changes read concurrently. If a store answers in 30 ms, a hundred changes can be read
+/// within a quarter of a second.
 const READ_AT_ONCE: u64 = 64;
 
-/// Changes after a snapshot before the next one is due, and beyond them one for so many documents: what is written anew each time
-/// stays in proportion to what changed, and what a start reads one by one in proportion to what there is.
+/// A snapshot is due after 500 changes, or after one change per 16 documents if that is more. The cost of
+/// writing snapshots stays proportional to the number of changes, and the number of changes to read at
+/// startup is proportional to the number of documents.
 const CHANGES_A_SNAPSHOT: u64 = 500;
 const DOCUMENTS_A_CHANGE: u64 = 16;
 
-/// Changes that stay although they are in a snapshot. Who is further behind goes on from that.
+/// Number of changes kept in addition to the snapshot. A host that is further behind continues from the
+/// snapshot.
 const KEPT: u64 = 1000;
 
-/// How long a change waits for those before it. Each takes a tenth of a second, on a store that stalls a minute.
+/// Timeout for the lock to append a change. An append takes about a tenth of a second, or a minute if the
+/// store stalls.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Said of records in [`Journal::unread`].
-const UNREAD: &str = "cannot read a record of the host's state that a newer version wrote; it is kept, and not served here; upgrade this host";
+/// Warning about records in [`Journal::unread`].
+const UNREAD: &str = "ignoring a record of the host's state written by a newer version of frostline; upgrade this host to use it";
 
-/// Tries to read a snapshot. Each fails only because a newer one is there.
+/// Attempts to read a snapshot. An attempt only fails if a newer snapshot was written in the meantime.
 const TRIES: usize = 8;
 
-/// All documents of one kind, as the journal looks after them.
+/// The journal's interface to all documents with the same kind.
 pub(super) trait Kind: Send + Sync {
-    /// The kind.
+    /// Returns the name of the kind.
     fn kind(&self) -> &'static str;
 
-    /// How many there are.
+    /// Returns the number of documents.
     fn count(&self) -> usize;
 
-    /// Makes `content` the document of that name; nothing deletes it.
+    /// Sets or deletes the document with this name.
     fn set(&self, name: &str, content: Option<&RawValue>) -> Result<(), serde_json::Error>;
 
-    /// Makes these all there are, but those that cannot be read, which it gives back.
+    /// Replaces all documents. Returns the given documents that are invalid.
     fn replace(&self, documents: Vec<Document>) -> Vec<Document>;
 
-    /// What writes down all there are at this moment.
+    /// Returns a function that serializes the current documents.
     fn dump(&self) -> Dump;
 }
 
-/// Writes documents down.
+/// Serializes documents.
 pub(super) type Dump = Box<dyn FnOnce() -> Result<Vec<Document>, serde_json::Error> + Send>;
 
-/// See the module.
+/// See the module documentation.
 pub(crate) struct Journal {
     store: Arc<Store>,
     log: Log,
     kinds: Vec<Arc<dyn Kind>>,
-    /// Documents of newer builds that this one cannot read, by kind and name. They are neither served nor changed, and go into snapshots.
+    /// Unreadable records by kind and name, written by a newer version. They are neither served nor changed,
+    /// but included in snapshots.
     unread: parking_lot::Mutex<BTreeMap<(String, String), Document>>,
-    /// Held while changes are read and applied.
+    /// Position after all applied changes. The lock is held while changes are read and applied.
     position: Mutex<Position>,
-    /// Held by who adds a change, so that those of one host do not get in each other's way.
+    /// Held while appending a change to avoid conflicts on the same host.
     adding: Mutex<()>,
-    /// The newest snapshot's number, as far as is known.
+    /// Number of the newest known snapshot.
     snapshot: AtomicU64,
-    /// When the last reading that came to the log's end began.
+    /// When the last complete read of the log started.
     read: parking_lot::Mutex<Instant>,
 }
 
 impl Journal {
-    /// Reads what is there.
+    /// Loads the newest snapshot and the changes after it.
     pub(super) async fn open(store: Arc<Store>, kinds: Vec<Arc<dyn Kind>>) -> Result<Self, StateError> {
         let journal = Self {
             log: Log::new(Arc::clone(&store)),
@@ -94,22 +101,22 @@ impl Journal {
         Ok(journal)
     }
 
-    /// How long ago the log was known to its end.
+    /// Returns the time since the log was last read to the end.
     pub(crate) fn age(&self) -> Duration {
         self.read.lock().elapsed()
     }
 
-    /// The number of the last change that is known.
+    /// Returns the number of the last applied change.
     pub(crate) async fn last_change(&self) -> u64 {
         self.position.lock().await.number
     }
 
-    /// How many documents are known.
+    /// Returns the number of documents.
     pub(super) fn count(&self) -> usize {
         self.kinds.iter().map(|kind| kind.count()).sum()
     }
 
-    /// Reads what others changed before this was asked for. Of many who ask at once, one reads for all.
+    /// Reads all changes made before this call. Concurrent callers share a single read.
     pub(super) async fn catch_up(&self) -> Result<(), StateError> {
         let asked = Instant::now();
         let mut position = self.position.lock().await;
@@ -119,12 +126,13 @@ impl Journal {
         self.read_on(&mut position).await
     }
 
-    /// The same for a host that may be so far behind that the next change was removed, or whose state was replaced by another.
+    /// Like [`catch_up`](Self::catch_up), but also detects that this host is too far behind to read the next
+    /// change, or that the state was replaced. It then reloads the newest snapshot.
     pub(super) async fn review(&self) -> Result<(), StateError> {
         let mut position = self.position.lock().await;
         let newer = snapshot::newest(&self.store, Some(position.number)).await?;
         if newer.is_none() && !self.is_there(&position).await? {
-            tracing::warn!("the host's state was replaced by an older one; reloading it");
+            tracing::warn!("the host's state was replaced by an older copy; reloading");
             self.load(&mut position).await?;
         } else if newer.is_some() {
             self.load(&mut position).await?;
@@ -132,10 +140,10 @@ impl Journal {
         self.read_on(&mut position).await
     }
 
-    /// The right to add a change, for one at a time.
+    /// Waits for the lock to append a change.
     ///
     /// # Errors
-    /// [`StateError::Contended`] where the others before take too long.
+    /// Returns [`StateError::Contended`] if the lock is not available in time.
     pub(super) async fn adding(
         &self,
         kind: &'static str,
@@ -148,13 +156,14 @@ impl Journal {
         })
     }
 
-    /// What `read` gets of the documents, and the change they end with.
+    /// Calls `read` and returns the result, together with the last applied change.
     pub(super) async fn at<T>(&self, read: impl FnOnce() -> T) -> (Position, T) {
         let position = self.position.lock().await;
         (position.clone(), read())
     }
 
-    /// Adds what follows on `before`, and applies it; `false` when something else does.
+    /// Appends and applies a change that follows `before`. Returns false if another change was appended
+    /// first; it has then been applied.
     pub(super) async fn add(
         &self,
         before: &Position,
@@ -182,7 +191,7 @@ impl Journal {
             return Ok(false);
         }
         let mut position = self.position.lock().await;
-        // Whoever looked for news meanwhile has read it already.
+        // Another task may have read and applied the change already.
         if position.number < number {
             let mark = change.mark.clone();
             self.apply(change);
@@ -191,8 +200,9 @@ impl Journal {
         Ok(true)
     }
 
-    /// Whether a change created after `before` is at the log's end, and not where those were that all others forgot long ago: this host
-    /// may have stood still for days.
+    /// Checks that the change after `before` was created at the end of the log. If this host was suspended
+    /// for days, the changes at this position might have been removed as outdated, and creating one there has
+    /// no effect.
     async fn follows(&self, before: &Position) -> Result<bool, StateError> {
         self.is_there(before).await.map_err(|error| match error {
             StateError::Store(error) => StateError::Unsure { error },
@@ -200,7 +210,7 @@ impl Journal {
         })
     }
 
-    /// Whether the state still has this change, or begins with it.
+    /// Checks that the state still contains this change, or starts with it.
     async fn is_there(&self, position: &Position) -> Result<bool, StateError> {
         match position.number {
             0 => snapshot::is_first(&self.store, &position.mark).await,
@@ -208,7 +218,8 @@ impl Journal {
         }
     }
 
-    /// Reads on to the log's end: one change, then twice as many at once each time.
+    /// Reads changes up to the end of the log. Starts with a single read and then doubles the number of
+    /// concurrent reads.
     async fn read_on(&self, position: &mut Position) -> Result<(), StateError> {
         let (mut at_once, mut began) = (1, Instant::now());
         loop {
@@ -246,7 +257,7 @@ impl Journal {
         let mut unread = self.unread.lock();
         let Some(content) = content else {
             unread.remove(&(kind, name.clone()));
-            // Nothing is always readable.
+            // Deletions have no content that could be unreadable.
             _ = set(None);
             return;
         };
@@ -265,10 +276,10 @@ impl Journal {
         unread.insert((kind, name), document);
     }
 
-    /// Refuses to change what a newer build wrote and this one cannot read, which would be lost.
+    /// Refuses changes of a record that this version cannot read, because the content would be lost.
     ///
     /// # Errors
-    /// [`StateError::Newer`].
+    /// Returns [`StateError::Newer`] if the record was written by a newer version.
     pub(super) fn check_readable(&self, kind: &'static str, name: &str) -> Result<(), StateError> {
         let name = name.to_owned();
         match self.unread.lock().contains_key(&(kind.to_owned(), name.clone())) {
@@ -277,7 +288,7 @@ impl Journal {
         }
     }
 
-    /// Goes on from the newest snapshot, making the first where there is none.
+    /// Loads the newest snapshot, or writes the first one if the state is empty.
     async fn load(&self, position: &mut Position) -> Result<(), StateError> {
         let mut swept = None;
         for _ in 0..TRIES {
@@ -302,7 +313,7 @@ impl Journal {
         }))
     }
 
-    /// Makes the first snapshot, which holds nothing.
+    /// Writes the first snapshot, which is empty.
     async fn write_first_snapshot(&self) -> Result<(), StateError> {
         let first = Position {
             number: 0,
@@ -323,7 +334,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Writes a snapshot when one is due, and removes what it makes unnecessary.
+    /// If a snapshot is due, writes it and removes outdated changes and snapshots.
     pub(super) async fn compact(&self) -> Result<(), StateError> {
         let due = CHANGES_A_SNAPSHOT.max(self.count() as u64 / DOCUMENTS_A_CHANGE);
         let is_due = async || {
@@ -333,7 +344,7 @@ impl Journal {
         if !is_due().await {
             return Ok(());
         }
-        // Another host may have written one since.
+        // Another host may have written a snapshot in the meantime.
         let newest = self.snapshot.load(Ordering::Relaxed);
         if let Some(newer) = snapshot::newest(&self.store, Some(newest)).await? {
             self.snapshot.fetch_max(newer, Ordering::Relaxed);
@@ -344,7 +355,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Writes a snapshot of what is known now, and removes what it makes unnecessary.
+    /// Writes a snapshot and removes outdated changes and snapshots.
     pub(super) async fn snapshot(&self) -> Result<(), StateError> {
         let (position, documents) = self.documents().await?;
         snapshot::write(&self.store, &position, documents).await?;
@@ -353,7 +364,7 @@ impl Journal {
         self.log.sweep(position.number.saturating_sub(KEPT)).await
     }
 
-    /// All documents, and the change they end with.
+    /// Returns all documents and the last applied change.
     pub(super) async fn documents(&self) -> Result<(Position, Vec<Document>), StateError> {
         let dumps = || {
             let dumps: Vec<Dump> = self.kinds.iter().map(|kind| kind.dump()).collect();
@@ -372,7 +383,7 @@ impl Journal {
     }
 }
 
-/// Those that cannot be read.
+/// Fills `kinds` with documents and returns the unreadable ones.
 fn fill(kinds: &[Arc<dyn Kind>], documents: Vec<Document>) -> Vec<Document> {
     let (documents, mut unread): (Vec<_>, Vec<_>) = documents
         .into_iter()

@@ -1,20 +1,20 @@
-//! The files of uploads that broke off: what they are called, and which of them are given up.
+//! File names of interrupted uploads, and the selection of files to remove.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// What may be kept of uploads that broke off.
+/// Limits for interrupted uploads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PartialLimits {
-    /// Uploads.
+    /// Number of uploads.
     pub(crate) number: usize,
-    /// Their bytes in all.
+    /// Total size in bytes.
     pub(crate) bytes: u64,
-    /// How long after their last byte.
+    /// Maximum age, measured from the last received byte.
     pub(crate) age: Duration,
 }
 
-/// A file in the folder.
+/// A file in the folder for interrupted uploads.
 #[derive(Debug, Clone)]
 pub(super) struct Leftover {
     pub(super) name: String,
@@ -23,8 +23,10 @@ pub(super) struct Leftover {
     pub(super) held: bool,
 }
 
-/// The names of those that go until the rest is young, few and small enough: of the tenants that have the most, the oldest first, so that
-/// nobody's push out those of others. Uploads being received stay and count.
+/// Returns the names of the files to remove so that the rest is within `limits`.
+///
+/// Tenants with the most files lose their oldest files first, because otherwise a tenant could displace the
+/// files of other tenants. Uploads in progress are never removed, but they count towards the limits.
 pub(super) fn surplus(mut files: Vec<Leftover>, limits: &PartialLimits) -> Vec<String> {
     files.sort_by_key(|file| (!file.held, file.age));
     let mut younger: HashMap<String, usize> = HashMap::new();
@@ -53,7 +55,7 @@ pub(super) fn file_name(tenant: &str, sha256: &str) -> String {
     format!("{sha256}.{tenant}")
 }
 
-/// Whose upload a file is of.
+/// Returns the tenant in a file name.
 pub(super) fn owner(name: &str) -> &str {
     name.split_once('.').map_or("", |(_, tenant)| tenant)
 }

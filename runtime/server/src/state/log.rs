@@ -1,6 +1,8 @@
-//! All changes of the state, one after another: `log/<20-digit number>.json`, numbered without a gap. A change is made by creating the next
-//! number: of two hosts one is second and sees it. To look for news is to ask for one object that is not there, the cheapest thing a
-//! store can be asked.
+//! The change log, stored as `log/<20-digit number>.json` and numbered without gaps.
+//!
+//! A change is made by creating the object with the next number. If two hosts try this at the same time, one
+//! of them fails and can tell. Checking for new changes means requesting an object that usually does not
+//! exist, which is the cheapest request of a store.
 
 use super::error::StateError;
 use bytes::Bytes;
@@ -9,37 +11,39 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::sync::Arc;
 
-/// The folder they lie in.
+/// Folder of the log.
 const FOLDER: &str = "log";
 
-/// Keys asked for at a time: what S3 gives at once.
+/// Number of keys per listing request, the maximum of S3.
 const PAGE: usize = 1000;
 
-/// Tries to create a change while it is not known whether the last try did. Each is repeated by the store's client already.
+/// Attempts to create a change if the outcome of the first one is unknown. The store's client already retries
+/// each of them.
 const TRIES: usize = 2;
 
-/// A change. One without a kind changes nothing. Its fields mean the same in every format, which is that of its content.
+/// An entry of the log. An entry with an empty kind has no effect. All fields except `content` have the same
+/// meaning in every format.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Change {
-    /// The format of the content; builds that knew none wrote none.
+    /// Format of the content, or 0 if written by a version without formats.
     pub(super) format: u32,
-    /// What no other change has: by it a host knows its own.
+    /// Random mark used by a host to recognize the changes it created.
     pub(super) mark: String,
-    /// The kind of document.
+    /// Kind of the document.
     pub(super) kind: String,
-    /// Its name.
+    /// Name of the document.
     pub(super) name: String,
-    /// What it is from now on; nothing when it was deleted.
+    /// The new content, or `None` if the document was deleted.
     pub(super) content: Option<Box<RawValue>>,
 }
 
 /// A position in the log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Position {
-    /// The number of the last change that is known.
+    /// Number of the last known change.
     pub(super) number: u64,
-    /// Its mark.
+    /// Mark of this change.
     pub(super) mark: String,
 }
 
@@ -52,7 +56,7 @@ impl Log {
         Self { store }
     }
 
-    /// A change, unless it was not made yet, or was swept.
+    /// Reads a change. Returns `None` if it does not exist yet or was already removed.
     pub(super) async fn read(&self, number: u64) -> Result<Option<Change>, StateError> {
         let key = key(number);
         match self.store.read(&key).await {
@@ -65,13 +69,13 @@ impl Log {
         }
     }
 
-    /// Makes `change` the one of that number; `false` when another one is.
+    /// Creates the change with this number; returns false if another change has it.
     ///
-    /// A create whose answer was lost may have been done all the same, and the store's client, which tries again, then finds its own
-    /// object: so what is there is looked at.
+    /// If a response is lost, the create may have succeeded, and a retry by the store's client then finds the
+    /// existing object. The mark is used to check whether this is the same change.
     ///
     /// # Errors
-    /// [`StateError::Unsure`] when that cannot be found out.
+    /// Returns [`StateError::Unsure`] if it is not known whether the change was created.
     pub(super) async fn create(&self, number: u64, change: &Change) -> Result<bool, StateError> {
         let key = key(number);
         let json = serde_json::to_vec(change).map_err(|error| StateError::broken(&key, error))?;
@@ -83,7 +87,7 @@ impl Log {
                 Err(error) if error.is_already_there() => {
                     return match (self.read(number).await.map_err(unsure)?, lost) {
                         (Some(there), _) => Ok(there.mark == change.mark),
-                        // Something is on its way there, which may be what was sent before.
+                        // The object is not visible yet, but it might be the one from an earlier attempt.
                         (None, Some(error)) => Err(StateError::Unsure { error }),
                         (None, None) => Ok(false),
                     };
@@ -96,14 +100,15 @@ impl Log {
         lost.map_or(Ok(false), |error| Err(StateError::Unsure { error }))
     }
 
-    /// Whether the change of that position is still there. As changes are removed in their order, the one created after it was then
-    /// created at the log's end, and not where the others had been long ago.
+    /// Checks that the change at `position` still exists. Changes are removed in order, so in this case a
+    /// change created after it is at the end of the log, and not at a position where outdated changes were
+    /// removed.
     pub(super) async fn holds(&self, position: &Position) -> Result<bool, StateError> {
         let there = self.read(position.number).await?;
         Ok(there.is_some_and(|there| there.mark == position.mark))
     }
 
-    /// The greatest number of all changes; 0 where there is none.
+    /// Returns the highest number of all changes, or 0 if the log is empty.
     pub(super) async fn last(&self) -> Result<u64, StateError> {
         let (mut last, mut after) = (0, Some(FOLDER.to_owned()));
         while let Some(from) = after {
@@ -116,7 +121,6 @@ impl Log {
         Ok(last)
     }
 
-    /// Removes one change.
     pub(super) async fn remove(&self, number: u64) -> Result<(), StateError> {
         match self.store.delete(&key(number)).await {
             Err(error) if !error.is_not_found() => Err(error.into()),
@@ -124,7 +128,7 @@ impl Log {
         }
     }
 
-    /// Removes all changes up to `last`, one after another in their order: see [`holds`](Self::holds).
+    /// Removes all changes up to `last` in ascending order, as [`holds`](Self::holds) requires.
     pub(super) async fn sweep(&self, last: u64) -> Result<(), StateError> {
         let mut after = Some(FOLDER.to_owned());
         while let Some(from) = after {
@@ -141,7 +145,7 @@ impl Log {
     }
 }
 
-/// Whether the store may have done what it was asked for in spite of the error.
+/// True if the request may have succeeded despite the error.
 fn may_have_been_done(error: &ObjectError) -> bool {
     matches!(error, ObjectError::Store { .. } | ObjectError::Deadline { .. })
 }

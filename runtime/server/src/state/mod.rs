@@ -1,5 +1,5 @@
-//! What hosts remember: guests and models, as immutable versions in a store that several hosts may share (`docs/state.md`); and one
-//! host's uploads on their way.
+//! The shared state of hosts: tenants, guests and models in a store that several hosts can use (see
+//! `docs/state.md`), and the interrupted uploads of this host.
 
 mod backup;
 mod daily;

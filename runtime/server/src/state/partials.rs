@@ -1,5 +1,7 @@
-//! Uploads on their way, and what came of those that broke off: a file each, `partials/<sha256>.<tenant>`, named by what the whole
-//! hashes to and whose it is. One upload at a time writes such a file; what is left over is bounded by number, bytes and age.
+//! Uploads in progress, and interrupted ones that can be resumed.
+//!
+//! Each upload is stored in the file `partials/<sha256>.<tenant>`, named by the SHA-256 of the complete
+//! upload. Only one request at a time writes a file. Interrupted uploads are limited by number, size and age.
 
 use super::leftovers::{Leftover, PartialLimits, file_name, owner, surplus};
 use crate::refusal::Refusal;
@@ -13,34 +15,35 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
-/// An upload that was silent this long gives way to another of the same bytes: its client is most likely the one that comes back. A
-/// link of 1 Mbit/s brings a piece every eighth of a second.
+/// An upload without progress for this time is superseded by another request for the same bytes, which most
+/// likely comes from the same client after a lost connection. At 1 Mbit/s, a working upload should receive a
+/// chunk every 125 ms.
 const SILENT: Duration = Duration::from_secs(2);
 
-/// How long an upload that is to give way may take to write down what it has.
+/// Time limit for a superseded upload to write the received bytes to disk.
 const GIVING_WAY: Duration = Duration::from_secs(5);
 
-/// Why an upload cannot begin.
+/// Reason an upload cannot start or continue.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClaimError {
-    /// The host has another number of bytes than the client goes on from.
+    /// The client wants to resume at an offset that differs from the size on the host.
     #[error("the host has {has} bytes of this upload; resume at that offset")]
     Offset {
-        /// Where to go on.
+        /// The offset to resume at.
         has: u64,
     },
-    /// The same bytes are being received from somebody else.
+    /// Another request is uploading the same bytes.
     #[error("another client is uploading the same bytes; retry later")]
     InProgress,
-    /// It was silent, and another upload of the same bytes came.
-    #[error("superseded by another upload of the same bytes")]
+    /// The upload made no progress and was superseded by another request for the same bytes.
+    #[error("another request has superseded this upload")]
     Superseded,
     /// The disk failed.
     #[error("cannot use the host's folder for uploads: {0}")]
     Disk(#[from] io::Error),
 }
 
-/// When to come back to a host that receives the same bytes from somebody else.
+/// When to retry if another request is uploading the same bytes.
 const SOON: Duration = Duration::from_secs(1);
 
 impl From<ClaimError> for Refusal {
@@ -53,7 +56,7 @@ impl From<ClaimError> for Refusal {
     }
 }
 
-/// All uploads on their way to one host.
+/// All uploads in progress or interrupted on this host.
 #[derive(Clone)]
 pub(crate) struct Partials(Arc<Shared>);
 
@@ -63,32 +66,33 @@ struct Shared {
     active: Mutex<HashMap<String, ActiveUpload>>,
 }
 
-/// An upload being received.
+/// An upload in progress.
 struct ActiveUpload {
-    /// What it will come to.
+    /// Size of the complete upload.
     bytes: u64,
-    /// When something of it came last.
+    /// When the last bytes arrived.
     moved: Instant,
-    /// Ends it.
+    /// Cancelled to stop the upload.
     stop: CancellationToken,
-    /// It has ended.
+    /// Cancelled when the upload has stopped.
     ended: CancellationToken,
 }
 
-/// The right to write one upload's file; ends when dropped. The file stays unless [`discard`](Self::discard) removes it.
+/// The exclusive right to write the file of an upload, released on drop. Dropping this does not remove the
+/// file; use [`discard`](Self::discard) for that.
 pub(crate) struct Claim {
     shared: Arc<Shared>,
-    /// Its file's name.
+    /// Name of the file.
     name: String,
     sha256: String,
     stop: CancellationToken,
 }
 
 impl Partials {
-    /// Uses `folder`, making it where it is missing, and removes what is too old or too much in it.
+    /// Opens `folder`, which is created if necessary, and removes files that exceed the limits.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of the operating system if the folder cannot be used.
     pub(crate) fn open(folder: PathBuf, limits: PartialLimits) -> io::Result<Self> {
         std::fs::create_dir_all(&folder)?;
         let partials = Self(Arc::new(Shared {
@@ -100,16 +104,18 @@ impl Partials {
         Ok(partials)
     }
 
-    /// How many bytes of a tenant's upload are here.
+    /// Returns the number of stored bytes for a tenant's upload.
     pub(crate) async fn offset(&self, tenant: &str, sha256: &str) -> Result<u64, ClaimError> {
         let path = self.0.path(&file_name(tenant, sha256));
         Ok(blocking(move || length(&path)).await?)
     }
 
-    /// Begins to receive a tenant's upload of `bytes` bytes from its `offset` on; from 0 it begins anew. The file is open at its end.
+    /// Starts or resumes a tenant's upload at `offset`. An offset of 0 truncates the file. `bytes` is the
+    /// size of the complete upload. The returned file is positioned at the end.
     ///
     /// # Errors
-    /// [`ClaimError`]; `InProgress` while another upload of the same bytes moves.
+    /// Returns [`ClaimError::Offset`] if the stored size differs from `offset`, [`ClaimError::InProgress`] if
+    /// another request is uploading the same bytes, or [`ClaimError::Disk`].
     pub(crate) async fn claim(
         &self,
         tenant: &str,
@@ -142,13 +148,14 @@ impl Partials {
         Err(ClaimError::Offset { has })
     }
 
-    /// A file for an upload that does not say what it hashes to; it is gone when it is closed.
+    /// Creates a file for an upload without a declared SHA-256. The file is deleted when it is closed.
     pub(crate) async fn temporary_file(&self) -> Result<File, ClaimError> {
         let folder = self.0.folder.clone();
         Ok(blocking(move || tempfile::tempfile_in(folder)).await?)
     }
 
-    /// Removes what is too old or too much. A failure is logged: leftovers cost space, not correctness.
+    /// Removes files that exceed the limits. Failures are only logged, because the files use disk space but
+    /// do no other harm.
     pub(crate) async fn sweep(&self) {
         let shared = Arc::clone(&self.0);
         if let Err(error) = blocking(move || shared.sweep()).await {
@@ -156,11 +163,11 @@ impl Partials {
         }
     }
 
-    /// Ends and removes all uploads of tenants that `keep` does not.
+    /// Stops and removes all uploads of tenants for which `keep` returns false.
     pub(crate) async fn retain_tenants(&self, keep: impl Fn(&str) -> bool + Send + 'static) {
         let shared = Arc::clone(&self.0);
         if let Err(error) = blocking(move || shared.retain_tenants(keep)).await {
-            tracing::warn!(%error, "cannot remove the uploads of a removed tenant");
+            tracing::warn!(%error, "cannot remove the partial uploads of removed tenants");
         }
     }
 
@@ -189,7 +196,8 @@ impl Shared {
         self.folder.join(name)
     }
 
-    /// Takes the upload, or says what to wait for: nothing while its holder moves, its end when it was silent and is told to stop.
+    /// Claims an upload. If another request holds it and makes progress, returns `Err(None)`. If that request
+    /// made no progress for a while, it is stopped, and the returned token is cancelled once it has stopped.
     fn try_claim(&self, name: &str, bytes: u64) -> Result<CancellationToken, Option<CancellationToken>> {
         let mut held = self.active.lock();
         if let Some(other) = held.get(name) {
@@ -240,7 +248,7 @@ impl Shared {
         let mut files = Vec::new();
         for entry in std::fs::read_dir(&self.folder)? {
             let entry = entry?;
-            // Gone since, or of a name that is none of ours: nothing to do with it.
+            // The file was removed in the meantime or has an unexpected name.
             let (Ok(meta), Ok(name)) = (entry.metadata(), entry.file_name().into_string()) else {
                 continue;
             };
@@ -261,24 +269,24 @@ impl Shared {
 }
 
 impl Claim {
-    /// Something of the upload came.
+    /// Records the arrival of bytes.
     pub(crate) fn record_progress(&self) {
         if let Some(held) = self.shared.active.lock().get_mut(&self.name) {
             held.moved = Instant::now();
         }
     }
 
-    /// Cancelled when this upload is to give way to another of the same bytes.
+    /// Returns the token that is cancelled if another request supersedes this upload.
     pub(crate) fn stop(&self) -> &CancellationToken {
         &self.stop
     }
 
-    /// What the whole is to hash to.
+    /// Returns the expected SHA-256 of the complete upload.
     pub(crate) fn sha256(&self) -> &str {
         &self.sha256
     }
 
-    /// Removes the file: there is nothing to go on from any more.
+    /// Removes the file, so that the upload cannot be resumed.
     pub(crate) fn discard(self) {
         remove(&self.shared.path(&self.name));
     }
@@ -373,7 +381,7 @@ mod tests {
         let (first, file) = partials.claim("acme", SHA, 0, 6).await.unwrap();
         assert!(
             partials.claim("other", SHA, 0, 6).await.is_ok(),
-            "another tenant's is another file"
+            "tenants use separate files"
         );
         let refused = partials.claim("acme", SHA, 0, 6).await.map(drop);
         assert!(matches!(refused, Err(ClaimError::InProgress)));

@@ -1,7 +1,7 @@
-//! Whether a store can hold state that hosts share: it must create an object only where none is.
+//! Checks that a store can hold a shared state: it must refuse to create an object that already exists.
 //!
-//! That it refuses a second object one after the other says that it knows the condition, not that of two hosts at the very same moment only
-//! one is told that it was first; `docs/state.md` and the stores' page say which stores promise that.
+//! The check creates an object twice in sequence. This does not verify that only a single create can succeed
+//! if two hosts try concurrently; `docs/state.md` and the page on stores list which stores guarantee this.
 
 use super::error::StateError;
 use crate::unique::unique_id;
@@ -11,7 +11,8 @@ use frostline_objects::{ObjectError, Store};
 /// Creates an object twice.
 ///
 /// # Errors
-/// [`StateError::Replaces`], [`StateError::CreatesNothing`], and the store's failures.
+/// Returns [`StateError::Replaces`] if the store overwrites the object, [`StateError::CreatesNothing`] if it
+/// does not support conditional creates, or the error of the store.
 pub(crate) async fn probe(store: &Store) -> Result<(), StateError> {
     let key = format!("probes/{}", unique_id()?);
     let probed = create_twice(store, &key).await;
@@ -26,7 +27,7 @@ pub(crate) async fn probe(store: &Store) -> Result<(), StateError> {
 async fn create_twice(store: &Store, key: &str) -> Result<(), StateError> {
     match store.put_new(key, Bytes::from_static(b"first")).await {
         Ok(()) => {}
-        // The store's client tried again after an answer was lost.
+        // The store's client retried the request because a response was lost.
         Err(error) if error.is_already_there() => {}
         Err(error) if error.is_passing() => return Err(error.into()),
         Err(error @ (ObjectError::Store { .. } | ObjectError::Unsupported { .. })) => {
@@ -43,7 +44,8 @@ async fn create_twice(store: &Store, key: &str) -> Result<(), StateError> {
     }
 }
 
-/// Why a create failed: if the same object can be written without a condition, by the condition.
+/// Determines the reason for a failed create. If the same object can be written without the condition, the
+/// store does not support conditional creates.
 async fn unconditional(store: &Store, key: &str, error: ObjectError) -> StateError {
     match (store.put(key, Bytes::new()).await, &error) {
         (Ok(()), ObjectError::Store { reason, .. } | ObjectError::Unsupported { reason, .. }) => {

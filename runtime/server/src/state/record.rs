@@ -1,10 +1,12 @@
-//! What all records of the state have in common, so that hosts of unlike versions can share it (`docs/state.md`).
+//! Record format, shared by all records of the state, so that hosts with different versions can use the same
+//! state (see `docs/state.md`).
 
 use serde_json::{Map, Value};
 
-/// The newest format of records that this build reads, and the one it writes. A record of a newer one is kept as it is. New fields do not
-/// raise it: an earlier build keeps them as [`Unknown`].
+/// The newest record format that this version can read, also used for writing. Records with a newer format
+/// are kept unchanged. Adding a field does not require a new format, because older versions keep it in
+/// [`Unknown`].
 pub(super) const FORMAT: u32 = 1;
 
-/// Fields that a newer build wrote, which go back into the record when this one changes it.
+/// Fields written by a newer version, which are preserved when this version changes the record.
 pub(crate) type Unknown = Map<String, Value>;

@@ -12,15 +12,15 @@ use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a host that starts waits for its state's store: as long as a store's own restart takes, and less than whoever started the host
-/// waits for it (five minutes in the chart).
+/// Maximum wait for the store at startup. A store can restart within this time, and it is less than the five
+/// minutes that the chart allows for the start of a host.
 const STARTING: Duration = Duration::from_secs(120);
 
-/// The pauses between tries.
+/// Bounds of the backoff between attempts.
 const SHORTEST: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// Everything that hosts on one state share; `T` is what they keep of a tenant.
+/// All data in a shared state. `T` is the tenant record.
 pub(crate) struct SharedState<T> {
     pub(crate) guests: UploadStore<()>,
     pub(crate) models: Arc<UploadStore<ModelFacts>>,
@@ -29,7 +29,7 @@ pub(crate) struct SharedState<T> {
 }
 
 impl<T: Serialize + DeserializeOwned + PartialEq + Send + Sync + 'static> SharedState<T> {
-    /// Tries the store, and reads what is there. While the store is busy or not reached this tries again.
+    /// Checks the store and loads the state. This is retried while the store is busy or unreachable.
     pub(crate) async fn open(store: Arc<Store>, limits: &Limits) -> Result<Self, StateError> {
         while_unavailable(async || Self::open_once(Arc::clone(&store), limits).await).await
     }
@@ -63,7 +63,7 @@ impl<T: Serialize + DeserializeOwned + PartialEq + Send + Sync + 'static> Shared
     }
 }
 
-/// Opens a state, again while its store is busy or not reached.
+/// Calls `open` until the store is available or [`STARTING`] has passed.
 async fn while_unavailable<T>(mut open: impl AsyncFnMut() -> Result<T, StateError>) -> Result<T, StateError> {
     let until = tokio::time::Instant::now() + STARTING;
     let mut backoff = Backoff::new(SHORTEST, LONGEST);

@@ -1,5 +1,7 @@
-//! All documents as the change of one number left them, so that nobody has to read all changes there ever were:
-//! `snapshots/<20-digit number>/parts.json` names the objects beside it that hold them, and is created last.
+//! Snapshots of all documents, which avoid reading the complete log.
+//!
+//! The documents after the change with a given number are stored in several parts. `snapshots/<20-digit
+//! number>/parts.json` lists the parts and is created last.
 
 use super::error::StateError;
 use super::log::Position;
@@ -11,25 +13,26 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::task::spawn_blocking;
 
-/// The folder they lie in.
+/// Folder of the snapshots.
 const FOLDER: &str = "snapshots";
 
-/// Keys asked for at a time: two snapshots of 100,000 documents have some 60.
+/// Number of keys per listing request. Two snapshots of 100,000 documents consist of about 60 objects.
 const PAGE: usize = 100;
 
-/// Bytes of a part: 10,000 tenants or 1,000 models, a second over 32 Mbit/s.
+/// Size of a part in bytes. This is enough for 10,000 tenants or 1,000 models, and can be transferred within
+/// a second at 32 Mbit/s.
 const PART: usize = 4 << 20;
 
-/// Parts read or written at once, which bounds their memory beside what is in them.
+/// Number of parts read or written concurrently, which limits the memory used in addition to the documents.
 const AT_ONCE: usize = 8;
 
-/// Snapshots that stay: the newest, and the one before it for who is just reading it.
+/// Number of snapshots to keep. Hosts might still be reading the previous one.
 const KEPT: usize = 2;
 
-/// A document of whatever kind.
+/// A serialized document.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Document {
-    /// The format of the content; builds that knew none wrote none.
+    /// Format of the content, or 0 if written by a version without formats.
     #[serde(default)]
     pub(super) format: u32,
     pub(super) kind: String,
@@ -37,22 +40,22 @@ pub(super) struct Document {
     pub(super) content: Box<RawValue>,
 }
 
-/// What a snapshot consists of.
+/// Contents of `parts.json`.
 #[derive(Debug, Serialize, Deserialize)]
 struct Parts {
-    /// The mark of the change.
+    /// Mark of the last change in the snapshot.
     mark: String,
-    /// Keys.
+    /// Keys of the parts.
     parts: Vec<String>,
 }
 
-/// The number of the newest snapshot, of those newer than `after` if that is given.
+/// Returns the number of the newest complete snapshot; if `after` is given, only newer ones are considered.
 pub(super) async fn newest(store: &Store, after: Option<u64>) -> Result<Option<u64>, StateError> {
     let keys = keys(store, after).await?;
     Ok(keys.iter().filter_map(|key| complete(key)).max())
 }
 
-/// Whether the log still begins with this first snapshot, whose change is in none.
+/// Checks that the snapshot 0 has this mark, so that the log still starts at the same position.
 pub(super) async fn is_first(store: &Store, mark: &str) -> Result<bool, StateError> {
     match read_parts(store, 0).await {
         Ok(first) => Ok(first.mark == mark),
@@ -61,13 +64,13 @@ pub(super) async fn is_first(store: &Store, mark: &str) -> Result<bool, StateErr
     }
 }
 
-/// The greatest number of all snapshots, whole or not; 0 where there is none.
+/// Returns the highest number of all snapshots, complete or not, or 0 if none exists.
 pub(super) async fn last(store: &Store) -> Result<u64, StateError> {
     let keys = keys(store, None).await?;
     Ok(keys.iter().filter_map(|key| number(key)).max().unwrap_or(0))
 }
 
-/// A snapshot's documents, and the change they end with.
+/// Reads the documents in a snapshot and the position in the log.
 pub(super) async fn read(store: &Store, number: u64) -> Result<(Position, Vec<Document>), StateError> {
     let Parts { mark, parts } = read_parts(store, number).await?;
     let read = stream::iter(parts).map(|key| async move {
@@ -89,7 +92,7 @@ async fn read_parts(store: &Store, number: u64) -> Result<Parts, StateError> {
     serde_json::from_slice(&bytes).map_err(|error| StateError::broken(&key, error))
 }
 
-/// Writes a snapshot, unless another host has done so.
+/// Writes a snapshot, unless another host has already written it.
 pub(super) async fn write(
     store: &Store,
     position: &Position,
@@ -112,13 +115,13 @@ pub(super) async fn write(
     let key = parts_key(position.number);
     let json = serde_json::to_vec(&parts).map_err(|error| StateError::broken(&key, error))?;
     match store.put_new(&key, Bytes::from(json)).await {
-        // Another host's says the same.
+        // The existing snapshot has the same content.
         Err(error) if !error.is_already_there() => Err(error.into()),
         _ => Ok(()),
     }
 }
 
-/// Documents as the bytes of parts.
+/// Serializes documents into parts.
 fn divide(documents: &[Document]) -> Result<Vec<Bytes>, serde_json::Error> {
     let (mut parts, mut begin, mut bytes) = (Vec::new(), 0, 0);
     for (index, document) in documents.iter().enumerate() {
@@ -132,7 +135,7 @@ fn divide(documents: &[Document]) -> Result<Vec<Bytes>, serde_json::Error> {
     Ok(parts)
 }
 
-/// Removes all that belongs to older snapshots, whole or not.
+/// Removes outdated snapshots, complete or not.
 pub(super) async fn sweep(store: &Store) -> Result<(), StateError> {
     let keys = keys(store, None).await?;
     let mut whole: Vec<u64> = keys.iter().filter_map(|key| complete(key)).collect();
@@ -143,7 +146,7 @@ pub(super) async fn sweep(store: &Store) -> Result<(), StateError> {
     }
 }
 
-/// Removes all that belongs to snapshots before that number.
+/// Removes all snapshots with a number less than `before`.
 pub(super) async fn remove_before(store: &Store, before: u64) -> Result<(), StateError> {
     remove(store, &keys(store, None).await?, before).await
 }
@@ -159,7 +162,7 @@ async fn remove(store: &Store, keys: &[String], before: u64) -> Result<(), State
     Ok(())
 }
 
-/// All keys of snapshots newer than `after`.
+/// Lists all keys of snapshots newer than `after`.
 async fn keys(store: &Store, after: Option<u64>) -> Result<Vec<String>, StateError> {
     let mut keys = Vec::new();
     let mut after = Some(after.map_or_else(|| FOLDER.to_owned(), parts_key));
@@ -178,7 +181,7 @@ fn folder(number: u64) -> String {
     format!("{FOLDER}/{number:020}")
 }
 
-/// Greater than the keys of the parts, which begin with a hexadecimal digit.
+/// The key sorts after the keys of the parts, which start with a hexadecimal digit.
 fn parts_key(number: u64) -> String {
     format!("{}/parts.json", folder(number))
 }
@@ -188,7 +191,7 @@ fn number(key: &str) -> Option<u64> {
     (digits.len() == 20).then(|| digits.parse().ok()).flatten()
 }
 
-/// The number of a snapshot that is whole, by the key that is created last.
+/// Returns the number of a snapshot if `key` is the key that is created last.
 fn complete(key: &str) -> Option<u64> {
     number(key).filter(|number| parts_key(*number) == key)
 }

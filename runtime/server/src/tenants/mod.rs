@@ -1,5 +1,7 @@
-//! Who may use this host, and what each may read. One tenant is configured, with the token in the host's token file; the others lie in the
-//! shared state and are looked after by `frostline admin`.
+//! Tenants: authentication, granted data roots and quotas.
+//!
+//! The configured tenant has the token in the host's token file. All other tenants are records of the shared
+//! state, which `frostline admin` manages.
 
 mod quota;
 mod record;
@@ -23,43 +25,44 @@ use quick_cache::sync::Cache;
 use std::sync::Arc;
 use tokio::sync::{Mutex, Semaphore};
 
-/// The configured tenant.
+/// Name of the configured tenant.
 pub(crate) const CONFIGURED: &str = "default";
 
-/// Bodies of requests that one tenant may have on their way: they come within milliseconds, and those beyond wait without taking memory, or part in
-/// the queue for it.
+/// Request bodies received concurrently from one tenant. A body arrives within milliseconds; if the limit is
+/// reached, a request waits without using memory or a place in the memory queue.
 const BODIES: usize = 64;
 
-/// Lines a second about one tenant's requests, and of its guests: one has 2,000 bytes at most, so that no tenant makes more than 64 KiB a
-/// second at the level info, whatever it sends and the host fails.
+/// Lines per second in the host's log about requests of a tenant (level info), and from guests of a tenant
+/// (level debug). A line is limited to 2,000 bytes, so a tenant cannot write more than 64 KiB per second at
+/// level info.
 const LOG_LINES: u32 = 28;
 const GUEST_LINES: u32 = 32;
 
-/// Tenants kept ready: those that were active lately.
+/// Number of recently active tenants whose [`Tenant`] is cached.
 const READY: usize = 1024;
 
-/// A tenant as its requests are served.
+/// Limits, permits and lanes for requests of a tenant.
 pub(crate) struct Tenant {
     pub(crate) name: String,
-    /// What tells it from one of the same name that was removed; the configured one was created at 0.
+    /// Distinguishes the tenant from a removed one of the same name. For the configured tenant the creation
+    /// time is 0.
     pub(crate) owner: Owner,
-    /// What it may read.
+    /// Data roots the tenant may read.
     pub(crate) data: DataRoots,
-    /// How much it may use.
     pub(crate) allowed: TenantQuota,
-    /// Permits for its uploads.
+    /// Permits for concurrent uploads.
     pub(crate) uploads: Arc<Semaphore>,
-    /// Permits for bodies of its requests on their way.
+    /// Permits for request bodies being received.
     pub(crate) bodies: Semaphore,
-    /// Space for uploads, in the units of [`upload_units`].
+    /// Bytes of uploads being received, counted in [`upload_units`].
     pub(crate) upload_room: Arc<Semaphore>,
-    /// Held while what it keeps is counted and added to.
+    /// Held while the stored bytes are counted and an upload is added to them.
     pub(crate) storing: Mutex<()>,
-    /// Lines about its requests in the host's log.
+    /// Limits the lines about its requests in the host's log.
     pub(crate) log_lines: Sampler,
-    /// Lines of its guests there, where the host logs at the level debug.
+    /// Limits the lines of guests in the host's log. They are only written at level debug.
     pub(crate) guest_lines: Sampler,
-    /// The lanes, in its name.
+    /// Submits to the host's lanes on behalf of this tenant.
     pub(crate) executor: Arc<TenantLanes>,
 }
 
@@ -86,27 +89,28 @@ impl Tenant {
     }
 }
 
-/// A tenant that was let in, and by what.
+/// An authenticated tenant and the token it used.
 #[derive(Clone)]
 pub(crate) struct Pass {
     pub(crate) tenant: Arc<Tenant>,
     token: AdmittedToken,
 }
 
-/// The token by which a tenant was let in.
+/// The token that authenticated a tenant.
 #[derive(Clone)]
 enum AdmittedToken {
-    /// The configured tenant's.
+    /// The token in this host's token file.
     Configured(TokenHash),
-    /// An added tenant's, by its id.
+    /// An added tenant's token, identified by the token id.
     Added(String),
 }
 
-/// All tenants.
+/// All tenants of this host.
 pub(crate) struct Tenants {
     configured: Arc<Tenant>,
     token: Arc<TokenFile>,
-    /// What is kept of those that were added.
+    /// Records of the added tenants. The record of [`CONFIGURED`] holds revoked file tokens and whether the
+    /// tenant is disabled.
     pub(crate) records: Documents<TenantRecord>,
     ready: Cache<String, (Arc<TenantRecord>, Arc<Tenant>)>,
     lanes: Arc<Lanes>,
@@ -114,7 +118,8 @@ pub(crate) struct Tenants {
 }
 
 impl Tenants {
-    /// The configured tenant, which shows the token of that file, and those of `records`.
+    /// Combines the configured tenant, authenticated by the token file `token`, with the tenants in
+    /// `records`.
     pub(crate) fn new(
         token: Arc<TokenFile>,
         config: &HostConfig,
@@ -138,10 +143,10 @@ impl Tenants {
         }
     }
 
-    /// Whose token this is.
+    /// Authenticates a token. `now` is given in seconds since 1970.
     ///
     /// # Errors
-    /// [`Denied`].
+    /// Returns [`Denied`] if the token is unknown or has expired, or if its tenant is disabled.
     pub(crate) fn admit(&self, token: &str, now: u64) -> Result<Pass, Denied> {
         if let Some(admitted) = self.token.admit(token) {
             self.check_configured(&admitted)?;
@@ -159,10 +164,11 @@ impl Tenants {
         })
     }
 
-    /// Whether who was let in may stay, by what is known of its tenant now.
+    /// Checks that an authenticated request can continue, because the token is still valid and the tenant is
+    /// still enabled.
     ///
     /// # Errors
-    /// [`Denied`].
+    /// Returns [`Denied`] with the reason if it may not.
     pub(crate) fn check_valid(&self, pass: &Pass, now: u64) -> Result<(), Denied> {
         match &pass.token {
             AdmittedToken::Configured(admitted) if self.token.is_current(admitted) => {
@@ -176,7 +182,7 @@ impl Tenants {
         }
     }
 
-    /// Whether the configured tenant may enter by the token in this host's file.
+    /// Checks that the token in this host's file was not revoked, and that the configured tenant is enabled.
     fn check_configured(&self, admitted: &TokenHash) -> Result<(), Denied> {
         match self.records.get(CONFIGURED) {
             Some(record) if record.tokens.contains(&StoredToken::in_file(admitted)) => Err(Denied::Unknown),
@@ -185,7 +191,8 @@ impl Tenants {
         }
     }
 
-    /// What is known of a tenant; of the configured one by this host's configuration and token file.
+    /// Returns the record of a tenant. That of the configured tenant is built from the host's configuration
+    /// and token file.
     pub(crate) fn record(&self, name: &str) -> Option<Arc<TenantRecord>> {
         let record = self.records.get(name);
         if name != CONFIGURED {
@@ -208,7 +215,7 @@ impl Tenants {
         }))
     }
 
-    /// What a tenant may use; `None` for one nobody knows.
+    /// Returns the quota of a tenant, or `None` if the tenant does not exist.
     pub(crate) fn allowed(&self, name: &str) -> Option<TenantQuota> {
         if name == CONFIGURED {
             return Some(self.configured.allowed.clone());
@@ -217,16 +224,16 @@ impl Tenants {
         Some(TenantQuota::for_added(&record.quota.values, &self.config))
     }
 
-    /// The tenant of a record; made anew when the record has changed.
+    /// Returns the cached [`Tenant`] of a record, or builds it if the record has changed.
     fn tenant_for(&self, name: &str, record: Arc<TenantRecord>) -> Arc<Tenant> {
         if let Some((known, tenant)) = self.ready.get(name)
             && Arc::ptr_eq(&known, &record)
         {
             return tenant;
         }
-        // Roots were checked when they were given; of one that can no longer be understood nothing may be read.
+        // Roots are validated when granted. If a root is now invalid, do not let the tenant read anything.
         let data = DataRoots::new(&record.data).unwrap_or_else(|error| {
-            tracing::error!(tenant = name, %error, "invalid data roots in the tenant's record; it can read nothing");
+            tracing::error!(tenant = name, %error, "invalid data roots in the record of the tenant, which can read nothing until an admin sets them again");
             DataRoots::none()
         });
         let allowed = TenantQuota::for_added(&record.quota.values, &self.config);

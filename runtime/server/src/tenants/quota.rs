@@ -1,20 +1,20 @@
-//! What each tenant may use of this host: defaults by the host's size, and what an admin set.
+//! Quotas of tenants: defaults derived from the host's configuration, and values set by an admin.
 
 use crate::config::HostConfig;
 use frostline_batching::Standing;
 use frostline_wire::{Quota, QuotaInfo, QuotaKey, UNLIMITED};
 use std::time::Duration;
 
-/// Uploads at once: a job sends a guest and a model, and another job may start beside it.
+/// Concurrent uploads. A job uploads a guest and a model, and another job might start at the same time.
 const UPLOADS: u64 = 4;
 
-/// All tenants alike.
+/// All tenants have the same weight.
 const WEIGHT: u64 = 1;
 
-/// Bytes kept: a few versions of the largest usual models (VGG19 has 575 MB).
+/// Stored bytes, enough for several versions of the largest common models (VGG19 uses 575 MB).
 const STORED_BYTES: u64 = 8 << 30;
 
-/// What one tenant may use.
+/// Effective quota of one tenant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TenantQuota {
     own: Quota,
@@ -22,8 +22,8 @@ pub(crate) struct TenantQuota {
 }
 
 impl TenantQuota {
-    /// An added tenant: of the host's permits half, so that two who take all they may still leave each other room, and of those who
-    /// wait a quarter.
+    /// Returns the quota of an added tenant. The default is half of the host's permits and a quarter of the
+    /// queue, so two busy tenants always leave room for each other.
     pub(crate) fn for_added(own: &Quota, config: &HostConfig) -> Self {
         let permits = [
             (QuotaKey::Running, config.running.div_ceil(2)),
@@ -32,7 +32,8 @@ impl TenantQuota {
         Self::new(own, config, permits)
     }
 
-    /// The configured tenant: all of the host's permits, which it has to itself on most hosts.
+    /// Returns the quota of the configured tenant: all of the host's permits, because on most hosts it is the
+    /// only tenant.
     pub(crate) fn for_configured(config: &HostConfig) -> Self {
         let permits = [
             (QuotaKey::Running, config.running),
@@ -58,7 +59,7 @@ impl TenantQuota {
             (QuotaKey::DeviceSecondsPerDay, UNLIMITED),
             (QuotaKey::BytesPerDay, UNLIMITED),
         ]);
-        // What the operator wrote holds for everybody who has none of their own.
+        // Values in `[quota]` of the configuration apply to every tenant without its own value.
         defaults.extend(&config.quota);
         Self {
             own: own.clone(),
@@ -66,23 +67,23 @@ impl TenantQuota {
         }
     }
 
-    /// How much of `key`.
+    /// Returns the limit for `key`.
     pub(crate) fn get(&self, key: QuotaKey) -> u64 {
         let value = self.own.get(&key).or_else(|| self.defaults.get(&key));
         value.copied().unwrap_or(0)
     }
 
-    /// How many of `key`.
+    /// Returns the limit for `key` as a `usize`, saturating.
     pub(crate) fn number(&self, key: QuotaKey) -> usize {
         usize::try_from(self.get(key)).unwrap_or(usize::MAX)
     }
 
-    /// Its part of device time beside others'.
+    /// Returns the weight of the tenant in the scheduling of device time.
     pub(crate) fn weight(&self) -> u32 {
         u32::try_from(self.get(QuotaKey::Weight)).unwrap_or(u32::MAX)
     }
 
-    /// How many extractions may run and wait.
+    /// Returns the limits for running and queued extractions.
     pub(crate) fn permits(&self) -> Standing {
         Standing {
             running: self.number(QuotaKey::Running),
@@ -90,12 +91,12 @@ impl TenantQuota {
         }
     }
 
-    /// How long an extraction may take.
+    /// Returns the time limit of one extraction.
     pub(crate) fn wall(&self) -> Duration {
         Duration::from_secs(self.get(QuotaKey::WallSeconds))
     }
 
-    /// What one extraction may use in the sandbox.
+    /// Returns the sandbox limits of one extraction.
     pub(crate) fn limits(&self) -> frostline_sandbox::Limits {
         frostline_sandbox::Limits {
             cpu_seconds: self.get(QuotaKey::CpuSeconds),
@@ -108,7 +109,7 @@ impl TenantQuota {
         }
     }
 
-    /// All of it, as an admin sees it, with what is `used` of each.
+    /// Lists all limits for an admin; `used` returns the current usage of a key if it is known.
     pub(crate) fn info(&self, used: impl Fn(QuotaKey) -> Option<u64>) -> Vec<QuotaInfo> {
         let info = |key| QuotaInfo {
             key,

@@ -1,4 +1,4 @@
-//! What is kept of a tenant, and how it changes.
+//! Records of tenants in the shared state.
 
 use super::token::{PresentedToken, StoredToken};
 use crate::refusal::Refusal;
@@ -6,33 +6,32 @@ use crate::state::Unknown;
 use frostline_wire::Quota;
 use serde::{Deserialize, Serialize};
 
-/// Tokens a tenant may have at once: a few programs, each with one that is being replaced.
+/// Maximum number of tokens per tenant. A tenant can use a token per program and rotate them independently.
 pub(crate) const MOST_TOKENS: usize = 32;
 
-/// A tenant as hosts keep it.
+/// A tenant as stored in the shared state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TenantRecord {
     /// Seconds since 1970.
     pub(crate) created_at: u64,
-    /// Whether its requests are refused.
+    /// True if all requests of the tenant are refused.
     pub(crate) disabled: bool,
-    /// Data roots it may read, each with everything below it.
+    /// Data roots the tenant can read, including everything below them.
     pub(crate) data: Vec<String>,
-    /// Its tokens.
     pub(crate) tokens: Vec<StoredToken>,
-    /// What it may use, where that is not the host's default.
+    /// Limits set by an admin, which override the host's defaults.
     #[serde(default)]
     pub(crate) quota: StoredQuota,
     #[serde(flatten)]
     pub(super) unknown: Unknown,
 }
 
-/// A quota as hosts keep it.
+/// A quota as stored in the shared state.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Unknown", into = "Unknown")]
 pub(crate) struct StoredQuota {
     pub(crate) values: Quota,
-    /// Keys of newer builds, which are not enforced here.
+    /// Keys written by a newer version, which this one keeps but does not enforce.
     unknown: Unknown,
 }
 
@@ -57,14 +56,13 @@ impl From<StoredQuota> for Unknown {
     }
 }
 
-/// Why a token does not let anybody in.
+/// Reason a token is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Denied {
-    /// Nobody's, or of a tenant nobody knows; which of them is not told.
+    /// Unknown token or tenant. The answer does not reveal which.
     Unknown,
-    /// It was valid until this time, in seconds since 1970.
+    /// The token expired at this time (seconds since 1970).
     Expired(u64),
-    /// The tenant is disabled.
     Disabled,
 }
 
@@ -79,7 +77,7 @@ impl From<Denied> for Refusal {
 }
 
 impl TenantRecord {
-    /// A tenant with one token.
+    /// Creates a tenant record with one token.
     pub(crate) fn new(data: Vec<String>, token: StoredToken) -> Self {
         Self {
             created_at: token.created_at,
@@ -89,7 +87,8 @@ impl TenantRecord {
         }
     }
 
-    /// What is kept of the configured tenant: whether it is disabled, and tokens of hosts' token files that were revoked.
+    /// Creates an empty record for the configured tenant. This record only stores the disabled flag and
+    /// revoked tokens of token files.
     pub(crate) fn configured() -> Self {
         Self {
             created_at: 0,
@@ -101,25 +100,26 @@ impl TenantRecord {
         }
     }
 
-    /// How long the newest token was given; `None` for one that does not end.
+    /// Returns the lifetime of the newest token in seconds, or `None` if it does not expire.
     pub(crate) fn lifetime(&self) -> Option<u64> {
         let newest = self.tokens.last()?;
         newest.expires_at.map(|at| at.saturating_sub(newest.created_at))
     }
 
-    /// Whether a token lets its holder in. That it expired, or that the tenant is disabled, is told only to who has the secret.
+    /// Checks a presented token. Only a caller with the right secret learns that the token has expired or
+    /// that the tenant is disabled.
     ///
     /// # Errors
-    /// [`Denied`].
+    /// Returns [`Denied`] if the token does not admit the caller.
     pub(crate) fn admit(&self, shown: &PresentedToken<'_>, now: u64) -> Result<(), Denied> {
         let token = self.tokens.iter().find(|token| token.id == shown.id);
         self.check_token(token.filter(|token| token.is(shown)), now)
     }
 
-    /// Whether whoever was let in by the token of this id may stay.
+    /// Checks that a request admitted by the token with this id can continue.
     ///
     /// # Errors
-    /// [`Denied`].
+    /// Returns [`Denied`] if the token was revoked or has expired, or if the tenant is disabled.
     pub(crate) fn check_valid(&self, id: &str, now: u64) -> Result<(), Denied> {
         self.check_token(self.tokens.iter().find(|token| token.id == id), now)
     }
@@ -133,8 +133,8 @@ impl TenantRecord {
         }
     }
 
-    /// Adds a token; those there are end at `others_until` at the latest, so that their holders have time to change. Tokens that have
-    /// expired are forgotten.
+    /// Adds a token and removes expired ones. If `others_until` is set, the existing tokens expire at that
+    /// time or earlier, so that their holders have time to switch.
     pub(crate) fn rotate(&mut self, issued: StoredToken, others_until: Option<u64>, now: u64) {
         self.tokens.retain(|token| !token.has_expired(now));
         if let Some(until) = others_until {
@@ -145,7 +145,7 @@ impl TenantRecord {
         self.tokens.push(issued);
     }
 
-    /// Forgets a token; `false` when there is none of that id.
+    /// Removes a token; returns false if the tenant has no token with this id.
     pub(crate) fn revoke(&mut self, id: &str) -> bool {
         let before = self.tokens.len();
         self.tokens.retain(|token| token.id != id);

@@ -1,5 +1,5 @@
-//! Slows down who tries tokens: after a few bad ones from one address, each further one costs twice the wait of the last. A good token is
-//! always let in: others at the same address have done nothing.
+//! Slows down clients that guess tokens. After [`FREE_ATTEMPTS`] bad tokens from an address, any further bad
+//! token doubles the wait. A valid token is always accepted, because other clients may share the address.
 
 use frostline_batching::doubled;
 use parking_lot::Mutex;
@@ -7,40 +7,41 @@ use quick_cache::sync::Cache;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// Bad tokens from one address that cost nothing: a program with an old token, started again a few times.
+/// Number of bad tokens per address to answer immediately. A program with an outdated token may be restarted
+/// a few times.
 const FREE_ATTEMPTS: u32 = 8;
 
-/// The wait after the first bad token beyond those, and the longest.
+/// The first wait after [`FREE_ATTEMPTS`] and the maximum wait.
 const WAIT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
 
-/// An address without a bad token for this long starts afresh.
+/// An address without bad tokens for this long is treated as new.
 const RESET_AFTER: Duration = Duration::from_secs(900);
 
-/// How often it is told that somebody is slowed down.
+/// Minimum time between two log lines about throttled addresses.
 const TELL: Duration = Duration::from_secs(10);
 
-/// Addresses that are remembered. Who has more to try from is slowed down by the size of a token.
+/// Number of tracked addresses. A client with more addresses still has to guess a secret of 256 bits.
 const ADDRESSES: usize = 4096;
 
-/// Remembers bad tokens by address.
+/// Bad tokens by address.
 pub(crate) struct TokenThrottle {
     tried: Cache<IpAddr, BadTokens>,
     told: Mutex<Told>,
 }
 
-/// Of addresses that are slowed down: when one was told of last, and how many bad tokens were left out since.
+/// Time of the last report about a throttled address, and the bad tokens to include in the next report.
 #[derive(Default)]
 struct Told {
     at: Option<Instant>,
     left_out: u64,
 }
 
-/// What there is to be said of an address that is slowed down.
+/// A report about a throttled address.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SlowedDown {
-    /// Bad tokens that came from it.
+    /// Bad tokens from this address.
     pub(crate) tried: u32,
-    /// Those of any address that nothing was said of.
+    /// Bad tokens from throttled addresses since the last report.
     pub(crate) left_out: u64,
 }
 
@@ -58,7 +59,8 @@ impl TokenThrottle {
         }
     }
 
-    /// How long `address` must wait before another bad token of it is answered; `None` for not at all.
+    /// Returns how long `address` must wait before its next bad token is answered, or `None` if it need not
+    /// wait.
     pub(crate) fn remaining_wait(&self, address: IpAddr, now: Instant) -> Option<Duration> {
         let bad = self.tried.get(&address)?;
         let beyond = bad.count.checked_sub(FREE_ATTEMPTS + 1)?;
@@ -67,8 +69,8 @@ impl TokenThrottle {
             .filter(|left| !left.is_zero())
     }
 
-    /// A bad token came from `address`. Gives what there is to be said of it, if anything: however many addresses there are, once in
-    /// [`TELL`].
+    /// Records a bad token from `address`. Returns a report for the log if the address is throttled, at most
+    /// once per [`TELL`] for all addresses together.
     pub(crate) fn record(&self, address: IpAddr, now: Instant) -> Option<SlowedDown> {
         let recent = |bad: &BadTokens| now.duration_since(bad.last) < RESET_AFTER;
         let before = self.tried.get(&address).filter(recent).map_or(0, |bad| bad.count);

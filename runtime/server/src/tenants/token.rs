@@ -1,5 +1,7 @@
-//! Tokens of tenants: `frost_<tenant>_<id>_<secret>`. PresentedToken once, when they are made; hosts keep a hash. Tenant and id say which hash to
-//! look at, so that no host searches by anything secret.
+//! Tokens of tenants: `frost_<tenant>_<id>_<secret>`.
+//!
+//! A token is only shown when it is issued, and hosts only store the hash. The tenant and the id select the
+//! hash to compare, so no lookup depends on the secret.
 
 use crate::state::Unknown;
 use crate::token::TokenHash;
@@ -8,48 +10,48 @@ use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
 use subtle::ConstantTimeEq;
 
-/// What all tokens begin with, so that scanners for leaked secrets know them.
+/// Prefix of all tokens, used by scanners to recognize leaked secrets.
 const MARK: &str = "frost_";
 
-/// Random bytes of a token's id: enough that no tenant has one twice.
+/// Random bytes of a token id, which must be unique within a tenant.
 const ID_BYTES: usize = 4;
 
-/// Random bytes of its secret: 256 bits cannot be guessed, whatever the rate of tries.
+/// Random bytes of the secret, which is too long to guess at any rate of attempts.
 const SECRET_BYTES: usize = 32;
 
-/// A token as its holder shows it. Not for logs: it holds the secret.
+/// A token as presented by a client. It contains the secret and must not be logged.
 pub(crate) struct PresentedToken<'a> {
     pub(crate) tenant: &'a str,
     pub(crate) id: &'a str,
     text: &'a str,
 }
 
-/// A token as hosts keep it.
+/// A token as stored in the shared state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StoredToken {
-    /// Which of the tenant's tokens this is.
+    /// Identifies the token within the tenant.
     pub(crate) id: String,
-    /// SHA-256 of the whole text, in hexadecimal.
+    /// SHA-256 of the whole token in hexadecimal.
     sha256: String,
     /// Seconds since 1970.
     pub(crate) created_at: u64,
-    /// Seconds since 1970; `None` for one that does not expire.
+    /// Seconds since 1970; `None` if the token does not expire.
     pub(crate) expires_at: Option<u64>,
     #[serde(flatten)]
     unknown: Unknown,
 }
 
-/// A issued token: what the tenant gets, and what is kept.
+/// A newly issued token: the text for the tenant and the record to store.
 pub(crate) struct IssuedToken {
     pub(crate) text: String,
     pub(crate) stored: StoredToken,
 }
 
 impl IssuedToken {
-    /// Makes a token for `tenant`.
+    /// Issues a token for `tenant`.
     ///
     /// # Errors
-    /// The system's, when it has no random bytes.
+    /// Returns the error of the operating system if no random bytes are available.
     pub(crate) fn issue(tenant: &str, now: u64, expires_at: Option<u64>) -> Result<Self, getrandom::Error> {
         let mut random = [0_u8; ID_BYTES + SECRET_BYTES];
         getrandom::fill(&mut random)?;
@@ -69,7 +71,7 @@ impl IssuedToken {
 }
 
 impl<'a> PresentedToken<'a> {
-    /// Takes a token's text apart; `None` for what cannot be one.
+    /// Parses a token; returns `None` if the text cannot be a token.
     pub(crate) fn parse(text: &'a str) -> Option<Self> {
         let (rest, secret) = text.strip_prefix(MARK)?.rsplit_once('_')?;
         let (tenant, id) = rest.rsplit_once('_')?;
@@ -79,7 +81,8 @@ impl<'a> PresentedToken<'a> {
 }
 
 impl StoredToken {
-    /// A token that lies in a host's token file. Nobody enters by its record.
+    /// Describes the token in a host's token file, so that an admin can list and revoke it. Such a record is
+    /// never used to admit a request.
     pub(crate) fn in_file(hash: &TokenHash) -> Self {
         let sha256 = hash.hex();
         Self {
@@ -99,7 +102,7 @@ impl StoredToken {
         }
     }
 
-    /// Whether `shown` is this token, in time that does not depend on it.
+    /// Compares with a presented token in constant time.
     pub(crate) fn is(&self, shown: &PresentedToken<'_>) -> bool {
         hash(shown.text).as_bytes().ct_eq(self.sha256.as_bytes()).into()
     }

@@ -161,29 +161,29 @@ async fn what_cannot_be_augmented_is_refused() {
         ..good.clone()
     };
     refused(&none, "omit it").await;
-
-    // A guest of the world's first version runs as ever, and says that it cannot do this.
-    let old = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sandbox/tests/guests/prefix-0.1.0.wasm");
-    let old = std::fs::read(old).unwrap();
-    let answer = test.client.send(Method::PUT, "/v1/guests/old", old.clone()).await;
-    assert_eq!(answer.status(), StatusCode::CREATED);
-    let mut request = ExtractionRequest {
-        guest: Some(pin("old", &old)),
-        split: "active".into(),
-        encoding: Encoding::F32,
-        ..good
-    };
-    refused(&request, "frostline:pushdown 0.1.1").await;
-    let describe = DescriptionRequest {
-        guest: pin("old", &old),
-        model,
-        parameters: String::new(),
-    };
-    let body = serde_json::to_vec(&describe).unwrap();
-    let answer = test.client.send(Method::POST, "/v1/descriptions", body).await;
-    let description: Description = serde_json::from_slice(&crate::client::body(answer).await).unwrap();
-    assert!(!description.augments);
-    request.view = None;
-    bytes(&test.client, &request).await;
     test.idle().await;
+}
+
+mod needs_guests {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_guest_that_decodes_images_itself_cannot_augment() {
+        let test = TestHost::start().await;
+        test.photos(PHOTOS);
+        let (_, model) = test.upload().await;
+        let component = std::fs::read(frostline_needs::built_guest("own-pixels")).unwrap();
+        let answer = test
+            .client
+            .send(Method::PUT, "/v1/guests/own", component.clone())
+            .await;
+        assert_eq!(answer.status(), StatusCode::CREATED);
+        let guest = pin("own", &component);
+        let mut request = test.request("active", PHOTOS);
+        (request.guest, request.model) = (Some(guest), Some(model));
+        (request.encoding, request.view) = (Encoding::F32, Some(view(1)));
+        let (status, error) = test.client.extract_refused(&request).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST);
+        assert!(error.message.contains("does not support augmentation"), "{}", error.message);
+    }
 }

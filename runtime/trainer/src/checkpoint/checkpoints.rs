@@ -1,4 +1,4 @@
-//! The checkpoints of a run: the last two, and the best epochs that they refer to.
+//! Manages checkpoints: the last two of a run, with the best epochs.
 
 use super::file::{self, Tensors};
 use super::snapshot::{BestFile, BestNote, JobNote, Snapshot};
@@ -10,13 +10,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// How many are kept: one may be found broken.
+/// Checkpoints retained per run. The older one is used if the newest is corrupt.
 const KEPT: usize = 2;
 
-/// Weights by their names, as they are merged into a model.
+/// Weights by name, ready to be merged into a model.
 pub(crate) type Weights = Arc<Vec<(String, frostline_tensor::Tensor)>>;
 
-/// An epoch to save: its weights, and their validation predictions if known.
+/// An epoch to save, with weights and optional validation predictions.
 #[derive(Clone)]
 pub(crate) struct SavedEpoch {
     pub(crate) weights: Weights,
@@ -27,18 +27,18 @@ pub(crate) struct SavedEpoch {
 #[derive(Debug)]
 pub(crate) struct LoadedEpoch {
     pub(crate) weights: Weights,
-    /// [`Predictions::of_tensors`].
+    /// Input of [`Predictions::of_tensors`].
     pub(crate) predictions: Tensors,
 }
 
-/// A folder of checkpoints.
+/// Checkpoint folder of a run.
 #[derive(Debug)]
 pub(crate) struct CheckpointFolder {
     folder: PathBuf,
     create: Create,
-    /// The best epoch whose weights are known to lie there.
+    /// The best epoch already stored in the folder.
     best: Option<BestNote>,
-    /// The best epochs that the last checkpoints refer to, as far as known.
+    /// Best epochs referenced by the last checkpoints, or 0. Incomplete after a resume.
     referenced: Vec<u64>,
 }
 
@@ -48,13 +48,13 @@ pub(crate) struct FoundCheckpoint {
     pub(crate) path: PathBuf,
     pub(crate) snapshot: Snapshot,
     pub(crate) best: Option<LoadedEpoch>,
-    /// Messages about broken checkpoints.
+    /// Warnings about corrupt checkpoints and missing weights.
     pub(crate) told: Vec<String>,
     broken: Vec<PathBuf>,
 }
 
 impl CheckpointFolder {
-    /// Opens the folder, made where it is not there, and removes what a job left half written.
+    /// Opens the folder, creates it if it does not exist, and removes incomplete files.
     pub(crate) fn open(folder: PathBuf, create: Create) -> io::Result<Self> {
         fs::create_dir_all(&folder)?;
         whole_file::sweep(&folder)?;
@@ -66,11 +66,11 @@ impl CheckpointFolder {
         })
     }
 
-    /// Writes a checkpoint, with the weights of the best epoch where they are not there yet, and removes those that are too many. Where it
-    /// lies, and the bytes written.
+    /// Writes a checkpoint and, if they are not stored yet, the weights of the best epoch. Then removes old
+    /// checkpoints. Returns the path and the number of bytes written.
     ///
     /// # Errors
-    /// The system's; then all that was there is there still.
+    /// Returns the path with the system's error if writing fails. Existing checkpoints are kept.
     pub(crate) fn save(
         &mut self,
         snapshot: &Snapshot,
@@ -97,7 +97,7 @@ impl CheckpointFolder {
         if self.referenced.len() > KEPT {
             self.referenced.remove(0);
         }
-        // A file that stays only takes space.
+        // A leftover file only wastes space.
         let _ = self.tidy();
         Ok((path, bytes))
     }
@@ -106,7 +106,7 @@ impl CheckpointFolder {
         self.folder.join(name(BEST, note.epoch.into()))
     }
 
-    /// Removes all but the last two, and all best epochs that they do not refer to.
+    /// Removes old checkpoints, and best epochs without a reference.
     fn tidy(&self) -> io::Result<()> {
         for (_, path) in self.numbered(STEP)?.into_iter().skip(KEPT) {
             fs::remove_file(path)?;
@@ -121,7 +121,7 @@ impl CheckpointFolder {
         Ok(())
     }
 
-    /// The files of a kind, the latest first.
+    /// Lists files with the prefix `kind`, sorted by descending number.
     fn numbered(&self, kind: &str) -> io::Result<Vec<(u64, PathBuf)>> {
         let mut files = Vec::new();
         for entry in fs::read_dir(&self.folder)? {
@@ -136,10 +136,10 @@ impl CheckpointFolder {
         Ok(files)
     }
 
-    /// The newest valid checkpoint; `None` where there is none at all.
+    /// Returns the newest valid checkpoint, or `None` if the folder contains no checkpoints.
     ///
     /// # Errors
-    /// Why not one of those that are there can be used.
+    /// Returns a message if the folder cannot be read or all checkpoints are corrupt.
     pub(crate) fn newest(&self) -> Result<Option<FoundCheckpoint>, String> {
         let cannot = |error: io::Error| format!("cannot read the checkpoints: {error}");
         let mut broken: Vec<(PathBuf, String)> = Vec::new();
@@ -191,7 +191,7 @@ impl CheckpointFolder {
             Ok((of, tensors)) if of.best.epoch == note.epoch && of.job == snapshot.note.job => {
                 return Some(LoadedEpoch::from_tensors(tensors));
             }
-            Ok(_) => "it belongs to another job".to_owned(),
+            Ok(_) => "the file belongs to another job".to_owned(),
             Err(error) => error.to_string(),
         };
         told.push(format!(
@@ -203,7 +203,7 @@ impl CheckpointFolder {
     }
 }
 
-/// Prefix of the predictions' names, beside the weights.
+/// Prefix that distinguishes tensors of predictions from weights.
 const PREDICTIONS: &str = "predictions/";
 
 impl SavedEpoch {
@@ -233,7 +233,7 @@ impl LoadedEpoch {
     }
 }
 
-/// Whether there is a checkpoint in `folder`, whole or not.
+/// Returns true if `folder` contains a checkpoint, even a corrupt one.
 pub(super) fn any(folder: &Path) -> bool {
     let files = fs::read_dir(folder).into_iter().flatten().flatten();
     files
@@ -255,7 +255,7 @@ fn name(kind: &str, number: u64) -> String {
 }
 
 impl FoundCheckpoint {
-    /// Refuses a checkpoint of another job than `job`.
+    /// Returns a message if the checkpoint has another model or other settings than `job`.
     pub(crate) fn check(&self, job: &JobNote) -> Result<(), String> {
         let of = &self.snapshot.note.job;
         if of.model_sha256 != job.model_sha256 {

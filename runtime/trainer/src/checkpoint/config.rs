@@ -1,4 +1,4 @@
-//! `config.json`: the job as its run's folder records it.
+//! Recorded job settings, `config.json`.
 
 use super::folder::now;
 use crate::{Job, JobSpec, TrainerError};
@@ -8,10 +8,11 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use std::path::Path;
 
-/// The settings of a checked job with all their defaults, and the hashes of its files. Hashes its network.
+/// Returns the settings of a checked job with all defaults, and hashes for the model and the guest. Hashes
+/// the network.
 ///
 /// # Errors
-/// [`TrainerError::Graph`].
+/// Returns [`TrainerError::Graph`] if the network cannot be serialized.
 pub(crate) fn record(job: &Job) -> Result<JobSpec, TrainerError> {
     Ok(JobSpec {
         model_sha256: Some(sha256(&job.model)?),
@@ -23,7 +24,7 @@ pub(crate) fn record(job: &Job) -> Result<JobSpec, TrainerError> {
     })
 }
 
-/// Hash of what makes a recorded job this one, but for how long it is to take.
+/// Hash of the settings that identify a recorded job, except the number of epochs.
 pub(super) fn digest(spec: &JobSpec) -> String {
     let settings = spec.identity().into_iter();
     let settings: Map<String, Value> = settings
@@ -33,10 +34,10 @@ pub(super) fn digest(spec: &JobSpec) -> String {
     hex::encode(Sha256::digest(Value::Object(settings).to_string()))
 }
 
-/// The job of the run in this folder, as it was recorded.
+/// Reads the recorded job of the run in this folder.
 ///
 /// # Errors
-/// [`TrainerError::Resume`] where there is none, or where it cannot be read.
+/// Returns [`TrainerError::Resume`] if the folder has no `config.json`, or if it cannot be read.
 pub fn recorded(run: &Path) -> Result<JobSpec, TrainerError> {
     let refused = |why: String| TrainerError::Resume {
         run: run.to_owned(),
@@ -49,7 +50,7 @@ pub fn recorded(run: &Path) -> Result<JobSpec, TrainerError> {
     JobSpec::read(&file).map_err(|error| refused(error.to_string()))
 }
 
-/// Of a network's file, and of the weights beside it where it is too large for one.
+/// SHA-256 of the model file, including external weights if the model exceeds one file.
 fn sha256(model: &Model) -> Result<String, TrainerError> {
     let parts = model.to_parts(ONE_FILE)?;
     let mut hash = Sha256::new();

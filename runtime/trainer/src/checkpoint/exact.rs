@@ -1,4 +1,4 @@
-//! Numbers in JSON that come back bit for bit: as the integers that their bits are.
+//! Serializes floats as integer bit patterns, so they survive a JSON round trip exactly.
 
 use crate::Quality;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -11,7 +11,7 @@ pub(super) fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<f64, D::Er
     Ok(f64::from_bits(u64::deserialize(from)?))
 }
 
-/// [`Quality`] by the bits of its figures.
+/// Bit patterns of the figures in a [`Quality`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Figures {

@@ -1,7 +1,8 @@
-//! A file of tensors: whole or not there, and found out if a bit of it changed.
+//! A file of tensors with a checksum. Writes are atomic, and corruption is detected when the file is read.
 //!
-//! `FROSTCKP`, the version (u32), the length of the header (u64), the header in JSON, the elements of the tensors one after the other, and the
-//! SHA-256 of all before. Numbers are little-endian. Every version ends in such a hash.
+//! The format is `FROSTCKP`, the version (u32), the length of the header (u64), the header in JSON, the
+//! elements of the tensors in order, and the SHA-256 of all preceding bytes. Numbers are little-endian. Every
+//! version ends with this hash.
 
 use crate::whole_file::{Create, write_to};
 use frostline_tensor::{DType, Data, Shape, Tensor};
@@ -14,16 +15,16 @@ use std::path::Path;
 
 const MAGIC: &[u8] = b"FROSTCKP";
 const VERSION: u32 = 1;
-/// Bytes of the hash.
+/// Length of the hash in bytes.
 const HASH: usize = 32;
 
-/// Tensors by their names.
+/// Tensors with their names.
 pub(super) type Tensors = Vec<(String, Tensor)>;
 
-/// Why a file is not used.
+/// Reason a checkpoint file is rejected.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FileError {
-    #[error("cannot read it: {0}")]
+    #[error("cannot read the file: {0}")]
     Read(#[from] io::Error),
     #[error("not a Frostline checkpoint")]
     Foreign,
@@ -48,7 +49,7 @@ struct TensorEntry {
     shape: Vec<usize>,
 }
 
-/// Writes `note` and `tensors`; the bytes it took.
+/// Writes `note` and `tensors` to `path` and returns the number of bytes written.
 pub(super) fn write(
     path: &Path,
     create: Create,
@@ -81,7 +82,8 @@ pub(super) fn write(
     })
 }
 
-/// Reads what [`write`] wrote. It is checked before anything of it is believed; while it is read it is in memory twice.
+/// Reads a file written by [`write`]. The checksum is verified before parsing. The file is in memory twice
+/// during the read.
 pub(super) fn read<N: DeserializeOwned>(path: &Path) -> Result<(N, Tensors), FileError> {
     parse(&fs::read(path)?)
 }
@@ -103,7 +105,7 @@ fn parse<N: DeserializeOwned>(bytes: &[u8]) -> Result<(N, Tensors), FileError> {
     let content = |why: &str| FileError::Content(why.to_owned());
     let (length, rest) = rest.split_first_chunk().ok_or(FileError::Checksum)?;
     let length =
-        usize::try_from(u64::from_le_bytes(*length)).map_err(|_| content("the header is too long"))?;
+        usize::try_from(u64::from_le_bytes(*length)).map_err(|_| content("the header length is out of range"))?;
     let header = rest
         .get(..length)
         .ok_or_else(|| content("the header is truncated"))?;
@@ -118,7 +120,7 @@ fn parse<N: DeserializeOwned>(bytes: &[u8]) -> Result<(N, Tensors), FileError> {
             .and_then(|bytes| rest.split_at_checked(bytes))
             .ok_or_else(|| content("a tensor is truncated"))?;
         let data =
-            Data::from_bytes(entry.dtype, own).ok_or_else(|| content("a tensor has invalid values"))?;
+            Data::from_bytes(entry.dtype, own).ok_or_else(|| content("invalid tensor data"))?;
         let tensor = Tensor::new(shape, data).map_err(|error| FileError::Content(error.to_string()))?;
         tensors.push((entry.name, tensor));
         rest = others;
@@ -129,7 +131,7 @@ fn parse<N: DeserializeOwned>(bytes: &[u8]) -> Result<(N, Tensors), FileError> {
     }
 }
 
-/// Hashes what it hands on.
+/// Writer that also hashes the written bytes.
 struct Hashing<W> {
     to: W,
     hash: Sha256,
@@ -198,7 +200,7 @@ mod tests {
         assert!(parse::<String>(&longer).is_err());
     }
 
-    /// A file with another body, and the hash of that.
+    /// Appends the SHA-256 of `body`.
     fn sealed(body: &[u8]) -> Vec<u8> {
         [body, Sha256::digest(body).as_slice()].concat()
     }

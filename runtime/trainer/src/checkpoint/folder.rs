@@ -1,4 +1,4 @@
-//! A run's folder.
+//! Run folders, each locked by one job.
 
 use super::checkpoints::{CheckpointFolder, FoundCheckpoint};
 use super::config::{self, digest};
@@ -20,27 +20,27 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A run's folder, locked by one job.
 pub(crate) struct LockedRun {
     path: PathBuf,
     create: Create,
     every: Option<u64>,
-    /// The job as it is recorded.
+    /// Recorded settings of the job.
     spec: JobSpec,
     checkpoints: CheckpointFolder,
     /// The checkpoint to resume from.
     found: Option<FoundCheckpoint>,
-    /// Hash of the samples that it went through.
+    /// Hash of the samples in the checkpoint, if one was found.
     samples: Option<String>,
     maker: Environment,
     kept: Arc<RunLock>,
 }
 
 impl LockedRun {
-    /// Locks the folder of a checked job, if it has one, and loads its checkpoint; refuses one of a different job.
+    /// Locks the run folder of a checked job, if it has one, and loads the checkpoint to resume from.
     ///
     /// # Errors
-    /// [`TrainerError::Run`], [`TrainerError::Resume`].
+    /// Returns [`TrainerError::Run`] if the folder cannot be used, and [`TrainerError::Resume`] if it belongs
+    /// to a different job.
     pub(crate) async fn open_for(job: &Job) -> Result<Option<(Self, Arc<RunLock>)>, TrainerError> {
         let Some(run) = job.run.clone() else {
             return Ok(None);
@@ -95,12 +95,12 @@ impl LockedRun {
     /// Also writes `events` to the folder, asynchronously.
     ///
     /// # Errors
-    /// [`TrainerError::Run`].
+    /// Returns [`TrainerError::Run`] if the file cannot be opened or the thread cannot be started.
     pub(crate) fn recorded(&self, events: &Events) -> Result<(Events, Recorder), TrainerError> {
         recorded(&self.path.join(EVENTS), events).map_err(|error| self.failed(&error))
     }
 
-    /// The job that the run was: with its split and encoding, where bits count and they were chosen.
+    /// Returns `job` with the split and encoding of the checkpoint if it is reproducible and resumes.
     pub(crate) fn with_recorded_split(&self, mut job: Job) -> Job {
         if let Some(found) = self.found.as_ref().filter(|_| job.spec.reproducible) {
             let note = &found.snapshot.note.at;
@@ -110,10 +110,11 @@ impl LockedRun {
         job
     }
 
-    /// Compares the samples with those of the run; a new run records them.
+    /// Compares the samples with the resumed run, then records them.
     ///
     /// # Errors
-    /// [`TrainerError::Resume`] where they changed, [`TrainerError::Run`].
+    /// Returns [`TrainerError::Resume`] if the samples changed, and [`TrainerError::Run`] if they cannot be
+    /// recorded.
     pub(crate) async fn check_samples(&self, samples: SampleIndex) -> Result<JobNote, TrainerError> {
         let (path, create, digest) = (self.path.join(SAMPLES), self.create, samples.digest.clone());
         let then = self.samples.clone();
@@ -139,20 +140,20 @@ impl LockedRun {
         Ok(job_note(&self.spec, digest))
     }
 
-    /// Writes the plan.
+    /// Writes the plan to the folder.
     ///
     /// # Errors
-    /// [`TrainerError::Run`].
+    /// Returns [`TrainerError::Run`] if writing fails.
     pub(crate) fn plan(&self, plan: &Summary) -> Result<(), TrainerError> {
         write_json(&self.path.join(PLAN), self.create, plan).map_err(|error| self.failed(&error))
     }
 
-    /// The checkpoint to resume from; once.
+    /// Takes the checkpoint to resume from. Returns `None` on later calls.
     pub(crate) fn take_found(&mut self) -> Option<FoundCheckpoint> {
         self.found.take()
     }
 
-    /// What writes the checkpoints of the `job`.
+    /// Returns a writer for the checkpoints of `job`.
     pub(crate) fn checkpoint_writer(self, job: JobNote, events: &Events) -> CheckpointWriter {
         let place = CheckpointTarget {
             checkpoints: self.checkpoints,
@@ -176,7 +177,7 @@ fn lock_folder(run: &RunFolder) -> Result<RunLock, TrainerError> {
         run: run.path.clone(),
         why: why.to_owned(),
     };
-    let kept = kept.ok_or_else(|| refused("another job is running in it"))?;
+    let kept = kept.ok_or_else(|| refused("another job is using the folder"))?;
     if !run.resume && run.path.join(CONFIG).exists() {
         return Err(refused(
             "the folder already contains a run; pass --resume, or choose another folder",
@@ -185,7 +186,8 @@ fn lock_folder(run: &RunFolder) -> Result<RunLock, TrainerError> {
     Ok(kept)
 }
 
-/// Why the job `now` cannot resume the run that was `then`, from the checkpoint `found`.
+/// Checks that the job `now` may resume the run `then` from the checkpoint `found`. Returns the reason if it
+/// may not.
 fn check_same(
     then: &JobSpec,
     now: &JobSpec,
@@ -204,7 +206,7 @@ fn check_same(
     Ok(())
 }
 
-/// What makes the checkpoints of `job`.
+/// Describes the software and device of `job`.
 fn maker(job: &Job) -> Environment {
     Environment {
         frostline: env!("CARGO_PKG_VERSION").to_owned(),
@@ -243,7 +245,7 @@ fn job_note(spec: &JobSpec, samples: String) -> JobNote {
     }
 }
 
-/// In what the maker of a checkpoint is another one; bits may differ then.
+/// Reports the first difference between two environments. Such differences can change low-order bits.
 fn other_maker(then: &Environment, now: &Environment) -> String {
     let pairs = [
         ("Frostline", &then.frostline, &now.frostline),

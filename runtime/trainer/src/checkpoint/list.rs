@@ -1,4 +1,4 @@
-//! The runs of a folder.
+//! Lists the runs in a folder.
 
 use super::record::epochs_of;
 use super::run_folder::RunFolder;
@@ -10,56 +10,57 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What a run came to so far.
+/// State and results of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunSummary {
-    /// Its folder's name.
+    /// Name of the run's folder, preceded by the sweep's name and a slash in a sweep.
     pub name: String,
-    /// Its folder.
+    /// Path of the folder.
     pub path: PathBuf,
-    /// The network that is trained.
+    /// File name of the network, without extension.
     pub model: String,
-    /// Its state.
+    /// State of the run.
     pub state: RunState,
-    /// Why it failed.
+    /// Error message of a failed run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Epochs that ended.
+    /// Number of completed epochs.
     pub epochs_done: u32,
-    /// Epochs it is to have.
+    /// Number of configured epochs.
     pub epochs: u32,
-    /// The best epoch so far.
+    /// Number of the best completed epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub best_epoch: Option<u32>,
-    /// What it is compared by, such as `validation_accuracy`.
+    /// Name of the ranking figure, such as `validation_accuracy`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub figure: Option<String>,
-    /// That of the best epoch.
+    /// Value of this figure in the best epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub best: Option<f64>,
-    /// Seconds since it began.
+    /// Seconds since the run was created.
     pub age_seconds: u64,
 }
 
-/// The state of a run.
+/// State of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, strum::Display)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum RunState {
-    /// A job has it.
+    /// A job holds the lock of the folder.
     Running,
-    /// Its model was written after its last epoch.
+    /// The job completed all epochs and wrote the model.
     Finished,
-    /// It was cancelled or killed, and can be resumed.
+    /// The job was cancelled or killed. The run can be resumed.
     Interrupted,
-    /// It ended with an error.
+    /// The job ended with an error.
     Failed,
 }
 
-/// The runs in `folder` and in its sweeps, the newest first; other entries are skipped.
+/// Lists the runs in `folder` and in sweeps inside it, newest first. Other entries are skipped. Returns an
+/// empty list if the folder does not exist.
 ///
 /// # Errors
-/// The system's. A folder that is not there has no runs.
+/// Returns the system's error if a folder or a lock cannot be read.
 pub fn runs(folder: &Path) -> io::Result<Vec<RunSummary>> {
     let mut runs = Vec::new();
     for path in entries(folder)? {
@@ -87,10 +88,10 @@ fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
     }
 }
 
-/// The newest run in `folder` that matches the checked `job` and has not finished, to resume.
+/// Returns the newest run in `folder` that matches the checked `job` and has not finished, to resume it.
 ///
 /// # Errors
-/// [`TrainerError::Resume`] where none matches, with the reason for the newest one.
+/// Returns [`TrainerError::Resume`] if no run matches, with the reason for the newest run.
 pub fn unfinished(folder: &Path, job: &Job) -> Result<RunFolder, TrainerError> {
     let refused = |why: String| TrainerError::Resume {
         run: folder.to_owned(),

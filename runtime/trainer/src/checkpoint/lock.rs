@@ -1,4 +1,4 @@
-//! A lock: one job at a time uses a run's folder.
+//! Prevents concurrent jobs in a run folder.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 const LOCK: &str = "lock";
 
-/// The lock of a run's folder, released on drop.
+/// Lock on a run folder, released on drop.
 pub(crate) struct RunLock {
     _lock: File,
 }
@@ -40,7 +40,7 @@ fn try_lock(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Whether a job holds a run's folder.
+/// Returns true if a job holds the lock of a run folder.
 pub(super) fn is_locked(folder: &Path) -> io::Result<bool> {
     match File::open(folder.join(LOCK)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),

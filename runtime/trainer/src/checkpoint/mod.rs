@@ -1,9 +1,10 @@
-//! Checkpoints and run folders: `docs/runs.md` describes the folder, the content of a checkpoint and when a resume is
-//! refused.
+//! Checkpoints and run folders. `docs/runs.md` describes the folder, the contents of a checkpoint and the
+//! conditions for a resume.
 //!
-//! * [`LockedRun`]: a run's folder, locked by its job; [`RunFolder`] is the setting that names it.
-//! * [`snapshot`]: the state between two steps; [`file`] is its format, [`checkpoints`] their folder.
-//! * [`config`], [`SampleIndex`]: what makes a job this one, compared with the job that resumes.
+//! - [`LockedRun`]: the run folder, locked by the job. [`RunFolder`] is the setting with the path.
+//! - [`snapshot`]: training state between two steps. [`file`] defines the format, [`checkpoints`] manages the
+//!   files.
+//! - [`config`], [`SampleIndex`]: recorded settings and samples, compared when a job resumes.
 
 mod checkpoints;
 mod config;

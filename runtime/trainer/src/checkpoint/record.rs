@@ -1,4 +1,4 @@
-//! `events.jsonl`: a job's events as `train --json` prints them, each with when it was.
+//! `events.jsonl`: the job's events in the format of `train --json`, with an additional time stamp.
 
 use crate::{Event, Events, Quality};
 use frostline_job::{Logged, plain};
@@ -12,17 +12,18 @@ use std::time::Instant;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
-/// Lines that wait for a disk that does not keep up: minutes of steps, in some ten megabytes.
+/// Capacity of the queue of unwritten lines. It covers several minutes of steps if the disk is slow, and
+/// needs about ten megabytes.
 const WAITING: usize = 1 << 16;
 
-/// Writes events on a thread of its own, so that emitting one never waits for the disk.
+/// Writes events on a dedicated thread, so that emitting an event never waits for the disk.
 pub(crate) struct Recorder {
     lines: mpsc::Sender<RecorderEntry>,
 }
 
 enum RecorderEntry {
     Line(String),
-    /// Answers once all lines before it are written.
+    /// Answers once all earlier lines are written.
     Settle(oneshot::Sender<()>),
 }
 
@@ -31,13 +32,14 @@ impl Recorder {
     pub(crate) async fn settle(&self) {
         let (written, all_written) = oneshot::channel();
         if self.lines.send(RecorderEntry::Settle(written)).await.is_ok() {
-            // A writer that is gone writes nothing any more.
+            // // The writer has ended if this fails; no more lines will be written.
             let _ = all_written.await;
         }
     }
 }
 
-/// Has `events` told, and what is told written to the file at `path`, after what is there. Where that fails it is said once and then left.
+/// Returns `events` extended by a recorder that appends each event to the file at `path`. If writing fails,
+/// one warning is emitted and recording stops.
 pub(super) fn recorded(path: &Path, events: &Events) -> io::Result<(Events, Recorder)> {
     let (end, before) = end_of(path)?;
     let mut file = File::options()
@@ -45,13 +47,13 @@ pub(super) fn recorded(path: &Path, events: &Events) -> io::Result<(Events, Reco
         .truncate(false)
         .write(true)
         .open(path)?;
-    // What a job that was killed left of a line goes.
+    // Discard an incomplete last line.
     file.set_len(end)?;
     file.seek(SeekFrom::End(0))?;
     recorded_to(file, path, before, events)
 }
 
-/// The same to a `file`, of a job that took so many seconds `before`.
+/// [`recorded`] for an open `file`. `before` is the duration of the earlier jobs of this run, in seconds.
 fn recorded_to(
     file: impl Write + Send + 'static,
     path: &Path,
@@ -59,7 +61,7 @@ fn recorded_to(
     events: &Events,
 ) -> io::Result<(Events, Recorder)> {
     let (lines, waiting) = mpsc::channel(WAITING);
-    let lost = format!("lost events of {}: the disk is too slow", path.display());
+    let lost = format!("some events are missing in {} because the disk is too slow", path.display());
     let (told, place) = (Arc::clone(events), path.display().to_string());
     let failed = move |why: &dyn Display| {
         let message = format!("stopped writing events to {place}: {why}");
@@ -70,7 +72,7 @@ fn recorded_to(
         .spawn(move || write(file, waiting, failed))?;
     let recorder = Recorder { lines: lines.clone() };
     let (events, began) = (Arc::clone(events), Instant::now());
-    // Held for as long as it takes to put a line into the queue, so that lines stand in the order of their times.
+    // Locked until the line is queued, so that lines are ordered by time.
     let lines = Mutex::new((lines, Some(lost)));
     let recorded = move |event: Event| {
         if !event.is_progress() {
@@ -90,7 +92,7 @@ fn recorded_to(
     Ok((Arc::new(recorded), recorder))
 }
 
-/// Writes what comes, until that `failed` or nobody tells anything any more.
+/// Writes entries until the channel is closed. If a write fails, calls `failed` and returns.
 fn write(mut file: impl Write, mut waiting: mpsc::Receiver<RecorderEntry>, failed: impl Fn(&dyn Display)) {
     while let Some(entry) = waiting.blocking_recv() {
         match entry {
@@ -104,7 +106,7 @@ fn write(mut file: impl Write, mut waiting: mpsc::Receiver<RecorderEntry>, faile
     }
 }
 
-/// An event as a line, with when it was.
+/// Formats an event as a JSON line with `at`, its time in seconds.
 fn line(event: &Event, at: f64) -> serde_json::Result<String> {
     let mut line = serde_json::to_string(event)?;
     // Events are objects.
@@ -112,7 +114,7 @@ fn line(event: &Event, at: f64) -> serde_json::Result<String> {
     Ok(format!("{},\"at\":{at:.3}}}\n", plain(&line)))
 }
 
-/// Where the last whole line ends, and when that was.
+/// Returns the end of the last complete line as a byte offset, and the last time stamp in seconds.
 fn end_of(path: &Path) -> io::Result<(u64, f64)> {
     let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((0, 0.0)),
@@ -132,14 +134,14 @@ fn end_of(path: &Path) -> io::Result<(u64, f64)> {
     }
 }
 
-/// When the event of a line was.
+/// Time of the event in this line, in seconds.
 fn time_of(line: &[u8]) -> Option<f64> {
     let line = std::str::from_utf8(line).ok()?;
     let (_, at) = line.trim_end().strip_suffix('}')?.rsplit_once("\"at\":")?;
     at.parse().ok()
 }
 
-/// The epochs that ended, in the file of a run; lines that cannot be read are left out.
+/// Completed epochs recorded in the file of a run. Unreadable lines are skipped.
 pub(super) fn epochs_of(path: &Path) -> Vec<(u32, Quality)> {
     let Ok(file) = File::open(path) else {
         return Vec::new();
@@ -194,7 +196,7 @@ mod tests {
         assert!(read[1].at.unwrap() >= 70.0, "{read:?}");
     }
 
-    /// A disk that takes nothing until the gate opens.
+    /// A disk that blocks all writes until the gate opens.
     struct Slow {
         gate: Option<oneshot::Receiver<()>>,
         written: Arc<Mutex<Vec<u8>>>,
@@ -225,11 +227,11 @@ mod tests {
         let warned = Arc::new(Mutex::new(0));
         let log = Arc::clone(&warned);
         let told: Events = Arc::new(move |event| {
-            let lost = matches!(event, Event::Warning { message } if message.contains("lost events of slow"));
+            let lost = matches!(event, Event::Warning { message } if message.contains("events are missing in slow"));
             *log.lock() += u32::from(lost);
         });
         let (events, recorder) = recorded_to(disk, Path::new("slow"), 0.0, &told).unwrap();
-        // One more than wait: the disk has the first, and what does not fit is lost.
+        // Exceeds the capacity of the queue. The writer already holds the first event.
         for _ in 0..WAITING + 10 {
             events(warning("told"));
         }

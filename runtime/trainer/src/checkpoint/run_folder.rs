@@ -3,19 +3,19 @@ use frostline_job::folder::MODEL;
 use std::fs::File;
 use std::path::PathBuf;
 
-/// Where a job stores its checkpoints and results. `docs/runs.md` lists the files.
+/// Folder for the checkpoints and results of a job. `docs/runs.md` lists the files.
 #[derive(Debug, Clone)]
 pub struct RunFolder {
-    /// The folder; made where it is not there. It holds one run.
+    /// Path of the folder, created if it does not exist. Each run needs a separate folder.
     pub path: PathBuf,
-    /// Whether to resume the run that is there.
+    /// Whether to resume the existing run.
     pub resume: bool,
     /// Opens files of checkpoints.
     pub(crate) create: Create,
 }
 
 impl RunFolder {
-    /// The folder of a new run.
+    /// Creates a new run in `path`.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
@@ -24,7 +24,7 @@ impl RunFolder {
         }
     }
 
-    /// The folder of a run that resumes from its newest checkpoint.
+    /// Resumes the run in `path` from the newest checkpoint.
     pub fn resumed(path: impl Into<PathBuf>) -> Self {
         Self {
             resume: true,
@@ -32,7 +32,7 @@ impl RunFolder {
         }
     }
 
-    /// Where the tuned model goes.
+    /// Path of the tuned model.
     pub fn model(&self) -> PathBuf {
         self.path.join(MODEL)
     }

@@ -1,4 +1,4 @@
-//! A job's samples in a few bytes each, so that a resumed job can say how they changed.
+//! Compact index of a job's samples, used to report how the data set changed.
 
 use super::file::{self, FileError, Tensors};
 use crate::pipeline::{FeedPlan, Part};
@@ -10,21 +10,22 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
-/// Of each sample 8 bytes of the hash of its key, and 8 of all else that is known of it: version, size, part, and class or values.
+/// Two hashes of 8 bytes per sample: the first covers the key, the second covers version, size, part, and
+/// class or values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SampleIndex {
-    /// Hash of all of them in their order.
+    /// Hash over all samples in order and the class names.
     pub(crate) digest: String,
-    /// By their keys.
+    /// Sorted by the hash of the key.
     samples: Vec<[i64; 2]>,
 }
 
-/// What became of samples.
+/// Counts of changed samples between two indexes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Difference {
     added: usize,
     removed: usize,
-    /// There still, but another version, of another class or in the other part.
+    /// Samples present in both, but with another version, class or part.
     changed: usize,
 }
 
@@ -43,7 +44,7 @@ impl fmt::Display for Difference {
 }
 
 impl SampleIndex {
-    /// Of a job's samples, in these classes.
+    /// Indexes the samples of a job. `classes` are the class names.
     pub(crate) fn from_feed(feed: &FeedPlan, classes: &[String]) -> Self {
         let mut all = Sha256::new();
         let mut samples = Vec::with_capacity(feed.train.len() + feed.validation.len());
@@ -76,7 +77,7 @@ impl SampleIndex {
         }
     }
 
-    /// What became of these until there were those of `now`.
+    /// Compares the recorded samples (`self`) with those of `now`.
     pub(crate) fn difference_to(&self, now: &Self) -> Difference {
         let mut difference = Difference::default();
         let (mut then, mut now) = (self.samples.iter().peekable(), now.samples.iter().peekable());
@@ -119,7 +120,7 @@ impl SampleIndex {
     }
 }
 
-/// The first 8 bytes.
+/// Returns the first 8 bytes as an integer.
 fn first(hash: &[u8]) -> i64 {
     hash.first_chunk().copied().map_or(0, i64::from_le_bytes)
 }

@@ -1,4 +1,4 @@
-//! All that one step of a job hands to the next, and what job it is of.
+//! Training state between two steps, with the job's identity.
 
 use super::exact;
 use super::file::{self, FileError, Tensors};
@@ -18,50 +18,49 @@ use std::path::Path;
 pub(crate) struct Snapshot {
     pub(crate) note: CheckpointNote,
     pub(crate) suffix: SuffixState,
-    /// Samples that cannot be used.
+    /// Samples that failed to decode.
     pub(crate) bad: Vec<(Part, usize)>,
 }
 
-/// What of it is no tensor.
+/// Contents of a checkpoint other than tensors.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct CheckpointNote {
     pub(crate) job: JobNote,
     pub(crate) maker: Environment,
-    /// Where it stood.
     #[serde(flatten)]
     pub(crate) at: TrainingState,
 }
 
-/// Where a job stands.
+/// Position and results of a training.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct TrainingState {
     pub(crate) progress: Progress,
-    /// The freeze cut that the layers are of which are trained.
+    /// The freeze cut in use.
     pub(crate) freeze: String,
-    /// Where batches were divided.
+    /// The split of the latest batches.
     pub(crate) split: Split,
     pub(crate) encoding: Encoding,
-    /// Before the first step.
+    /// Validation quality before the first step.
     #[serde(with = "exact::quality")]
     pub(crate) baseline: Quality,
-    /// The last epoch that ended.
+    /// Result of the last completed epoch.
     pub(crate) last: Option<EpochResult>,
-    /// The best epoch so far; its weights have a file of their own.
+    /// The best epoch so far. The weights are stored in a separate file.
     pub(crate) best: Option<BestNote>,
 }
 
-/// Which job it is.
+/// Identity of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct JobNote {
     pub(crate) model: String,
     pub(crate) model_sha256: String,
-    /// Hash of its settings.
+    /// Hash of the settings.
     pub(crate) settings: String,
-    /// Hash of its samples.
+    /// Hash of the samples.
     pub(crate) samples: String,
 }
 
-/// What wrote it: another one may compute otherwise in the last bits.
+/// Software and device that wrote a checkpoint. Other environments can produce different low-order bits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Environment {
     pub(crate) frostline: String,
@@ -70,36 +69,38 @@ pub(crate) struct Environment {
     pub(crate) threads: usize,
 }
 
-/// How far a job is.
+/// Progress of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Progress {
-    /// The epoch under way, from 1; past the last one when all have ended.
+    /// Number of the current epoch, counted from 1. After the last epoch, this is the number of epochs plus
+    /// 1.
     pub(crate) epoch: u32,
-    /// Its training batches that are behind us.
+    /// Completed training batches of this epoch.
     pub(crate) batch: usize,
-    /// Steps of the whole job.
+    /// Completed steps of the whole job.
     pub(crate) step: u64,
-    /// The epoch's losses so far, each times its samples.
+    /// Sum of batch losses in this epoch, weighted by batch size.
     #[serde(with = "exact")]
     pub(crate) loss: f64,
-    /// Those samples.
+    /// Number of samples in this sum.
     pub(crate) samples: usize,
-    /// The step from which on the loss has been out of this world.
+    /// The first step since which every loss has been implausibly large; `None` if the last loss was
+    /// plausible.
     pub(crate) beyond: Option<u64>,
 }
 
-/// How an epoch ended.
+/// Result of an epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct EpochResult {
-    /// Mean over its samples.
+    /// Mean training loss over the samples of the epoch.
     #[serde(with = "exact")]
     pub(crate) loss: f64,
-    /// On the validation samples.
+    /// Validation quality.
     #[serde(with = "exact::quality")]
     pub(crate) quality: Quality,
 }
 
-/// Which epoch was the best.
+/// Number and quality of the best epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct BestNote {
     pub(crate) epoch: u32,
@@ -108,12 +109,12 @@ pub(crate) struct BestNote {
 }
 
 impl Progress {
-    /// Before the first step.
+    /// Progress before the first step.
     pub(crate) fn start() -> Self {
         Self::at(1, 0)
     }
 
-    /// At the beginning of `epoch`, after so many steps.
+    /// Progress at the beginning of `epoch`.
     pub(crate) fn at(epoch: u32, step: u64) -> Self {
         Self {
             epoch,
@@ -125,12 +126,12 @@ impl Progress {
         }
     }
 
-    /// The last epoch that has begun.
+    /// Number of epochs with a completed training batch.
     pub(crate) fn epoch_begun(&self) -> u32 {
         self.epoch.saturating_sub(u32::from(self.batch == 0))
     }
 
-    /// Counts a batch of this mean loss and so many samples.
+    /// Adds a batch of `samples` samples whose mean loss is `loss`.
     pub(crate) fn add(&mut self, loss: f32, samples: usize) {
         self.batch += 1;
         self.loss += f64::from(loss) * samples as f64;
@@ -143,7 +144,7 @@ const STANDARD: &str = "standard";
 const BAD: &str = "bad";
 
 impl Snapshot {
-    /// Writes it; the bytes it took.
+    /// Writes the snapshot and returns the number of bytes written.
     pub(super) fn write(&self, path: &Path, create: Create) -> io::Result<u64> {
         file::write(path, create, &self.note, &self.tensors()?)
     }
@@ -166,7 +167,7 @@ impl Snapshot {
         Ok(tensors)
     }
 
-    /// Reads what was written, and nothing that is not whole.
+    /// Reads and verifies a snapshot.
     pub(super) fn read(path: &Path) -> Result<Self, FileError> {
         let (note, tensors): (CheckpointNote, Tensors) = file::read(path)?;
         let (mut slots, mut standard, mut bad) = (Vec::new(), None, Vec::new());
@@ -199,7 +200,7 @@ impl Snapshot {
     }
 }
 
-/// The weights after the best epoch, as they are written into a model.
+/// Metadata of the best epoch's weights file. Weights are stored in the format of the model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct BestFile {
     pub(super) job: JobNote,

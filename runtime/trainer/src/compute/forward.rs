@@ -4,18 +4,19 @@ use frostline_graph::{Model, ONE_FILE, Parts};
 use frostline_profile::efficient_rows;
 use frostline_tensor::{Data, Tensor};
 
-/// The most rows of one run on a CPU: 16 take 50 MB at the widest cuts of the known networks.
+/// Maximum number of rows per execution on a CPU. At the widest cuts of known networks, 16 rows need 50 MB.
 const CPU_ROWS: usize = 16;
 
-/// The most rows of one run of any network on `device`.
+/// Maximum number of rows per execution on `device`, for any network.
 pub(crate) fn most_rows(device: Device) -> usize {
     device.padded_rows().unwrap_or(CPU_ROWS)
 }
 
-/// The most rows of one run of `model`: on a CPU as many as are worth it, and one for each thread at least.
+/// Maximum number of rows per execution of `model`. On a CPU this is the efficient batch, but not less than
+/// one row per thread.
 ///
 /// # Errors
-/// [`TrainerError::Graph`].
+/// Returns [`TrainerError::Graph`] if the shapes in the model are invalid.
 pub(crate) fn rows_for(model: &Model, options: &SessionOptions) -> Result<usize, TrainerError> {
     let most = most_rows(options.device);
     Ok(match options.device {
@@ -24,11 +25,11 @@ pub(crate) fn rows_for(model: &Model, options: &SessionOptions) -> Result<usize,
     })
 }
 
-/// A part of a network, run forward on batches of any size.
+/// Forward pass of partial networks, for any batch size.
 pub(crate) struct Forward {
     session: Session,
-    /// Rows of every run. ONNX Runtime's kernels may round differently at different batch sizes, so a run with fewer is filled up: a
-    /// row's result does not depend on how rows came together.
+    /// Rows per execution. Smaller batches are padded: ONNX Runtime kernels can round differently at
+    /// different batch sizes, and padding makes results independent of batching.
     rows: usize,
     input: String,
     interrupt: Interrupt,
@@ -36,7 +37,7 @@ pub(crate) struct Forward {
 }
 
 impl Forward {
-    /// A part that mostly gets `batch` rows at a time.
+    /// Opens a partial network for batches of about `batch` rows.
     pub(crate) fn open(
         model: &Model,
         batch: usize,
@@ -74,7 +75,7 @@ impl Forward {
         })
     }
 
-    /// The part's output for these rows.
+    /// Returns the output for `rows`.
     pub(crate) fn run(&mut self, rows: &Tensor) -> Result<Tensor, TrainerError> {
         let count = rows.rows()?;
         let mut outputs = Vec::with_capacity(count.div_ceil(self.rows));
@@ -105,7 +106,7 @@ impl Forward {
     }
 }
 
-/// Divides a batch into runs of equal size, `most` at most, so that few rows are filled up.
+/// Divides a batch into executions of equal size with up to `most` rows, which minimizes padding.
 fn rows_of_a_run(batch: usize, most: usize) -> usize {
     let batch = batch.max(1);
     batch.div_ceil(batch.div_ceil(most))

@@ -1,5 +1,5 @@
-//! What the trainer computes itself: the middle, the training step, the forward pass that validates. It runs on one
-//! thread of its own, so that fetching continues meanwhile.
+//! Computation on the trainer: middle layers, training steps and validation. It runs on a dedicated thread,
+//! so fetching continues in parallel.
 
 mod forward;
 mod state;

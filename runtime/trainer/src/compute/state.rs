@@ -5,16 +5,16 @@ use crate::standard::Standard;
 use frostline_tensor::Tensor;
 use frostline_training::{StateSlot, TrainingError};
 
-/// All of a suffix that one step hands to the next, bit for bit.
+/// Exact state of a suffix between two training steps.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct SuffixState {
-    /// By their inputs, as the step holds them; without those that are zeros between two updates.
+    /// State tensors with the step's input names. Omits pending slots if all of their values are zero.
     pub(crate) slots: Vec<(String, Tensor)>,
     pub(crate) standard: Option<Standard>,
 }
 
 impl Suffix {
-    /// What the next step begins with (copied).
+    /// Copies the state for the next step.
     pub(crate) fn state(&self) -> Result<SuffixState, TrainerError> {
         let updated = self.counted()? == 0.0;
         let slots = self.slots.iter().filter(|slot| !(updated && slot.is_pending()));
@@ -32,10 +32,10 @@ impl Suffix {
 }
 
 impl SuffixState {
-    /// Has `slot` begin with what is held for it here.
+    /// Restores the initial value of `slot` from this state. Pending slots are optional.
     ///
     /// # Errors
-    /// [`TrainingError::State`] where that is nothing, or something else.
+    /// Returns [`TrainingError::State`] if the tensor is missing, or if type or shape differ.
     pub(super) fn put(&self, slot: &mut StateSlot) -> Result<(), TrainingError> {
         let held = self.slots.iter().find(|(input, _)| *input == slot.input);
         let fits = |tensor: &&Tensor| {

@@ -1,4 +1,4 @@
-//! A training step's session.
+//! Session of a training step.
 
 use crate::TrainerError;
 use crate::recipe::StepTerms;
@@ -7,7 +7,8 @@ use frostline_tensor::Tensor;
 use frostline_training::{Mask, Scalars, StateSlot, TrainingError, TrainingGraph};
 use std::borrow::Cow;
 
-/// A graph of the suffix in a session of its own: the step for so many rows, or the update.
+/// A graph of the suffix in a dedicated session. This is either a training step for a fixed number of rows or
+/// the weight update.
 pub(super) struct Step {
     pub(super) rows: usize,
     session: Session,
@@ -18,12 +19,12 @@ pub(super) struct Step {
     loss: String,
 }
 
-/// What a step learns from.
+/// Input rows of a training step.
 #[derive(Clone, Copy)]
 pub(super) struct Rows<'a> {
     pub(super) activations: &'a Tensor,
     pub(super) targets: &'a Tensor,
-    /// Rows of the batch that other steps had before.
+    /// Offset of the first row within the batch.
     pub(super) before: usize,
 }
 
@@ -45,7 +46,8 @@ impl Step {
         })
     }
 
-    /// Runs it on `state`, with `rows` where it takes some, and with what `terms` say where it updates. The mean loss of the rows.
+    /// Runs the graph on `state`, with `rows` for a training step. Uses the rates in `terms` if the graph
+    /// updates weights. Returns the mean loss of the rows.
     pub(super) fn run(
         &mut self,
         state: &mut ResidentState,
@@ -83,7 +85,8 @@ impl Step {
     }
 }
 
-/// A session that updates weights where they lie and leaves the transposes of `graph` as they are: each is of the smaller operand of a matrix product.
+/// Opens a session that updates weights in place. Transposes in `graph` are not fused: each already
+/// transposes the smaller operand of a matrix product, and fusing is slower.
 pub(super) fn open(
     graph: &TrainingGraph,
     options: &SessionOptions,
@@ -99,7 +102,7 @@ pub(super) fn open(
     Ok(session)
 }
 
-/// The slots as they are before the first step. Their tensors move: a job holds each weight once.
+/// Returns the initial slots of a session. Tensors are moved to avoid a second copy of the weights.
 pub(super) fn resident(slots: &mut [StateSlot]) -> impl Iterator<Item = ResidentSlot> {
     slots.iter_mut().map(|slot| ResidentSlot {
         input: slot.input.clone(),

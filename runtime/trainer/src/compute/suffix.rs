@@ -14,23 +14,24 @@ use frostline_wire::Split;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// Step sessions kept at once. Steps have the rows of a micro-batch, or of the last one; skipped samples make a few more sizes, and
-/// building a graph anew takes less than a second.
+/// Maximum number of cached step sessions. Batches need sessions for a micro-batch and for the remainder.
+/// Skipped samples add other sizes. Rebuilding a graph needs less than a second.
 const SESSIONS: usize = 4;
 
-/// Middles a job keeps: one that changes its split goes back to an earlier one now and then, and each holds its weights.
+/// Maximum number of cached middles. A job that changes the split sometimes returns to an earlier one. Each
+/// middle holds weights.
 pub(crate) const KEPT_MIDDLES: usize = 3;
 
-/// The layers after the freeze cut while they are trained, with the middle before them where the split lies earlier.
+/// The trainable layers after the freeze cut, with the middle before them if the split is earlier.
 pub(crate) struct Suffix {
     whole: Model,
     model: Model,
     freeze: String,
     linear: Option<LinearHead>,
     moments: Moments,
-    /// How features are standardized, once that is known.
+    /// Standardization of features, once known.
     pub(super) standard: Option<Standard>,
-    /// How the numbers are standardized that it learns.
+    /// Standardization of numeric targets.
     numbers: Option<Standard>,
     pub(super) settings: StepSettings,
     outputs: usize,
@@ -38,43 +39,43 @@ pub(crate) struct Suffix {
     precision: Precision,
     interrupt: Interrupt,
     batch: usize,
-    /// Rows of a step, at most.
+    /// Maximum number of rows in a step.
     micro_batch: usize,
     kept_middles: usize,
-    /// By split, the last used last; those in use at the freeze cut have none.
+    /// Middles by split, least recently used first. The freeze cut needs no middle.
     middles: Vec<(Split, Option<Forward>)>,
     pub(super) state: ResidentState,
     pub(super) slots: Vec<StateSlot>,
-    /// The last used comes last.
+    /// Step sessions, least recently used first.
     sessions: Vec<Step>,
-    /// The update, where several steps make one, once there was one.
+    /// The weight update for accumulated gradients, opened on first use.
     update: Option<Step>,
     /// The forward pass with the current weights, opened on first use.
     present: Option<Forward>,
 }
 
-/// What a suffix is made of.
+/// Components and settings of a suffix.
 #[derive(Clone)]
 pub(crate) struct SuffixParts {
-    /// The whole network under its fresh head.
+    /// The whole network with the new head.
     pub(crate) whole: Model,
-    /// From the freeze cut to the logits.
+    /// The layers from the freeze cut to the logits.
     pub(crate) suffix: Model,
-    /// Name of the freeze cut, for messages.
+    /// Name of the freeze cut.
     pub(crate) freeze: String,
-    /// Where its features are to be standardized, as a classifier of them.
+    /// The linear classifier, if features are standardized.
     pub(crate) linear: Option<LinearHead>,
     pub(crate) settings: StepSettings,
-    /// Of the network, a row.
+    /// Number of outputs per row.
     pub(crate) outputs: usize,
-    /// How the numbers spread that are its targets; of other targets nothing.
+    /// Standardization of numeric targets, if the targets are numeric.
     pub(crate) numbers: Option<Standard>,
-    /// The size of a full batch.
+    /// Number of rows in a full batch.
     pub(crate) batch: usize,
-    /// Middles kept at once, at least 1.
+    /// Maximum number of cached middles; at least 1.
     pub(crate) middles: usize,
     pub(crate) options: SessionOptions,
-    /// How exactly the middle is computed.
+    /// Precision of the middle.
     pub(crate) precision: Precision,
     /// The state to resume from; `None` starts from the weights in `suffix`.
     pub(crate) state: Option<Arc<SuffixState>>,
@@ -85,7 +86,8 @@ impl Suffix {
         Self::restore(parts, HashMap::new(), interrupt)
     }
 
-    /// Trains more layers from now on. Weights that were trained before keep their optimizer state.
+    /// Switches to a larger suffix with more trainable layers. Weights that were trained before keep the
+    /// optimizer state.
     pub(crate) fn unfreeze(&mut self, parts: SuffixParts) -> Result<(), TrainerError> {
         let mut remembered = HashMap::new();
         for slot in &self.slots {
@@ -100,7 +102,7 @@ impl Suffix {
         Ok(())
     }
 
-    /// A suffix whose slots start with the `remembered` values, by input.
+    /// Opens a suffix with initial values from `remembered`, keyed by slot input.
     fn restore(
         parts: SuffixParts,
         mut remembered: HashMap<String, Tensor>,
@@ -160,7 +162,7 @@ impl Suffix {
         })
     }
 
-    /// A suffix on a thread of its own, ready for batches divided at `split`, if it is known that there will be some.
+    /// Opens a suffix on a dedicated thread. If `split` is set, the middle for it is opened as well.
     pub(crate) async fn start(
         parts: SuffixParts,
         split: Option<&Split>,
@@ -174,12 +176,12 @@ impl Suffix {
         Dedicated::open(open).await
     }
 
-    /// Opens the middle of `split` before its first batch arrives.
+    /// Opens the middle of `split` in advance.
     pub(crate) fn prepare_middle(&mut self, split: &Split) -> Result<(), TrainerError> {
         self.middle(split).map(|_| ())
     }
 
-    /// Trains one batch divided at `split` and returns its mean loss before the update.
+    /// Trains one batch divided at `split` and returns the mean loss before the update.
     pub(crate) fn train(
         &mut self,
         split: &Split,
@@ -195,7 +197,7 @@ impl Suffix {
         Ok(loss)
     }
 
-    /// The steps of a batch at the freeze cut, and their mean loss.
+    /// Trains on the activations of a batch at the freeze cut and returns the mean loss.
     fn step(
         &mut self,
         activations: &Tensor,
@@ -230,7 +232,7 @@ impl Suffix {
         }
     }
 
-    /// A step.
+    /// Runs one training step.
     fn run(&mut self, rows: Rows<'_>, terms: &StepTerms) -> Result<f32, TrainerError> {
         self.prepare(rows.targets.rows()?)?;
         let ended = TrainerError::Ended { part: "engine" };
@@ -241,7 +243,7 @@ impl Suffix {
         loss.ok_or(ended)
     }
 
-    /// Step after step, and the mean of their losses by what their samples count.
+    /// Runs a step for each micro-batch and returns the mean loss, weighted by sample weights.
     fn micro_batches(&mut self, batch: Rows<'_>, terms: &StepTerms) -> Result<f32, TrainerError> {
         let rows = batch.targets.rows()?;
         let first = self.counted()?;
@@ -263,7 +265,7 @@ impl Suffix {
         Ok((sum / (counted - first)) as f32)
     }
 
-    /// What the samples count whose update is to come.
+    /// Returns the total weight of samples with a pending update.
     pub(super) fn counted(&self) -> Result<f64, TrainerError> {
         if !self.settings.accumulates {
             return Ok(0.0);
@@ -279,7 +281,7 @@ impl Suffix {
         Ok(count.unwrap_or_default())
     }
 
-    /// The update of several steps, where `terms` say that it is due and any of them had a sample.
+    /// Applies accumulated gradients if `terms` request an update and any sample contributed.
     pub(crate) fn update(&mut self, terms: &StepTerms) -> Result<(), TrainerError> {
         if !terms.updates || self.counted()? == 0.0 {
             return Ok(());
@@ -298,7 +300,7 @@ impl Suffix {
         }
     }
 
-    /// Adds rows to the moments that features are standardized by.
+    /// Adds a batch to the moments for standardization.
     pub(crate) fn add_moments(&mut self, split: &Split, rows: BatchRows) -> Result<(), TrainerError> {
         let (activations, pending) = self.freeze_activations(split, rows)?;
         self.moments.add(&activations);
@@ -306,13 +308,13 @@ impl Suffix {
         Ok(())
     }
 
-    /// Standardizes features from now on, by the moments added so far.
+    /// Enables standardization of features with the moments added so far.
     pub(crate) fn standardize(&mut self) {
         self.present = None;
         self.standard = Some(std::mem::take(&mut self.moments).standard());
     }
 
-    /// Outputs of the current weights, `[rows, outputs]`.
+    /// Returns the outputs of the current weights, `[rows, outputs]`.
     pub(crate) fn predict(&mut self, split: &Split, rows: BatchRows) -> Result<Tensor, TrainerError> {
         let (activations, pending) = self.freeze_activations(split, rows)?;
         if self.present.is_none() {
@@ -334,9 +336,10 @@ impl Suffix {
         Ok(outputs)
     }
 
-    /// The present weights, by their names in the model, for features and targets as they come: their averages, where there are any.
+    /// Returns the current weights by name, or moving averages if enabled. They apply to raw features and
+    /// produce raw targets.
     pub(crate) fn weights(&self) -> Result<Vec<(String, Tensor)>, TrainerError> {
-        // Statistics have no average.
+        // BatchNormalization statistics have no average.
         let averaged: HashSet<&String> = self
             .slots
             .iter()
@@ -362,7 +365,7 @@ impl Suffix {
         Ok(weights)
     }
 
-    /// The rows at the freeze cut: those that were fetched after the middle, if there is one.
+    /// Returns activations at the freeze cut, after running fetched ones through the middle if necessary.
     fn freeze_activations(
         &mut self,
         split: &Split,
@@ -374,7 +377,7 @@ impl Suffix {
         })
     }
 
-    /// The layers from `split` to the freeze cut.
+    /// Returns the layers from `split` to the freeze cut, or `None` if both are the same cut.
     fn middle(&mut self, split: &Split) -> Result<Option<&mut Forward>, TrainerError> {
         let found = self.middles.iter().position(|(known, _)| known == split);
         let entry = match found {
@@ -397,7 +400,7 @@ impl Suffix {
         Ok(self.middles.last_mut().and_then(|(_, middle)| middle.as_mut()))
     }
 
-    /// Makes the step for so many `rows` the last of the sessions.
+    /// Moves the step for `rows` rows to the end of the session list, opening it if necessary.
     fn prepare(&mut self, rows: usize) -> Result<(), TrainerError> {
         if let Some(found) = self.sessions.iter().position(|step| step.rows == rows) {
             let step = self.sessions.remove(found);
@@ -415,7 +418,7 @@ impl Suffix {
     }
 }
 
-/// How the steps of batches are made on `device`, and the rows of each.
+/// Returns the step settings and the number of rows per step for `device`.
 fn steps(
     suffix: &Model,
     batch: usize,
@@ -429,7 +432,7 @@ fn steps(
     Ok((steps.settings, steps.rows))
 }
 
-/// The layers that run here before the trained ones.
+/// Extracts the layers between `split` and the freeze cut. Returns `None` if both are the same cut.
 fn middle(whole: &Model, split: &Split, freeze: &str) -> Result<Option<Model>, TrainerError> {
     match split {
         Split::None | Split::Input if whole.input_name()? == freeze => Ok(None),

@@ -3,7 +3,7 @@ use frostline_engine::{Device, Interrupt, InterruptCause, SessionOptions};
 use std::thread::JoinHandle;
 use tokio::sync::{mpsc, oneshot};
 
-/// Threads of an engine: `wanted`, or as many as there are cores.
+/// Returns session options with `wanted` threads, or one thread per core if `wanted` is 0.
 pub(crate) fn session_options(device: Device, wanted: usize) -> SessionOptions {
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     SessionOptions {
@@ -13,7 +13,8 @@ pub(crate) fn session_options(device: Device, wanted: usize) -> SessionOptions {
     }
 }
 
-/// Runs graph work, which may take seconds on large networks, beside the network's tasks.
+/// Runs graph work on a blocking thread. It can take seconds for large networks and must not delay network
+/// I/O.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, TrainerError> + Send + 'static,
 ) -> Result<T, TrainerError> {
@@ -24,8 +25,8 @@ pub(crate) async fn blocking<T: Send + 'static>(
 
 type Work<T> = Box<dyn FnOnce(&mut T) + Send>;
 
-/// A thread that owns a `T` and works on it, one piece of work after another. Dropping it interrupts the work and waits for the
-/// thread, so that no engine runs on when the process ends.
+/// A dedicated thread that owns a `T` and runs work on it sequentially. Dropping it interrupts the work and
+/// joins the thread, so that no engine is running when the process exits.
 pub(crate) struct Dedicated<T> {
     work: Option<mpsc::Sender<Work<T>>>,
     interrupt: Interrupt,
@@ -37,7 +38,8 @@ const ENDED: TrainerError = TrainerError::Ended {
 };
 
 impl<T: Send + 'static> Dedicated<T> {
-    /// Starts the thread and has it own what `open` makes there, whose work is to look at the interrupt that it is given.
+    /// Starts the thread, which calls `open` and owns the result. Work on it must observe the interrupt
+    /// passed to `open`.
     pub(crate) async fn open(
         open: impl FnOnce(&Interrupt) -> Result<T, TrainerError> + Send + 'static,
     ) -> Result<Self, TrainerError> {
@@ -45,7 +47,7 @@ impl<T: Send + 'static> Dedicated<T> {
         let (answer, opened) = oneshot::channel();
         let interrupt = Interrupt::new();
         let guard = interrupt.clone();
-        // Where nobody waits for an answer any more, nobody sends work either.
+        // A failed send means that the caller was dropped, together with the work queue.
         let serve = move || match open(&guard) {
             Ok(mut owned) => {
                 let _ = answer.send(Ok(()));
@@ -67,14 +69,14 @@ impl<T: Send + 'static> Dedicated<T> {
         Ok(dedicated)
     }
 
-    /// Runs `work` on the thread and returns what it returns.
+    /// Runs `work` on the thread and returns the result.
     pub(crate) async fn run<R: Send + 'static>(
         &self,
         work: impl FnOnce(&mut T) -> Result<R, TrainerError> + Send + 'static,
     ) -> Result<R, TrainerError> {
         let (answer, result) = oneshot::channel();
         let work: Work<T> = Box::new(move |owned| {
-            // Nobody waits any more when this fails.
+            // Sending fails if the caller was cancelled.
             let _ = answer.send(work(owned));
         });
         let queue = self.work.as_ref().ok_or(ENDED)?;
@@ -88,7 +90,7 @@ impl<T> Drop for Dedicated<T> {
         self.interrupt.trigger(InterruptCause::Cancelled);
         self.work = None;
         if let Some(thread) = self.thread.take() {
-            // It can only have ended early by a panic, which was reported where it happened.
+            // The thread can only have ended early through a panic, which was already reported.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,5 @@
-//! How a job divided data that did not come divided: its model carries that, so that an evaluation can leave out what it was trained on.
+//! Random division of data without parts. It is recorded in the tuned model, so that an evaluation can
+//! exclude training samples.
 
 use crate::TrainerError;
 use frostline_client::{Dataset, LabelTable, Listing, SampleFiles, Samples};
@@ -6,31 +7,31 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::HashSet;
 
-/// A division of samples by chance. Those of the same data are divided alike again.
+/// Reproducible random division of a data set.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Division {
-    /// Of each class, to validate with.
+    /// Share of each class used for validation.
     share: f64,
     seed: u64,
-    /// Hash of the keys, part by part.
+    /// Hash of the keys of each part.
     samples: String,
 }
 
-/// What data are to a model that divided its own.
+/// Relation of a data set to the division recorded in a model.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Divided {
-    /// The same: these were trained on, and held out.
+    /// The model was trained with the same samples. Both sets contain sample keys.
     Same {
         trained: HashSet<String>,
         held_out: HashSet<String>,
     },
-    /// Others, which may be the same in part.
+    /// The samples differ, but may overlap with the training data.
     Others,
-    /// Divided by themselves.
+    /// The data already has separate parts, or cannot be divided.
     Already,
 }
 
-/// Data as they are listed.
+/// Listed data of a root, with optional labels.
 #[derive(Clone)]
 pub(crate) struct ListedSamples<'a> {
     pub(crate) root: &'a str,
@@ -40,10 +41,10 @@ pub(crate) struct ListedSamples<'a> {
 }
 
 impl ListedSamples<'_> {
-    /// Divides them into those to train and those to validate with.
+    /// Divides the samples into a training and a validation part.
     ///
     /// # Errors
-    /// [`TrainerError::Dataset`].
+    /// Returns [`TrainerError::Dataset`] if the data cannot be divided.
     pub(crate) fn divide(self, share: Option<f64>, seed: u64) -> Result<Dataset, TrainerError> {
         let Self {
             root,
@@ -64,7 +65,7 @@ impl ListedSamples<'_> {
 }
 
 impl Division {
-    /// That of a `dataset`; `None` where there was no share to divide by.
+    /// Records how `dataset` was divided. Returns `None` without a validation share.
     pub(crate) fn from_dataset(dataset: &Dataset, share: Option<f64>, seed: u64) -> Option<Self> {
         Some(Self {
             share: share?,
@@ -73,7 +74,8 @@ impl Division {
         })
     }
 
-    /// The division of a model that may have been trained on samples of any part before: of no data it is known what was held out.
+    /// Clears the recorded samples. Used for a model that may have been trained before on samples of any
+    /// part, so no data is known to be held out.
     pub(crate) fn with_unknown_past(self) -> Self {
         Self {
             samples: String::new(),
@@ -81,17 +83,18 @@ impl Division {
         }
     }
 
-    /// The flags that divide alike.
+    /// Returns the flags that reproduce the division.
     pub(crate) fn flags(&self) -> String {
         format!("--validation {} --validation-seed {}", self.share, self.seed)
     }
 
-    /// How `data` were divided.
+    /// Reproduces the division on `data`.
     pub(crate) fn reproduce(&self, data: ListedSamples<'_>) -> Divided {
         self.reproduce_classes(data, None)
     }
 
-    /// How samples of the classes `only` were divided; of all classes without them. Others may have come since.
+    /// Reproduces the division on `data`, for the classes in `only` or for all classes. Setting `only`
+    /// ignores classes added since.
     pub(crate) fn reproduce_classes(&self, data: ListedSamples<'_>, only: Option<&[String]>) -> Divided {
         let Ok(dataset) = data.divide(Some(self.share), self.seed) else {
             return Divided::Already;
@@ -105,7 +108,7 @@ impl Division {
     }
 }
 
-/// The keys of samples, of the classes `only` where these are given.
+/// Returns the keys of samples, limited to the classes in `only` if set.
 fn keys(samples: &Samples, classes: &[String], only: Option<&[String]>) -> Vec<String> {
     let is_meant = |label: u32| {
         let class = classes.get(label as usize);

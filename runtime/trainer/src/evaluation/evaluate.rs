@@ -22,7 +22,7 @@ use std::path::Path;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-/// As a job's defaults, for the same reasons.
+/// Same default as a training job.
 const MEMORY_BYTES: u64 = 2 << 30;
 const FLOW: Flow = Flow {
     request_samples: 32,
@@ -30,11 +30,13 @@ const FLOW: Flow = Flow {
     ahead: 2,
 };
 
-/// Measures a whole model on the objects of a data root: they travel as they are, and everything is computed here. With a guest, that
-/// makes the rows as it did for training, and only what follows them is computed here.
+/// Measures a model on the objects of a data root. Without a guest, objects are fetched unchanged and
+/// everything is computed on the trainer. With a guest, hosts compute activations as in training, and only
+/// the remaining layers run on the trainer.
 ///
 /// # Errors
-/// [`TrainerError`]; [`TrainerError::GuestNeeded`] for a model that was trained on rows that only its guest can make.
+/// Returns [`TrainerError::GuestNeeded`] if the model was trained on input from a guest and `job` has no
+/// guest. Returns another [`TrainerError`] if the data, the hosts or the engine fail.
 pub async fn evaluate(
     job: EvaluationJob,
     hosts: impl Into<Hosts>,
@@ -103,10 +105,10 @@ async fn run(job: &EvaluationJob, hosts: &Hosts, events: &Events) -> Result<Eval
     })
 }
 
-/// Measures a tuned model on `samples` of its own job.
+/// Measures a tuned model on `samples` from the training job.
 ///
 /// # Errors
-/// As [`evaluate`].
+/// Fails under the same conditions as [`evaluate`].
 pub(crate) async fn evaluate_samples(
     job: &EvaluationJob,
     samples: Arc<Samples>,
@@ -127,7 +129,7 @@ pub(crate) async fn evaluate_samples(
     measured.run(job, hosts, events).await
 }
 
-/// Where rows come from, and the split.
+/// Returns the source of activations, and the split.
 async fn opened(
     job: &EvaluationJob,
     network: Network,
@@ -140,7 +142,7 @@ async fn opened(
     }
 }
 
-/// What a model is measured on.
+/// Input of a measurement.
 struct Measured {
     source: Source,
     split: Split,
@@ -181,7 +183,7 @@ impl Measured {
     }
 }
 
-/// The figures, and the predictions in their file.
+/// Computes figures and tables, and writes predictions to `file` if set.
 fn summarize(
     validation: &Validation,
     names: &[String],
@@ -199,7 +201,7 @@ fn summarize(
     })
 }
 
-/// What follows `split`, on a thread of its own.
+/// Opens the layers after `split` on a dedicated thread.
 async fn open(job: &EvaluationJob, split: &Split, task: Task) -> Result<Dedicated<Scorer>, TrainerError> {
     let (job, split) = (job.clone(), split.clone());
     let open = move |interrupt: &Interrupt| {
@@ -214,15 +216,15 @@ async fn open(job: &EvaluationJob, split: &Split, task: Task) -> Result<Dedicate
     Dedicated::open(open).await
 }
 
-/// What is to be measured.
+/// Samples to measure.
 struct EvaluationData {
     samples: Arc<Samples>,
     left_out: LeftOut,
-    /// Of a model that divided its own data.
+    /// Known only for a model with a recorded division.
     held_out: Option<HeldOut>,
 }
 
-/// Which of the samples the model's training held out.
+/// Relation of the samples to the held-out part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HeldOut {
     All,
@@ -276,7 +278,10 @@ fn files(job: &EvaluationJob) -> SampleFiles {
     job.guest.as_ref().map_or(SampleFiles::Images, Guest::takes)
 }
 
-/// What the model says of its outputs, else the classes of the data, if they are as many.
+/// Returns output names from the model's metadata, or else the classes of the data.
+///
+/// # Errors
+/// Returns [`TrainerError::Classes`] if the number of names differs from the number of outputs.
 fn outputs(
     job: &EvaluationJob,
     network: &Network,
@@ -300,7 +305,7 @@ fn outputs(
     Ok(names)
 }
 
-/// What a model knows, for somebody who has `class`.
+/// Describes the known classes for an error about the unknown class `class`.
 fn knows(classes: &[String], class: &str) -> String {
     const SHORT: usize = 12;
     let similar = frostline_graph::similar(class, classes.iter().map(String::as_str));
@@ -314,14 +319,14 @@ fn knows(classes: &[String], class: &str) -> String {
     format!("{meant}the model has {} other classes", classes.len())
 }
 
-/// The objects as they are, for the whole model.
+/// Offers unchanged objects.
 fn objects(job: &EvaluationJob, network: Network) -> Result<Offer, TrainerError> {
     let (pixels, _) = notes::pixels(&job.model, &network, &job.pixels, false)?;
     let description = stock_description(&network, pixels);
     Ok(offer(job, network, description))
 }
 
-/// What the guest makes of the objects where the network was divided for training.
+/// Offers activations from the guest, at the split used in training.
 async fn rows_of(
     guest: &Guest,
     job: &EvaluationJob,
@@ -363,11 +368,11 @@ async fn rows_of(
     Ok((offer, split))
 }
 
-/// The last cut before the classifier, as freeze cut and split.
+/// Returns the last cut before the classifier as freeze cut and split.
 fn before_head(network: &Network) -> Result<(String, Split), TrainerError> {
     let cut = network.cuts.iter().rev().find(|cut| cut.before_head);
     let cut = cut.ok_or_else(|| TrainerError::Pixels {
-        reason: "the network has no cut before its classifier, so no guest can serve it".to_owned(),
+        reason: "no cut precedes the classifier, so a guest cannot serve this network".to_owned(),
     })?;
     Ok((cut.name.clone(), Split::Cut(cut.name.clone())))
 }

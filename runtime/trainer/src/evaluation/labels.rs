@@ -1,4 +1,4 @@
-//! The table with a job's labels, where there is one.
+//! Optional labels table of a job.
 
 use crate::compute::blocking;
 use crate::{LossName, TrainerError};
@@ -9,7 +9,7 @@ use frostline_wire::ObjectInfo;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// What a table has to say for a loss.
+/// Returns the task that corresponds to `loss`.
 pub(crate) fn task(loss: LossName) -> Task {
     match loss {
         LossName::CrossEntropy => Task::Classes,
@@ -18,11 +18,12 @@ pub(crate) fn task(loss: LossName) -> Task {
     }
 }
 
-/// The table in `file`, else the one beside the data, if there is any, for data with images that it has no line for if `unlisted` says so.
+/// Reads the labels table from `file`, or else from the data root if it contains one. `unlisted` decides
+/// about images without a line in the table.
 ///
 /// # Errors
-/// [`TrainerError::Labels`] for one that cannot be read, [`TrainerError::Dataset`] for one that is wrong, [`TrainerError::Unlabeled`] where numbers
-/// are wanted and there is none.
+/// Returns [`TrainerError::Labels`] if the table cannot be read, [`TrainerError::Dataset`] if it is invalid,
+/// and [`TrainerError::Unlabeled`] if the task requires numbers and no table exists.
 pub(crate) async fn table(
     (file, unlisted): (Option<&Path>, Unlisted),
     root: &str,
@@ -54,7 +55,7 @@ pub(crate) async fn table(
     Ok(Some(table.with_unlisted(unlisted)))
 }
 
-/// A local file; of one that is too large, just more than it may have.
+/// Reads a local file, truncated to one byte above the size limit. The parser rejects larger files.
 async fn read(file: PathBuf) -> Result<Bytes, TrainerError> {
     let read = move || {
         let failed = |source| TrainerError::Labels {
@@ -70,7 +71,7 @@ async fn read(file: PathBuf) -> Result<Bytes, TrainerError> {
     blocking(read).await
 }
 
-/// The object beside the data, in the version that was listed.
+/// Fetches the table from the data root, in the listed version.
 async fn fetch(root: &str, object: ObjectInfo, hosts: &Hosts) -> Result<Bytes, TrainerError> {
     let failed = |why: String| TrainerError::Labels {
         name: object.sample.key.clone(),
@@ -86,5 +87,5 @@ async fn fetch(root: &str, object: ObjectInfo, hosts: &Hosts) -> Result<Bytes, T
     let wanted = std::slice::from_ref(&object);
     let read = |client: HostClient| async move { client.read(root, wanted).await };
     let bytes = hosts.first(read).await?.pop();
-    bytes.ok_or_else(|| failed("the host cannot read it, or it changed after the listing".to_owned()))
+    bytes.ok_or_else(|| failed("the host cannot read the object, or the object changed after listing".to_owned()))
 }

@@ -1,4 +1,4 @@
-//! How good a model is: what it says of samples ([`predictions`]), held against what they are, as one figure and as tables.
+//! Measures the quality of a model: compares [`predictions`] with labels, and reports figures and tables.
 
 mod division;
 mod evaluate;

@@ -4,13 +4,14 @@ use frostline_client::Task;
 use frostline_graph::Model;
 use frostline_tensor::{Data, Tensor};
 
-/// A network that is only run, whose outputs are scores whatever it ends with: probabilities that it makes itself are taken back.
+/// A network with scores as outputs. If it ends in a softmax or sigmoid, probabilities are converted back to
+/// logits.
 pub(crate) struct Scorer {
     forward: Forward,
     ending: Ending,
 }
 
-/// What a network's last operator makes of its scores.
+/// Kind of output operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ending {
     Scores,
@@ -19,7 +20,7 @@ enum Ending {
 }
 
 impl Scorer {
-    /// `model`, which `forward` runs.
+    /// Scores the outputs of `forward`, which runs `model`.
     pub(crate) fn new(forward: Forward, model: &Model, task: Task) -> Self {
         Self {
             forward,
@@ -27,7 +28,7 @@ impl Scorer {
         }
     }
 
-    /// The scores of these rows, `[rows, outputs]`: of classes logits, of labels logits, numbers as they are.
+    /// Returns scores `[rows, outputs]`: logits for classes and labels, plain values for numbers.
     pub(crate) fn run(&mut self, rows: &Tensor) -> Result<Tensor, TrainerError> {
         let outputs = self.forward.run(rows)?;
         match (self.ending, outputs.as_f32()) {
@@ -53,7 +54,8 @@ impl Ending {
         }
     }
 
-    /// The score that a probability was made of; of classes up to a constant. What was rounded to 0 or 1 gets a score that is finite still.
+    /// Converts a probability back to a logit; for classes, up to a constant. Probabilities rounded to 0 or 1
+    /// are clamped, so scores stay finite.
     fn score(self, value: f32) -> f32 {
         let probability = f64::from(value).clamp(f64::from(f32::MIN_POSITIVE), 1.0);
         match self {
@@ -75,7 +77,7 @@ mod tests {
     use frostline_engine::{Interrupt, SessionOptions};
     use frostline_graph::build::node;
 
-    /// The tests' network with such an operator behind its scores.
+    /// The test network with `operator` appended to the scores.
     fn ending_with(operator: &str) -> Model {
         let mut proto = network().into_proto();
         let graph = proto.graph.as_mut().unwrap();
@@ -110,7 +112,7 @@ mod tests {
         for (before, after) in plain.iter().zip(said.as_f32().unwrap()) {
             assert!((sigmoid(*before) - sigmoid(*after)).abs() < 1e-5);
         }
-        // A number between 0 and 1 is what it is.
+        // Numeric outputs between 0 and 1 are not converted.
         let said = open(&ending_with("Sigmoid"), Task::Numbers).run(&rows).unwrap();
         assert!((sigmoid(plain[0]) - said.as_f32().unwrap()[0]).abs() < 1e-5);
         for sure in [0.0, 1.0] {

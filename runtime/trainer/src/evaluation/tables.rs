@@ -1,93 +1,95 @@
-//! How good a network is at each class, label or number. Names and formulas are scikit-learn's.
+//! Figures per class, label or number. Names and formulas follow scikit-learn.
 
 use serde::Serialize;
 use std::cmp::Reverse;
 
-/// The figures of each output of a network.
+/// Figures for each output of a network.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Tables {
-    /// With one class a sample.
+    /// Tables for single-label classification.
     Classes {
-        /// Share of samples whose class is among the five largest outputs, 0 to 1; ties count in its favor.
+        /// Fraction of samples with the true class in the five largest outputs, between 0 and 1. Ties count
+        /// as correct.
         top_5_accuracy: f64,
         /// In the order of the outputs.
         classes: Vec<ClassFigures>,
-        /// The confusion matrix' cells that are not 0, row by row. A sample of which no output is a number is in none.
+        /// Non-zero cells of the confusion matrix, row by row. Samples without a numeric output are omitted.
         confusion: Vec<ConfusedPair>,
     },
-    /// With several labels a sample.
+    /// Tables for multi-label classification.
     Labels {
         /// In the order of the outputs.
         labels: Vec<LabelFigures>,
     },
-    /// With numbers.
+    /// Tables for regression.
     Numbers {
         /// In the order of the outputs.
         targets: Vec<TargetFigures>,
     },
 }
 
-/// How well one class is found. A share of nothing is 0.
+/// Figures of one class. Undefined fractions are 0.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ClassFigures {
-    /// The class.
+    /// Name of the class.
     pub name: String,
-    /// Share of those taken for it that are of it, 0 to 1.
+    /// Fraction of true positives in the samples predicted as this class, between 0 and 1.
     pub precision: f64,
-    /// Share of those of it that are taken for it, 0 to 1.
+    /// Fraction of true positives in the samples of this class, between 0 and 1.
     pub recall: f64,
-    /// Harmonic mean of both.
+    /// Harmonic mean of precision and recall.
     pub f1: f64,
-    /// Samples of it.
+    /// Number of samples with this class.
     pub support: usize,
 }
 
-/// A cell of a confusion matrix; classes are told by their places among the outputs.
+/// Cell of a confusion matrix. Classes are identified by output index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct ConfusedPair {
-    /// What the samples are.
+    /// Index of the true class.
     pub label: usize,
-    /// What they were taken for.
+    /// Index of the predicted class.
     pub predicted: usize,
-    /// How many.
+    /// Number of samples.
     pub count: usize,
 }
 
-/// How well one label is found. A share of nothing is 0.
+/// Figures of one label. Undefined fractions are 0.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LabelFigures {
-    /// The label.
+    /// Name of the label.
     pub name: String,
-    /// Share of those said to have it that have it, 0 to 1.
+    /// Fraction of true positives in the samples predicted to have the label, between 0 and 1.
     pub precision: f64,
-    /// Share of those that have it that are said to, 0 to 1.
+    /// Fraction of true positives in the samples with the label, between 0 and 1.
     pub recall: f64,
-    /// Harmonic mean of both.
+    /// Harmonic mean of precision and recall.
     pub f1: f64,
-    /// Area under precision over recall, 0 to 1; none where no sample has it.
+    /// Area under the precision-recall curve, between 0 and 1; `None` without positive samples.
     pub average_precision: Option<f64>,
-    /// Samples that have it.
+    /// Number of samples with this label.
     pub support: usize,
 }
 
-/// How well one number is met.
+/// Figures of one numeric target.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TargetFigures {
-    /// The number's name.
+    /// Name of the target.
     pub name: String,
-    /// Mean of what it truly is, the scale of its errors.
+    /// Mean of the true values, to put errors into perspective.
     pub mean: f64,
     /// Mean absolute error.
     pub mae: f64,
-    /// Root of the mean squared error.
+    /// Root mean squared error.
     pub rmse: f64,
-    /// Coefficient of determination, at most 1.
+    /// Coefficient of determination, up to 1.
     pub r2: f64,
 }
 
 impl Tables {
-    /// The `most` cells beside the diagonal with the most samples, the largest first; none where there are no classes.
+    /// Returns the `most` largest off-diagonal cells in descending order. Returns an empty list without
+    /// classes.
     pub fn most_confused(&self, most: usize) -> Vec<ConfusedPair> {
         let Self::Classes { confusion, .. } = self else {
             return Vec::new();

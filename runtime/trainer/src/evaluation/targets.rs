@@ -3,22 +3,22 @@ use frostline_client::Samples;
 use frostline_tensor::Tensor;
 use frostline_training::Loss;
 
-/// What the rows of a batch are to come out as.
+/// Expected outputs for the rows of a batch.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Targets {
-    /// The number of each row's class.
+    /// Class index of each row.
     Classes(Vec<i64>),
-    /// Flags or numbers.
+    /// Label flags or numbers.
     Values {
-        /// Of a row.
+        /// Values per row.
         width: usize,
-        /// Those of one row after those of another.
+        /// Values of all rows, in row-major order.
         values: Vec<f32>,
     },
 }
 
 impl Targets {
-    /// Of the samples of these numbers.
+    /// Collects the targets of the samples with these indices.
     pub(crate) fn from_samples(samples: &Samples, numbers: impl Iterator<Item = usize> + Clone) -> Self {
         let values: Vec<f32> = numbers
             .clone()
@@ -40,7 +40,7 @@ impl Targets {
         }
     }
 
-    /// How many rows they are for.
+    /// Returns the number of rows.
     pub(crate) fn rows(&self) -> usize {
         match self {
             Self::Classes(classes) => classes.len(),
@@ -48,7 +48,8 @@ impl Targets {
         }
     }
 
-    /// As `loss` takes them from a network with so many outputs: classes as a 1 among zeros where it takes floats.
+    /// Converts the targets to the form that `loss` requires, for a network with `outputs` outputs. Classes
+    /// are one-hot encoded if the loss requires floats.
     pub(crate) fn tensor(self, loss: &Loss, outputs: usize) -> Result<Tensor, TrainerError> {
         let rows = self.rows();
         let values = match self {

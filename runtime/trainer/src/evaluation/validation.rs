@@ -6,31 +6,32 @@ use frostline_tensor::Tensor;
 use frostline_wire::Split;
 use std::sync::Arc;
 
-/// What became of one pass over the validation samples.
+/// Result of a pass over the validation samples.
 pub(crate) struct Validation {
     pub(crate) quality: Quality,
-    /// What was said of each sample that was used, in their order.
+    /// Predictions for the samples that were used, in order.
     pub(crate) predictions: Predictions,
-    /// Samples whose rows were kept.
+    /// Number of samples with cached features.
     pub(crate) kept: usize,
-    /// Bytes received for the epoch until its end.
+    /// Data received during the epoch.
     pub(crate) received: Received,
 }
 
-/// What a model makes of the rows of a split, `[rows, outputs]`.
+/// Computes outputs `[rows, outputs]` from the activations at a split.
 type Predict<T> = fn(&mut T, &Split, BatchRows) -> Result<Tensor, TrainerError>;
 
-/// A model, and how it predicts.
+/// A model with the function that computes predictions.
 pub(crate) struct Predicting<'a, T> {
     pub(crate) model: &'a Dedicated<T>,
     pub(crate) predict: Predict<T>,
 }
 
 impl Validation {
-    /// Takes the validation batches of `plan`, which `feed` brings next, and holds what `model` makes of them against what is so.
+    /// Predicts the validation batches of `plan`, which `feed` delivers next, and compares predictions with
+    /// labels.
     ///
     /// # Errors
-    /// [`TrainerError::AllBad`], and whatever the feed or the engine ends with.
+    /// Returns [`TrainerError::AllBad`] if no sample could be used, or the error of the feed or the engine.
     pub(crate) async fn run<T: Send + 'static>(
         plan: &FeedPlan,
         feed: &mut Feed,

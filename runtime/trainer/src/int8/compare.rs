@@ -10,43 +10,45 @@ use frostline_quantization::{
 };
 use frostline_tensor::Tensor;
 
-/// Rows of a run: enough to keep two cores busy.
+/// Rows per execution, enough to keep two cores busy.
 const ROWS: usize = 8;
 
-/// How often the least precise layers are put back into f32: beyond, little of a network is left in int8.
+/// Maximum number of rounds that return the least precise layers to f32. After more rounds, few layers would
+/// remain in int8.
 const ROUNDS: usize = 4;
 
-/// The frozen layers and the images they are compared on.
+/// Frozen layers with images for calibration and comparison.
 pub(super) struct Comparison {
     pub(super) model: Model,
     pub(super) freeze: String,
-    /// Network input `[images, 3, height, width]` of the calibration images.
+    /// Calibration images as network input, `[images, 3, height, width]`.
     pub(super) calibration: Tensor,
-    /// That of held-out images, on which the error is measured.
+    /// Held-out images as network input, used to measure the error.
     pub(super) held_out: Tensor,
     pub(super) weights: WeightBits,
     pub(super) options: SessionOptions,
 }
 
-/// Rows at the freeze cut, and the seconds of a batch.
+/// Activations at the freeze cut, and seconds per batch.
 struct TimedRows {
     rows: Tensor,
     seconds: f64,
 }
 
-/// The layers between two cuts that add most of the error.
+/// Layers between two cuts with the largest added error.
 struct LeastPrecise {
-    /// The later cut, by its module.
+    /// Module name of the later cut.
     ends_at: String,
-    /// By their outputs.
+    /// Names of layer outputs.
     layers: Vec<String>,
 }
 
 impl Comparison {
-    /// Calibrates, and puts layers back into f32 until rows are similar enough.
+    /// Calibrates, and returns layers to f32 until activations are similar enough.
     ///
     /// # Errors
-    /// [`TrainerError::Quantization`], [`TrainerError::Engine`].
+    /// Returns [`TrainerError::Quantization`] if the layers cannot be quantized, and [`TrainerError::Engine`]
+    /// if the engine fails.
     pub(super) fn run(&self, interrupt: &Interrupt) -> Result<Int8Record, TrainerError> {
         let mut calibration = Calibration::new(&self.model, &self.freeze)?;
         self.run_batches(calibration.model(), &self.calibration, interrupt)?
@@ -69,7 +71,7 @@ impl Comparison {
                 && let Some(least_precise) = self.least_precise(model, &scheme, interrupt)?
             {
                 worst.get_or_insert(least_precise.ends_at);
-                // A network without int8 layers is exact, and no gain.
+                // Stop before all layers are in f32, because the result would be exact but not faster.
                 if least_precise.layers.len() < *quantized_layers {
                     scheme.in_f32.extend(least_precise.layers);
                     rounds -= 1;
@@ -89,7 +91,7 @@ impl Comparison {
         }
     }
 
-    /// The layers to put back into f32 next; `None` if all layers with an error are.
+    /// Returns the layers to move back to f32 next, or `None` if only f32 layers remain.
     fn least_precise(
         &self,
         quantized: &Model,
@@ -119,7 +121,7 @@ impl Comparison {
         Ok(None)
     }
 
-    /// The similarity of the values at each of `cuts`.
+    /// Returns the cosine similarity to f32 at each of `cuts`, for the first held-out batch.
     fn similarities(
         &self,
         quantized: &Model,
@@ -138,7 +140,7 @@ impl Comparison {
             .collect())
     }
 
-    /// Rows of `model` at the freeze cut for the held-out images, and the seconds of a batch of them.
+    /// Computes activations at the freeze cut for the held-out images, and measures the time per batch.
     fn time(&self, model: &Model, interrupt: &Interrupt) -> Result<TimedRows, TrainerError> {
         let part = model.slice(None, Some(&self.freeze))?;
         let rows = self.run_batches(&part, &self.held_out, interrupt)?;
@@ -156,7 +158,7 @@ impl Comparison {
         Ok(self.held_out.slice_rows(0, self.held_out.rows()?.min(ROWS))?)
     }
 
-    /// The outputs of `model` for each batch of `rows`.
+    /// Runs `model` on `rows` in batches and returns the outputs of each batch.
     fn run_batches(
         &self,
         model: &Model,
@@ -210,13 +212,14 @@ mod tests {
             freeze: "features".to_owned(),
             calibration: rows(1),
             held_out: rows(2),
-            // Those of eight bits saturate on some processors.
+            // Eight-bit weights saturate on some processors.
             weights: WeightBits::Seven,
             options: SessionOptions::default(),
         }
     }
 
-    /// Three convolutions. One channel between the first two is `factor` times as large, which changes no output.
+    /// Builds three convolutions. One channel between the first two is scaled by `factor`, which does not
+    /// change the output.
     fn with_large_channel(factor: f32) -> Model {
         let mut weights =
             [(1, 3), (2, CHANNELS), (3, CHANNELS)].map(|(seed, inputs)| noise(seed, CHANNELS * inputs * 9));

@@ -1,4 +1,4 @@
-//! Whether a job computes its frozen layers in int8.
+//! Decides if a job computes frozen layers in int8.
 
 use super::compare::Comparison;
 use super::{Int8Record, LEAST_SIMILARITY, WORTHWHILE};
@@ -19,40 +19,40 @@ use frostline_wire::ObjectInfo;
 use serde::Serialize;
 use std::io::Write;
 
-/// Images read: 32 for calibration, beyond which ranges hardly widen, and 16 held out.
+/// Number of images read. 32 images are used for calibration, because more hardly widen the ranges, and 16
+/// for comparison.
 pub(crate) const IMAGES: usize = 48;
 
-/// Images that are read at once: photos of phones take 10 MB.
+/// Images read per request. Photos from phones have about 10 MB.
 const READ_AT_ONCE: usize = 8;
 
-/// Frozen layers that may compute in int8.
+/// Frozen layers to be considered for int8.
 pub(crate) struct Candidate<'a> {
     /// The whole network.
     pub(crate) model: &'a Model,
-    /// The cut up to which layers are never trained.
+    /// The cut before which layers are never trained.
     pub(crate) freeze: &'a str,
     pub(crate) precision: PrefixPrecision,
     pub(crate) allow_imprecise: bool,
     pub(crate) pixels: PixelSpec,
-    /// The data root.
     pub(crate) root: &'a str,
     /// Images for calibration and comparison.
     pub(crate) images: Vec<ObjectInfo>,
     pub(crate) hosts: &'a Hosts,
     pub(crate) threads: usize,
     pub(crate) cache: Option<&'a ProfileCache>,
-    /// The run's folder, which stores the record: a resumed run uses the same integers.
+    /// Run folder that stores the record. A resumed run uses the same integers.
     pub(crate) run: Option<&'a RunFolder>,
 }
 
-/// A network whose frozen layers compute in int8.
+/// A network with frozen layers in int8.
 pub(crate) struct QuantizedModel {
     pub(crate) model: Model,
-    /// The precision of its weights.
+    /// Precision of the quantized weights.
     pub(crate) weights: WeightBits,
 }
 
-/// What a stored record depends on beside the frozen layers.
+/// Cache key of a record, in addition to the hash of the frozen layers.
 #[derive(Serialize)]
 struct Key {
     rules: u32,
@@ -64,10 +64,11 @@ struct Key {
     samples: Vec<(String, Option<String>)>,
 }
 
-/// The network with its frozen layers in int8, if `job` uses that.
+/// Returns the network with frozen layers in int8, or `None` if `job` computes them in f32.
 ///
 /// # Errors
-/// [`TrainerError::Imprecise`], and [`TrainerError::Setting`] for a job that cannot.
+/// Returns [`TrainerError::Setting`] if int8 is required but unsupported for the job, and
+/// [`TrainerError::Imprecise`] if it is too imprecise.
 pub(crate) async fn decide_for(
     job: &Job,
     candidate: Candidate<'_>,
@@ -80,7 +81,7 @@ pub(crate) async fn decide_for(
         }
         _ if job.device != Device::Cpu => "int8 is supported on the CPU only; use f32, or --device cpu",
         _ if candidate.model.input_name()? == candidate.freeze => {
-            "nothing is frozen; use f32, or freeze layers"
+            "int8 requires frozen layers; use f32, or freeze layers"
         }
         _ => return candidate.decide(events).await,
     };
@@ -96,10 +97,10 @@ pub(crate) async fn decide_for(
 }
 
 impl Candidate<'_> {
-    /// The network with its frozen layers in int8, if that is used.
+    /// Returns the network with frozen layers in int8, or `None` if f32 is preferred.
     ///
     /// # Errors
-    /// [`TrainerError::Imprecise`].
+    /// Returns [`TrainerError::Imprecise`] if int8 is required but too imprecise.
     pub(crate) async fn decide(&self, events: &Events) -> Result<Option<QuantizedModel>, TrainerError> {
         let mut record = self.record(events).await?;
         record.used = self.is_used(&record)?;
@@ -119,10 +120,10 @@ impl Candidate<'_> {
         .await
     }
 
-    /// Whether int8 is used.
+    /// Returns true if int8 is used.
     ///
     /// # Errors
-    /// [`TrainerError::Imprecise`] if it must be and is too imprecise.
+    /// Returns [`TrainerError::Imprecise`] if int8 is required but too imprecise.
     fn is_used(&self, record: &Int8Record) -> Result<bool, TrainerError> {
         let is_fast = record.speedup >= WORTHWHILE;
         match (self.precision, self.is_precise(record)) {
@@ -145,7 +146,7 @@ impl Candidate<'_> {
         record.worst.clone().unwrap_or_else(|| self.freeze.to_owned())
     }
 
-    /// Why int8 is used or not.
+    /// Explains the decision in the event.
     fn reason(&self, record: &Int8Record) -> String {
         let in_f32 = record.layers - record.quantized_layers;
         if !self.is_precise(record) {
@@ -154,7 +155,7 @@ impl Candidate<'_> {
                 self.worst(record)
             )
         } else if !record.used {
-            format!("less than {WORTHWHILE} times as fast")
+            format!("the speedup is below {WORTHWHILE}")
         } else if in_f32 > 0 {
             format!(
                 "{in_f32} layers stay in f32, the error was largest up to '{}'",
@@ -165,7 +166,7 @@ impl Candidate<'_> {
         }
     }
 
-    /// The record of the resumed run, the cached one, or a new one.
+    /// Returns the record of the resumed run if available, then a cached record. Calibrates otherwise.
     async fn record(&self, events: &Events) -> Result<Int8Record, TrainerError> {
         let resumed = self.run.filter(|run| run.resume);
         if let Some(record) = resumed.and_then(|run| Int8Record::read(&run.path.join(INT8))) {
@@ -209,13 +210,13 @@ impl Candidate<'_> {
         let compared = Dedicated::open(move |interrupt| comparison.run(interrupt)).await?;
         let record = compared.run(|record| Ok(record.clone())).await?;
         if let Some(cache) = self.cache {
-            // Without it, the next job calibrates again.
+            // If caching fails, the next job calibrates again.
             let _ = cache.put(&layers, &key, &record);
         }
         Ok(record)
     }
 
-    /// Network input of the images for calibration and of those held out; images that cannot be decoded are left out.
+    /// Reads images as network input for calibration and comparison. Images that fail to decode are skipped.
     async fn read(&self) -> Result<(Tensor, Tensor), TrainerError> {
         let (root, spec) = (self.root, self.pixels);
         let mut crops = Vec::new();
@@ -227,7 +228,7 @@ impl Candidate<'_> {
         blocking(move || divide(crops, &spec)).await
     }
 
-    /// Stores the record in the run's folder.
+    /// Stores the record in the run folder.
     async fn write(&self, record: &Int8Record) -> Result<(), TrainerError> {
         let Some(run) = self.run.cloned() else {
             return Ok(());
@@ -245,14 +246,15 @@ impl Candidate<'_> {
     }
 }
 
-/// Pixels of what can be decoded.
+/// Decodes images to pixels and skips failures.
 fn decode(objects: &[Bytes], spec: &PixelSpec) -> Vec<Vec<u8>> {
     let limits = DecodeLimits::default();
     let crops = objects.iter().map(|object| load(object, spec, &limits));
     crops.filter_map(Result::ok).collect()
 }
 
-/// Network input of two thirds of the images for calibration, and of the others.
+/// Divides images into two thirds for calibration and one third for comparison, and converts both to network
+/// input.
 fn divide(crops: Vec<Vec<u8>>, spec: &PixelSpec) -> Result<(Tensor, Tensor), TrainerError> {
     let (mut calibration, mut held_out) = (Vec::new(), Vec::new());
     for (index, crop) in crops.into_iter().enumerate() {

@@ -1,4 +1,5 @@
-//! Frozen layers in int8: calibrated on images of the data, compared with f32, and used or not. `docs/int8.md` explains it.
+//! Quantizes frozen layers to int8: calibrates on images of the data set, compares with f32, and decides if
+//! int8 is used. `docs/int8.md` describes the method.
 
 mod compare;
 mod decide;
@@ -9,9 +10,9 @@ pub(crate) use decide::{Candidate, IMAGES, QuantizedModel, decide_for};
 pub use quantize::{QuantizationJob, quantize};
 pub(crate) use record::Int8Record;
 
-/// The least cosine similarity to f32 that needs no permission: heads on SqueezeNet's activations at 0.99 are as accurate as on f32, and a
-/// transformer that naive quantization broke had 0.97.
+/// Minimum cosine similarity to f32, unless imprecise layers are allowed. Heads on SqueezeNet activations at
+/// 0.99 match the accuracy of f32. A transformer broken by naive quantization had 0.97.
 pub(crate) const LEAST_SIMILARITY: f64 = 0.99;
 
-/// The least speed-up for `auto`: measurements vary by as much.
+/// Minimum speedup for `auto`. Measurements vary by about this factor.
 const WORTHWHILE: f64 = 1.1;

@@ -1,4 +1,4 @@
-//! Quantizes a network without a job.
+//! Quantizes a network outside of a job.
 
 use super::{Candidate, IMAGES};
 use crate::compute::blocking;
@@ -10,31 +10,32 @@ use frostline_graph::Model;
 use frostline_job::{PixelFlags, PrefixPrecision};
 use frostline_wire::Layout;
 
-/// A network to quantize, and images to calibrate on: the input of `frostline model quantize`.
+/// Input of `frostline model quantize`, with a network and calibration images.
 #[derive(Debug, Clone)]
 pub struct QuantizationJob {
     /// The network.
     pub model: Model,
-    /// The cut up to which it is quantized.
+    /// Name of the cut. Layers before this cut are quantized.
     pub freeze: String,
-    /// `Int8` fails if that is too imprecise, `Auto` leaves the network in f32 then.
+    /// If int8 is too imprecise, `Int8` fails and `Auto` leaves the network in f32.
     pub precision: PrefixPrecision,
     /// Whether to accept a cosine similarity to f32 below 0.99.
     pub allow_imprecise: bool,
-    /// The data root, as the host is to open it.
+    /// The data root, as opened by the host.
     pub root: String,
-    /// How images lie there; labels are not needed.
+    /// Layout of the images. Labels are not needed.
     pub layout: Layout,
-    /// The recipe, where it is not the model's own or ImageNet's.
+    /// Preprocessing settings that override the model's metadata and the ImageNet defaults.
     pub pixels: PixelFlags,
-    /// Threads of the trainer's engine; 0 takes all cores.
+    /// Number of engine threads on the trainer; 0 uses all cores.
     pub threads: usize,
 }
 
-/// The network with its layers up to the cut in int8; `None` if it stays in f32.
+/// Returns the network with layers before the cut in int8, or `None` if it stays in f32.
 ///
 /// # Errors
-/// [`TrainerError`]; [`TrainerError::Imprecise`] if int8 is too imprecise.
+/// Returns [`TrainerError::Imprecise`] if int8 is required but too imprecise. Returns another
+/// [`TrainerError`] if images cannot be read or the network cannot be quantized.
 pub async fn quantize(
     job: QuantizationJob,
     hosts: impl Into<Hosts>,

@@ -5,37 +5,37 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::Path;
 
-/// A quantization and its measurements: enough to write the same network again, on any machine.
+/// A quantization with measurements. It contains everything needed to recreate the network on any machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Int8Record {
     pub(crate) ranges: Ranges,
     pub(crate) scheme: Scheme,
-    /// Mean cosine similarity of activations at the freeze cut to those in f32.
+    /// Mean cosine similarity to f32 of activations at the freeze cut.
     pub(crate) cosine: f64,
-    /// Images a second over those of f32, on the machine that calibrated.
+    /// Throughput relative to f32, on the machine that calibrated.
     pub(crate) speedup: f64,
-    /// The cut, by its module, before which the error grew most; `None` if it was small from the start.
+    /// Module name of the cut where the error increased most; `None` if the error was small from the start.
     pub(crate) worst: Option<String>,
-    /// Layers in int8.
+    /// Number of layers in int8.
     pub(crate) quantized_layers: usize,
-    /// Layers that could be.
+    /// Number of layers eligible for int8.
     pub(crate) layers: usize,
-    /// Whether the job uses it.
+    /// Whether the job uses int8.
     pub(crate) used: bool,
 }
 
 impl Int8Record {
-    /// The record at `path`, if there is one that can be read.
+    /// Reads the record at `path`. Returns `None` if the file is missing or invalid.
     pub(crate) fn read(path: &Path) -> Option<Self> {
         serde_json::from_slice(&fs::read(path).ok()?).ok()
     }
 
-    /// Writes the network.
+    /// Quantizes `model` according to the record.
     pub(crate) fn apply(&self, model: &Model, freeze: &str) -> Result<Quantized, QuantizationError> {
         quantize(model, freeze, &self.ranges, &self.scheme)
     }
 
-    /// The event, with why int8 is used or not.
+    /// Converts the record to an event, with the reason for the decision.
     pub(crate) fn event(&self, reason: String) -> Event {
         Event::Int8 {
             used: self.used,

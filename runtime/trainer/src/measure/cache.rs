@@ -4,19 +4,20 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::path::PathBuf;
 
-/// Profiles of trainers on this machine's disk: at most 256, stale after 30 days.
+/// Cache for profiles of trainers on the local disk. It holds up to 256 profiles, which expire after 30 days.
 #[derive(Debug, Clone)]
 pub struct ProfileCache {
     folder: ProfileFolder,
 }
 
 impl ProfileCache {
-    /// The user's own, `$XDG_CACHE_HOME/frostline` or `~/.cache/frostline`; `None` when the environment names neither.
+    /// Opens the user's cache in `$XDG_CACHE_HOME/frostline` or `~/.cache/frostline`. Returns `None` if
+    /// neither `XDG_CACHE_HOME` nor `HOME` is an absolute path.
     pub fn of_user() -> Option<Self> {
         folder_of_user().map(Self::at)
     }
 
-    /// A cache in `folder`, created with the first profile.
+    /// Opens a cache in `folder`. The folder is created for the first profile.
     pub fn at(folder: impl Into<PathBuf>) -> Self {
         Self {
             folder: ProfileFolder::new(folder),

@@ -1,25 +1,26 @@
-//! What is measured of the hosts, several as one: the slowest is what the others wait for.
+//! Measurements of the hosts. Several hosts are combined into one, because a batch has to wait for the
+//! slowest host.
 
 use crate::{Event, Events, Measuring, TrainerError};
 use frostline_client::{ClientError, HostClient, Hosts, Link};
 use frostline_wire::{Profile, ProfileRequest};
 
-/// How hosts are reached, and how busy they are. Each has the same share of a batch.
+/// Link and load of the hosts, which get equal parts of a batch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Reach {
-    /// All links at the same time.
+    /// Sum of all links.
     pub(crate) link: Link,
-    /// How many hosts.
+    /// Number of hosts.
     pub(crate) hosts: usize,
-    /// Extractions of others on the busiest.
+    /// Number of other extractions on the busiest host.
     pub(crate) neighbors: u64,
 }
 
 impl Reach {
-    /// Measures the links to all hosts and asks how busy they are.
+    /// Measures the links to all available hosts and queries the load.
     ///
     /// # Errors
-    /// [`TrainerError::Client`].
+    /// Returns [`TrainerError::Client`] if no host can be measured.
     pub(crate) async fn measure(hosts: &Hosts, events: &Events) -> Result<Self, TrainerError> {
         events(Event::Measuring {
             what: Measuring::Link,
@@ -46,10 +47,10 @@ impl Reach {
     }
 }
 
-/// The link to all hosts at once.
+/// Measures the sum of the links to all available hosts.
 ///
 /// # Errors
-/// [`TrainerError::Client`].
+/// Returns [`TrainerError::Client`] if no host can be measured.
 pub(crate) async fn probe(hosts: &Hosts, events: &Events) -> Result<Link, TrainerError> {
     events(Event::Measuring {
         what: Measuring::Link,
@@ -59,7 +60,8 @@ pub(crate) async fn probe(hosts: &Hosts, events: &Events) -> Result<Link, Traine
     all.ok_or(TrainerError::Ended { part: "probe" })
 }
 
-/// The profile of the slowest of the hosts that answer in time, and why others have none.
+/// Requests profiles from all hosts. Returns the profile of the slowest host and the errors of hosts without
+/// a profile.
 pub(crate) async fn profiles(
     hosts: &Hosts,
     request: &ProfileRequest,
@@ -79,13 +81,13 @@ pub(crate) async fn profiles(
     (slowest(profiles), lacking)
 }
 
-/// The profile of the slowest host.
+/// Returns the profile of the slowest host.
 fn slowest(profiles: impl IntoIterator<Item = Profile>) -> Option<Profile> {
     let all = profiles.into_iter();
     all.max_by(|one, other| whole(one).total_cmp(&whole(other)))
 }
 
-/// Seconds of one sample up to the freeze cut.
+/// Seconds per sample up to the freeze cut.
 fn whole(profile: &Profile) -> f64 {
     let decoding = profile.decode_seconds_per_sample / profile.platform.decode_threads.max(1) as f64;
     let prefix = profile.cuts.last().map_or(0.0, |cut| cut.busy_seconds_per_sample);

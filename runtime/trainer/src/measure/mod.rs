@@ -1,4 +1,4 @@
-//! What a network takes: on the hosts, as they measure it, and on the trainer itself.
+//! Measures the cost of networks on hosts and trainer.
 
 mod cache;
 mod hosts;

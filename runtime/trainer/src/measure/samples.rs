@@ -1,10 +1,10 @@
-//! A handful of real samples to measure with.
+//! Selection of real samples for measurements.
 
 use frostline_images::is_image_name;
 use frostline_wire::ObjectInfo;
 
-/// `count` of the images among `objects`, or of all objects where none has an image's name, evenly spread over the listing so that
-/// all classes have their share.
+/// Selects `count` images from `objects`, evenly distributed over the listing so that all classes are
+/// represented. If no object has the name of an image, all objects are considered.
 pub(crate) fn spread(objects: &[ObjectInfo], count: usize) -> Vec<ObjectInfo> {
     let images = objects.iter().filter(|object| is_image_name(&object.sample.key));
     let images: Vec<&ObjectInfo> = images.collect();
@@ -18,7 +18,7 @@ pub(crate) fn spread(objects: &[ObjectInfo], count: usize) -> Vec<ObjectInfo> {
     picked.map(|&object| object.clone()).collect()
 }
 
-/// The mean of some objects' sizes, 0 of none.
+/// Returns the mean of `sizes`, or 0 if the iterator is empty.
 pub(crate) fn mean_size(sizes: impl Iterator<Item = u64>) -> u64 {
     let add = |(total, count), size| (total + u128::from(size), count + 1);
     let (total, count) = sizes.fold((0_u128, 0_u128), add);

@@ -1,4 +1,4 @@
-//! The trainer measures itself: the frozen layers on its own engine, decoding, and a training step.
+//! Measurements on the trainer itself: the frozen layers, decoding, and a training step.
 
 use super::ProfileCache;
 use crate::TrainerError;
@@ -25,34 +25,34 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What is measured on a trainer.
+/// Inputs of the measurements on a trainer.
 #[derive(Debug, Clone)]
 pub(crate) struct TrainerTask {
-    /// The network with the head that is trained.
+    /// The network with the trained head.
     pub(crate) model: Model,
-    /// The same with its frozen layers as the job computes them.
+    /// The same network with the frozen layers in the form that the job computes.
     pub(crate) frozen: Model,
-    /// SHA-256 of its frozen layers, as they are uploaded.
+    /// SHA-256 of the uploaded form of the frozen layers.
     pub(crate) frozen_sha256: String,
     /// The freeze cut.
     pub(crate) freeze: String,
     /// The cuts to measure, in the order of execution.
     pub(crate) cuts: Vec<String>,
-    /// How objects become the network's input.
+    /// Preprocessing recipe.
     pub(crate) pixels: PixelSpec,
-    /// How they are augmented, which counts as decoding.
+    /// Augmentation, which is counted as decoding.
     pub(crate) view: Option<View>,
-    /// Samples of a training step.
+    /// Samples per training step.
     pub(crate) batch: usize,
-    /// How a step is made.
+    /// Settings of the training step.
     pub(crate) settings: StepSettings,
-    /// Where and with how many threads the trainer computes.
+    /// Device and number of threads.
     pub(crate) options: SessionOptions,
-    /// How exactly it computes the frozen layers.
+    /// Precision for the frozen layers.
     pub(crate) precision: Precision,
 }
 
-/// What a stored profile depends on beside the frozen layers.
+/// Cache key of the profile in addition to the hash of the frozen layers.
 #[derive(Serialize)]
 struct Key<'a> {
     platform: &'a Platform,
@@ -63,18 +63,18 @@ struct Key<'a> {
     augmentation: Option<Augmentation>,
     batch: usize,
     settings: String,
-    /// Of the operators and weights' shapes of the layers that are trained.
+    /// Hash of the operators and the weight shapes in the trained layers.
     suffix: String,
     #[serde(skip_serializing_if = "Precision::is_full")]
     precision: Precision,
 }
 
-/// What a trainer takes for `task`: from `cache` while nothing it depends on has changed, else measured now, on the objects that `samples`
-/// brings. A profile that cannot be stored is returned all the same.
+/// Returns the trainer's profile for `task`. If the profile is not in `cache`, it is measured on the objects
+/// from `samples`; `samples` is only awaited in this case. A failure to store the profile is ignored.
 ///
 /// # Errors
-/// [`TrainerError::Profile`] when the frozen layers cannot be measured, [`TrainerError::Training`] when the others cannot be trained,
-/// and what `samples` fails with.
+/// Returns [`TrainerError::Profile`] if the frozen layers cannot be measured, [`TrainerError::Training`] if
+/// the other layers cannot be trained, and any error from `samples`.
 pub(crate) async fn trainer_profile(
     task: TrainerTask,
     cache: Option<&ProfileCache>,
@@ -95,7 +95,7 @@ pub(crate) async fn trainer_profile(
     let profile = measured(task, platform, samples.await?).await?;
     if let Some(cache) = cache {
         let (cache, profile) = (cache.clone(), profile.clone());
-        // Without it, the next job measures again.
+        // If the profile cannot be stored, the next job measures again.
         blocking(move || Ok(cache.put(&model, &key, &profile).ok())).await?;
     }
     Ok(profile)
@@ -172,7 +172,7 @@ async fn measured(
     })
 }
 
-/// Samples as the network takes them, and what getting there took.
+/// Preprocessed samples and the measured times.
 struct Pixels {
     normalized: Tensor,
     decode_seconds: f64,
@@ -180,12 +180,12 @@ struct Pixels {
     encoded: BTreeMap<String, Encoded>,
 }
 
-/// Decodes what can be decoded, on this thread.
+/// Decodes the objects on the current thread. Objects that fail to decode are skipped.
 fn decode(objects: &[Bytes], spec: &PixelSpec, view: Option<&View>) -> Result<Pixels, TrainerError> {
     let (mut crops, mut seconds) = (Vec::new(), Vec::new());
     let limits = DecodeLimits::default();
     for (number, object) in objects.iter().enumerate() {
-        // Any keys will do: what is drawn for them takes as long as for others.
+        // The keys only seed the augmentation, so the values do not matter.
         let key = number.to_string();
         if let Ok((crop, took)) = timed(|| load_augmented(object, spec, &limits, view, &key)) {
             seconds.push(took);
@@ -196,7 +196,7 @@ fn decode(objects: &[Bytes], spec: &PixelSpec, view: Option<&View>) -> Result<Pi
     if count == 0 {
         return Err(ProfileError::Nothing { what: "sample" }.into());
     }
-    // The first pays for cold caches.
+    // The first sample is slow because the caches are cold.
     let counted = seconds
         .get(1..)
         .filter(|rest| !rest.is_empty())
@@ -216,7 +216,7 @@ fn decode(objects: &[Bytes], spec: &PixelSpec, view: Option<&View>) -> Result<Pi
     })
 }
 
-/// The frozen layers, through one lane with all the trainer's threads.
+/// Measures the frozen layers on a single lane with all threads of the trainer.
 async fn cuts(task: &TrainerTask, rows: usize, pixels: Tensor) -> Result<Vec<CutProfile>, TrainerError> {
     let (model, names) = (task.frozen.clone(), task.cuts.clone());
     let (input, memory) = blocking(move || {
@@ -253,7 +253,7 @@ async fn cuts(task: &TrainerTask, rows: usize, pixels: Tensor) -> Result<Vec<Cut
     Ok(measured.cuts)
 }
 
-/// The network, cut to whatever stage is asked for.
+/// Provides arbitrary stages of the network.
 struct Stages(Model);
 
 impl StageSource for Stages {
@@ -267,7 +267,7 @@ impl StageSource for Stages {
     }
 }
 
-/// Seconds of a training step, on a state of its own.
+/// Measures the seconds for a training step with a separate training state.
 async fn step(task: TrainerTask) -> Result<f64, TrainerError> {
     let (at, batch) = (Split::Cut(task.freeze.clone()), task.batch);
     let open = move |interrupt: &Interrupt| {

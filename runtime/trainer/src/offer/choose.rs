@@ -1,4 +1,4 @@
-//! Splits that are taken without predicting anything.
+//! Choice of a split without predictions.
 
 use super::Offer;
 use crate::plan::{Chosen, UsableSplit};
@@ -6,24 +6,27 @@ use crate::{Policy, TrainerError};
 use frostline_wire::Split;
 
 impl Offer {
-    /// The split asked for, if it is possible.
+    /// Returns the requested split if it is possible.
     pub(crate) fn fixed(&self, split: &Split) -> Result<Chosen, TrainerError> {
         self.chosen(split, "as requested".to_owned())
     }
 
-    /// Everything on the trainer, because the hosts refuse the frozen layers with the words `why`.
+    /// Computes everything on the trainer because the hosts refuse the frozen layers. `why` is the hosts'
+    /// error message.
     pub(crate) fn without_layers(&self, why: &str) -> Result<Chosen, TrainerError> {
         self.without_hosts(&format!("the frozen layers run on this machine: {why}"))
     }
 
-    /// Everything on the trainer, for this `reason`.
+    /// Computes everything on the trainer for the given `reason`.
     pub(crate) fn without_hosts(&self, reason: &str) -> Result<Chosen, TrainerError> {
         self.chosen(&Split::None, reason.to_owned())
     }
 
-    /// The split for a policy where the hosts were not measured, because of `why`: the one it names, else by the rule of bytes, HAPI's
-    /// first: the earliest cut that is smaller than what is stored, since the earlier it is the less the host has to compute; where none
-    /// is, the fewest bytes.
+    /// Returns the split for a policy if the hosts were not measured. `why` is the reason.
+    ///
+    /// If the policy does not name a split, the rule compares sizes like HAPI's first rule: it chooses the
+    /// earliest cut that is smaller than the stored objects, because an early cut leaves the least work for
+    /// the host. If there is no such cut, it chooses the split with the fewest bytes.
     pub(crate) fn by_bytes(
         &self,
         policy: &Policy,

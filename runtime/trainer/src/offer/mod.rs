@@ -1,4 +1,4 @@
-//! Where a network can be divided with what the hosts have and the guest serves, and what is asked for there.
+//! Usable splits for the given hosts and guest, and the corresponding requests.
 
 mod choose;
 mod served;
@@ -12,7 +12,7 @@ use frostline_graph::Network;
 use frostline_tensor::PixelSpec;
 use frostline_wire::{Activation, Compression, Description, Encoding, Pixels, Split, Terms, Values};
 
-/// Encodings that are chosen from for activations when the job names none.
+/// Encodings that are considered for activations if the job does not specify an encoding.
 const AUTOMATIC: [Encoding; 4] = [
     Encoding::F32,
     Encoding::F16,
@@ -20,30 +20,31 @@ const AUTOMATIC: [Encoding; 4] = [
     Encoding::F16.with(Compression::Zstd),
 ];
 
-/// What a split is chosen from, and what its rows are asked for with: the network, what the guest serves, what the data weigh.
+/// Inputs for choosing a split and for requesting activations: the network, the cuts that the guest serves,
+/// and the data.
 #[derive(Clone)]
 pub(crate) struct Offer {
     pub(crate) root: String,
     pub(crate) network: Network,
     pub(crate) freeze: String,
-    /// Guest and frozen layers, as far as the hosts have them.
+    /// Guest and frozen layers, if they are on the hosts.
     pub(crate) on_hosts: Option<OnHosts>,
-    /// What the guest is told.
+    /// Parameters for the guest.
     pub(crate) parameters: String,
-    /// What it says it makes.
+    /// Description provided by the guest.
     pub(crate) description: Description,
-    /// Mean size of the objects, in bytes.
+    /// Mean object size in bytes.
     pub(crate) object_bytes: u64,
-    /// As the job wants it.
+    /// The encoding requested by the job, if any.
     pub(crate) encoding: Option<Encoding>,
-    /// How the job's runs stand to other work.
+    /// Priority, fixed batch size and precision for the job's work on the hosts.
     pub(crate) terms: Terms,
-    /// The most the job allows.
+    /// Upper limits for requests, set by the job.
     pub(crate) flow: Flow,
 }
 
 impl Offer {
-    /// The same with the network frozen up to an earlier cut.
+    /// Returns the same offer with an earlier freeze cut.
     pub(crate) fn frozen_up_to(&self, freeze: &str) -> Self {
         Self {
             freeze: freeze.to_owned(),
@@ -51,10 +52,11 @@ impl Offer {
         }
     }
 
-    /// Rows at `split` in `encoding`, at most `request_samples` a request.
+    /// Creates the source for the activations at `split` in `encoding`, with up to `request_samples` samples
+    /// per request (at least 1).
     ///
     /// # Errors
-    /// [`TrainerError::Graph`] for a cut the network does not have.
+    /// Returns [`TrainerError::Graph`] if the network does not have this cut.
     pub(crate) fn at(
         &self,
         split: &Split,
@@ -84,7 +86,7 @@ impl Offer {
         })
     }
 
-    /// How objects become pixels; `None` when only the guest knows.
+    /// Returns the preprocessing recipe, or `None` if the guest creates the input.
     pub(crate) fn pixels(&self) -> Option<PixelSpec> {
         match self.description.pixels {
             Pixels::Spec(spec) => Some(spec),
@@ -92,7 +94,8 @@ impl Offer {
         }
     }
 
-    /// How the rows of a job divided at `split` are made by the guest called `name`: by a recipe, unless only the guest can make them again.
+    /// Describes how to reproduce the input of a model trained at `split`. This is a recipe unless only the
+    /// guest called `name` can reproduce the input.
     pub(crate) fn input(&self, name: &str, split: &Split) -> Input {
         let own_rows = self.description.cuts.iter().any(|served| {
             *split == Split::Cut(served.name.clone()) && matches!(served.activation, Activation::Own(_))
@@ -113,10 +116,10 @@ impl Offer {
         }
     }
 
-    /// All splits that can be used, in the order of execution.
+    /// Returns all usable splits in order of execution.
     ///
     /// # Errors
-    /// The last refusal when none can.
+    /// Returns the last error if no split is usable.
     pub(crate) fn usable(&self) -> Result<Vec<UsableSplit>, TrainerError> {
         let splits = [Split::None, Split::Input].into_iter();
         let splits = splits.chain(self.cuts()?.iter().map(|cut| Split::Cut(cut.name.clone())));
@@ -138,7 +141,7 @@ impl Offer {
         }
     }
 
-    /// What one sample weighs at `split`, or why it cannot be.
+    /// Returns the bytes per sample at `split`, or an error if the split is not usable.
     fn bytes_per_sample(&self, split: &Split) -> Result<u64, TrainerError> {
         self.check_encoding(split)?;
         Ok(match split {
@@ -151,13 +154,14 @@ impl Offer {
         })
     }
 
-    /// Bytes of a sample of this shape in its encoding, before compression.
+    /// Bytes per sample of this shape in the encoding, before compression.
     fn raw_bytes(&self, split: &Split, shape: &[usize]) -> u64 {
         let rows = self.encoding_of(split).values.rows(shape.to_vec());
         rows.row_bytes().ok().flatten().unwrap_or(u64::MAX)
     }
 
-    /// Encodings to choose from. Those that lose more than rounding to f16 are used only when asked for.
+    /// Returns the encodings to choose from. Encodings with a larger loss than f16 must be requested
+    /// explicitly.
     fn encodings(&self, split: &Split) -> Vec<Encoding> {
         match (self.encoding, split) {
             (None, Split::Cut(_)) => AUTOMATIC.to_vec(),

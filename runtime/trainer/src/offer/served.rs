@@ -1,4 +1,4 @@
-//! Which cuts a guest serves, and why others are ruled out.
+//! Cuts that the guest serves, and the reasons against other cuts.
 
 use super::Offer;
 use crate::TrainerError;
@@ -8,7 +8,8 @@ use frostline_tensor::{DType, PixelSpec};
 use frostline_wire::{Activation, Split};
 
 impl Offer {
-    /// The cuts up to the freeze cut, in the order of execution; none where nothing is frozen.
+    /// Returns the cuts up to the freeze cut in order of execution. The result is empty if no layer is
+    /// frozen.
     pub(super) fn cuts(&self) -> Result<&[Cut], TrainerError> {
         self.network.frozen_row(&self.freeze)?;
         let end = self
@@ -20,14 +21,14 @@ impl Offer {
         Ok(self.network.cuts.get(..end).unwrap_or_default())
     }
 
-    /// The guest's recipe, without which there is no `split` before the first layer.
+    /// Returns the guest's preprocessing recipe, which is required for a `split` before the first layer.
     pub(super) fn recipe(&self, split: &Split) -> Result<PixelSpec, TrainerError> {
         let reason = "the guest makes the network's input; choose a cut";
         self.pixels()
             .ok_or_else(|| self.ruled_out(split, reason.to_owned()))
     }
 
-    /// The cut `name`, if it lies right and the guest serves it.
+    /// Returns the cut `name` if it is not after the freeze cut and the guest serves it.
     pub(super) fn served(&self, name: &str) -> Result<&Cut, TrainerError> {
         let cuts = self.cuts()?;
         let Some(cut) = cuts.iter().find(|cut| cut.name == name) else {
@@ -45,7 +46,7 @@ impl Offer {
         }
     }
 
-    /// What stands against dividing the network at `cut`.
+    /// Returns the reason why the network cannot be split at `cut`, if any.
     fn why_not(&self, cut: &Cut) -> Option<String> {
         if cut.dtype != DType::F32 {
             return Some(format!(
@@ -67,7 +68,7 @@ impl Offer {
             )),
             Some(Activation::Own(shape)) => (shape.as_slice() != cut.shape.dims()).then(|| {
                 format!(
-                    "the guest's activation has the shape {shape:?}, the layers after it take {}",
+                    "the guest's activation has the shape {shape:?}, but the layers after it expect {}",
                     cut.shape
                 )
             }),

@@ -5,7 +5,7 @@ use frostline_wire::ObjectInfo;
 use parking_lot::Mutex;
 use std::collections::HashSet;
 
-/// The samples that cannot be used, and what to do about them. Holds at most one entry a sample of the data set.
+/// Unusable samples and the policy of handling bad samples. Holds up to one entry per sample of the dataset.
 pub(crate) struct BadSamples {
     policy: OnBadSample,
     events: Events,
@@ -30,7 +30,7 @@ impl BadSamples {
     /// Records that sample `index` of `part` is bad.
     ///
     /// # Errors
-    /// [`TrainerError::BadSample`] with [`OnBadSample::Fail`].
+    /// Returns [`TrainerError::BadSample`] if the policy is [`OnBadSample::Fail`].
     pub(crate) fn record(
         &self,
         part: Part,
@@ -57,7 +57,7 @@ impl BadSamples {
         self.noted.lock().samples.extend(samples);
     }
 
-    /// All that are known to be bad, in their order.
+    /// Returns all bad samples: training before validation, sorted by index.
     pub(crate) fn all(&self) -> Vec<(Part, usize)> {
         let mut all: Vec<(Part, usize)> = self.noted.lock().samples.iter().copied().collect();
         all.sort_unstable_by_key(|(part, index)| (*part == Part::Validation, *index));
@@ -72,7 +72,7 @@ impl BadSamples {
         self.noted.lock().samples.len() as u64
     }
 
-    /// The error for a part of which nothing is left.
+    /// Returns the error for a part with only bad samples.
     pub(crate) fn nothing_left(&self, part: Part, count: usize) -> TrainerError {
         let last = self.noted.lock().last.clone();
         let (key, source) = last.unwrap_or_else(|| (String::new(), OpError::runtime(String::new())));

@@ -5,7 +5,7 @@ use crate::{Sampling, TrainerError};
 use frostline_client::{Purpose, Samples, Source, Task, Weight, balanced_order, order};
 use std::sync::Arc;
 
-/// Which of the two halves of the data.
+/// Training or validation samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Part {
     Train,
@@ -21,39 +21,40 @@ impl Part {
     }
 }
 
-/// The batches of a job, in the order they are wanted: validation first, for the baseline, then every epoch's training batches,
-/// shuffled, and its validation.
+/// The batches of a job in order: validation for the baseline, then shuffled training batches and validation
+/// in every epoch.
 #[derive(Debug, Clone)]
 pub(crate) struct FeedPlan {
     pub(crate) task: Task,
     pub(crate) train: Arc<Samples>,
     pub(crate) validation: Arc<Samples>,
-    /// What the largest batch of each of them can weigh.
+    /// Largest possible batch of training samples and of validation samples.
     pub(crate) largest: [Weight; 2],
-    /// The first epoch; before it only validation, for the baseline, where it is 0.
+    /// The first epoch. Epoch 0 consists of validation for the baseline.
     pub(crate) first: u32,
-    /// Training batches of the first epoch that are behind us: they are left out.
+    /// Training batches of the first epoch to skip after a resume.
     pub(crate) skip: usize,
-    /// Whether training samples come before the first epoch as well, in their own order.
+    /// True if epoch 0 also fetches the training samples, unshuffled.
     pub(crate) looks: bool,
-    /// The last one.
+    /// The last epoch.
     pub(crate) epochs: u32,
     pub(crate) batch: usize,
     pub(crate) seed: u64,
-    /// How an epoch's training samples are drawn.
+    /// Method of drawing training samples.
     pub(crate) sampling: Sampling,
-    /// How they look in each epoch.
+    /// Augmentation of the training samples in each epoch.
     pub(crate) views: Views,
-    /// Batches extracted while one is in use.
+    /// Number of batches to fetch ahead.
     pub(crate) ahead: usize,
-    /// Bytes all batches may take together.
+    /// Memory limit in bytes. It applies to all batches in total.
     pub(crate) memory_bytes: u64,
-    /// Where rows are kept and found again; without it all of them are fetched each time.
+    /// The feature cache. If `None`, each epoch fetches all samples.
     pub(crate) features: Option<Arc<Features>>,
 }
 
 impl FeedPlan {
-    /// Batches of these samples: of classes, no epochs yet, one batch ahead, and memory without a limit. Looks at every sample.
+    /// Returns a plan for classes with 0 epochs, one batch ahead, no memory limit and no cache. Reads the
+    /// sizes of all samples.
     pub(crate) fn new(train: Arc<Samples>, validation: Arc<Samples>, batch: usize) -> Self {
         let largest = |samples: &Samples| Weight {
             samples: samples.len().min(batch) as u64,
@@ -78,12 +79,12 @@ impl FeedPlan {
         }
     }
 
-    /// Batches of a part, per epoch.
+    /// Number of batches of `part` per epoch.
     pub(crate) fn batches(&self, part: Part) -> usize {
         self.samples(part).len().div_ceil(self.batch)
     }
 
-    /// Batches of a pass that are behind us.
+    /// Batches to skip at the start of a pass.
     pub(super) fn behind(&self, epoch: u32, part: Part) -> usize {
         if epoch == self.first && part == Part::Train {
             self.skip
@@ -99,7 +100,7 @@ impl FeedPlan {
         }
     }
 
-    /// The samples of `part` in the order of `epoch`.
+    /// Returns the indices of the samples of `part` in the order of `epoch`.
     pub(super) async fn order(&self, epoch: u32, part: Part) -> Result<Vec<u32>, TrainerError> {
         let (count, seed) = (self.samples(part).len(), self.seed);
         match part {
@@ -118,7 +119,7 @@ impl FeedPlan {
         }
     }
 
-    /// `source`, as samples of `part` look in `epoch`: validated is what they are.
+    /// Applies the augmentation of `epoch` to training samples. Validation samples are never augmented.
     pub(super) fn viewed(&self, source: Arc<Source>, epoch: u32, part: Part) -> Arc<Source> {
         match part {
             Part::Train => match self.views.for_epoch(epoch) {
@@ -132,16 +133,17 @@ impl FeedPlan {
         }
     }
 
-    /// Bytes of the largest batch there can be from `source`.
+    /// Bytes of the largest possible batch from `source`.
     pub(crate) fn largest_batch(&self, source: &Source) -> u64 {
         let [train, validation] = self.largest.map(|weight| source.batch_bytes(weight));
         train.max(validation)
     }
 
-    /// Two batches must fit, or nothing could be extracted while one trains.
+    /// Checks that two batches fit in memory. Otherwise the next batch could not be fetched during a training
+    /// step.
     ///
     /// # Errors
-    /// [`TrainerError::Memory`].
+    /// Returns [`TrainerError::Memory`] if they do not fit.
     pub(crate) fn check_memory(&self, source: &Source) -> Result<(), TrainerError> {
         let needed = self.largest_batch(source);
         if needed.saturating_mul(2) <= self.memory_bytes {

@@ -12,26 +12,26 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::task::{AbortOnDropHandle, TaskTracker, task_tracker::TaskTrackerToken};
 
-/// One batch, ready for the engine. Its memory is released on drop.
+/// A batch ready for the engine. Dropping it releases the memory reservation.
 pub(crate) struct Batch {
-    /// The rows; none when every sample of the batch is bad.
+    /// `None` if all samples of the batch are bad.
     pub(crate) rows: Option<BatchRows>,
-    /// Which of the part's samples they are.
+    /// Indices of the samples within the part.
     pub(crate) indices: Vec<usize>,
-    /// Their targets.
     pub(crate) targets: Targets,
-    /// Where they come from.
+    /// The source that the batch was requested from.
     pub(crate) source: Arc<Source>,
-    /// The cost of their transfer.
+    /// Statistics of the transfer.
     pub(crate) transfer: Transfer,
     /// Counts the bytes of this batch's epoch.
     pub(crate) epoch: EpochBytes,
     _memory: Option<OwnedSemaphorePermit>,
-    /// Where rows are kept, the next pass over them waits until this one's are.
+    /// Set with a feature cache. The next pass over the part waits until all tokens are dropped, to find the
+    /// features of this pass.
     _used: Option<TaskTrackerToken>,
 }
 
-/// The hosts as one epoch uses them: each part counts what it receives.
+/// Hosts with separate byte counters for the training and validation of an epoch.
 #[derive(Clone)]
 pub(crate) struct EpochBytes {
     training: Hosts,
@@ -53,7 +53,7 @@ impl EpochBytes {
         }
     }
 
-    /// Bytes until now.
+    /// Bytes received so far.
     pub(crate) fn received(&self) -> Received {
         Received {
             training: self.training.bytes_received(),
@@ -65,20 +65,20 @@ impl EpochBytes {
 
 type Fetching = AbortOnDropHandle<Result<Batch, TrainerError>>;
 
-/// Prefetched batches, in order. Dropping it cancels every fetch.
+/// Prefetched batches in order. Dropping the feed cancels all fetches.
 pub(crate) struct Feed {
     batches: mpsc::Receiver<Fetching>,
     _driver: AbortOnDropHandle<Result<(), TrainerError>>,
 }
 
-/// Memory is reserved in pieces of this many bytes, since a semaphore counts to 2^32 at most.
+/// Unit of memory reservations, in bytes. A semaphore can only acquire up to 2^32 permits.
 const PIECE: u64 = 4096;
 
 impl Feed {
-    /// Starts prefetching.
+    /// Starts to fetch batches in the background.
     ///
     /// # Errors
-    /// [`TrainerError::Memory`] when two batches do not fit the memory given.
+    /// Returns [`TrainerError::Memory`] if the memory limit is too small for two batches.
     pub(crate) fn start(
         plan: FeedPlan,
         fetcher: Fetcher,
@@ -107,10 +107,10 @@ impl Feed {
         })
     }
 
-    /// The next batch.
+    /// Waits for the next batch.
     ///
     /// # Errors
-    /// Whatever its fetch ended with.
+    /// Returns the error of the fetch.
     pub(crate) async fn next(&mut self) -> Result<Batch, TrainerError> {
         let ended = |_| TrainerError::Ended { part: "pipeline" };
         let fetching = self
@@ -128,7 +128,7 @@ struct Driver {
     steering: Arc<Steering>,
     bad: Arc<BadSamples>,
     memory: Arc<Semaphore>,
-    /// All of it.
+    /// Number of pieces in total.
     pieces: u32,
     sender: mpsc::Sender<Fetching>,
 }
@@ -142,7 +142,7 @@ impl Driver {
                 if part == Part::Train && epoch == 0 && !self.plan.looks {
                     continue;
                 }
-                // A sample found bad in the part's last pass must be known before its next pass asks for it, and what was kept of it there.
+                // The next pass must know all samples found bad and all features cached in the last one.
                 earlier.close();
                 earlier.wait().await;
                 *earlier = TaskTracker::new();
@@ -152,7 +152,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Starts the fetches of one pass over a part, each once its memory and its place in the queue are there.
+    /// Starts the fetches for a pass over `part`. Each waits for a prefetch slot and for memory.
     async fn pass(
         &self,
         epoch: u32,
@@ -178,7 +178,7 @@ impl Driver {
             let source = self.plan.viewed(self.steering.next(part), epoch, part);
             let kept = features.map_or(0, |features| features.memory(samples.len()));
             let bytes = source.batch_bytes(Weight::sum(samples.iter())).max(kept);
-            // A batch that takes more than there is waits until all of it is free, and no longer.
+            // A batch larger than the limit waits until all memory is free.
             let pieces = u32::try_from(bytes.div_ceil(PIECE)).unwrap_or(u32::MAX);
             let pieces = pieces.min(self.pieces);
             let memory = Arc::clone(&self.memory)
@@ -202,13 +202,13 @@ impl Driver {
     }
 }
 
-/// One batch on its way.
+/// A batch in flight.
 struct Fetch {
     part: Part,
     source: Arc<Source>,
     indices: Vec<usize>,
     samples: Arc<[ObjectInfo]>,
-    /// All of the part.
+    /// Samples of the whole part.
     part_samples: Arc<Samples>,
     memory: OwnedSemaphorePermit,
     features: Option<Arc<Features>>,
@@ -275,7 +275,7 @@ impl Fetch {
         })
     }
 
-    /// What of the batch was kept, and what else of it may be.
+    /// Looks up the cached features of the batch, and the keys for caching the others.
     async fn find(&self, features: &Arc<Features>) -> Result<CachedPart, TrainerError> {
         let Some(keys) = features.keys(&self.source, &self.samples) else {
             return Ok(CachedPart::default());
@@ -290,7 +290,7 @@ impl Fetch {
         })
     }
 
-    /// Fetches those of the batch's samples that are `missing`.
+    /// Fetches the samples with the indices `missing`.
     async fn fetch(
         &self,
         fetcher: &Fetcher,
@@ -307,19 +307,19 @@ impl Fetch {
     }
 }
 
-/// What is known of a batch's rows before any is fetched.
+/// Result of looking up a batch in the feature cache.
 #[derive(Default)]
 struct CachedPart {
-    /// What each is to be kept under; none where they are not kept.
+    /// Cache keys of all samples. Empty if fetched rows are not cached.
     keys: Arc<[RowKey]>,
-    /// Those that were kept.
+    /// Features found in the cache.
     rows: Option<Tensor>,
-    /// Which they are, ascending.
+    /// Indices of these features in the batch, ascending.
     places: Vec<usize>,
 }
 
 impl CachedPart {
-    /// Those of `count` that were not kept, ascending.
+    /// Returns the indices below `count` that were not found, ascending.
     fn missing(&self, count: usize) -> Vec<usize> {
         let is_missing = |place: &usize| self.places.binary_search(place).is_err();
         (0..count).filter(is_missing).collect()

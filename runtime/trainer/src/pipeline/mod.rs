@@ -1,4 +1,4 @@
-//! Batches on their way to the trainer: which samples, when, divided where.
+//! Requests batches in the right order, with prefetch, and at the current split.
 
 mod bad;
 mod batches;

@@ -4,7 +4,7 @@ use frostline_features::RowKey;
 use frostline_tensor::{Shape, Tensor};
 use std::sync::Arc;
 
-/// The rows of a batch: fetched activations at the split of their source, and cached features at the freeze cut.
+/// Rows of a batch. Fetched rows are activations at the split, cached rows are features at the freeze cut.
 pub(crate) struct BatchRows {
     fetched: Option<Tensor>,
     kept: Option<Tensor>,
@@ -12,22 +12,22 @@ pub(crate) struct BatchRows {
     features: Option<Arc<Features>>,
 }
 
-/// Where a row comes from.
+/// Origin of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
     Cached,
-    /// With its cache key, if it is to be cached.
+    /// Fetched, with the cache key if the row can be cached.
     Fetched(Option<RowKey>),
 }
 
-/// Rows at the freeze cut that are to be kept once they were used.
+/// Features to cache after the training step.
 pub(crate) struct PendingCache {
     keys: Vec<Option<RowKey>>,
     features: Option<Arc<Features>>,
 }
 
 impl BatchRows {
-    /// Rows by their origins; `None` where there are none.
+    /// Combines rows in the order of `origins`. Returns `None` if `origins` is empty.
     pub(super) fn new(
         fetched: Option<Tensor>,
         kept: Option<Tensor>,
@@ -42,7 +42,7 @@ impl BatchRows {
         })
     }
 
-    /// Fetched rows that are not cached.
+    /// Fetched rows for use without a feature cache.
     pub(crate) fn plain(rows: Tensor) -> Self {
         let origins = vec![Origin::Fetched(None); rows.rows().unwrap_or(0)];
         Self {
@@ -53,23 +53,24 @@ impl BatchRows {
         }
     }
 
-    /// How many there are.
+    /// Number of rows.
     pub(crate) fn count(&self) -> usize {
         self.origins.len()
     }
 
-    /// How many came from the cache.
+    /// Number of cached rows.
     pub(crate) fn cached_count(&self) -> usize {
         let kept = self.origins.iter().filter(|origin| **origin == Origin::Cached);
         kept.count()
     }
 
-    /// Those that were fetched.
+    /// Rows fetched at the split.
     pub(crate) fn fetched(&self) -> Option<&Tensor> {
         self.fetched.as_ref()
     }
 
-    /// All of them at the freeze cut, in their order. `middle` computes the fetched rows up to it, and is `None` where they are already there.
+    /// Returns all rows at the freeze cut in batch order. `middle` computes fetched rows from the split to
+    /// the freeze cut, or returns `None` if they are already there.
     pub(crate) fn join(
         self,
         middle: impl FnOnce(&Tensor) -> Result<Option<Tensor>, TrainerError>,
@@ -107,7 +108,7 @@ impl PendingCache {
     }
 }
 
-/// Rows of both tensors, each in its order.
+/// Merges the rows of both tensors in the order of `origins`.
 fn interleave(fetched: &Tensor, kept: &Tensor, origins: &[Origin]) -> Result<Tensor, TrainerError> {
     let shape: Shape = kept.shape().row()?;
     let width = shape.elements()?.max(1);

@@ -5,27 +5,27 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The source of the next batch. The feed reads it for every batch, so a job can change its split between batches; batches in flight
-/// are unaffected.
+/// Source of the next batch. The feed reads it for each batch, so the split can change between batches.
+/// Batches in flight are not affected.
 pub(crate) struct Steering {
     course: Mutex<SteeringState>,
 }
 
 struct SteeringState {
     now: Arc<Source>,
-    /// Its samples per request, at most.
+    /// Limit of samples per request, before rounding to grants.
     samples: usize,
-    /// Training batches until the next source, for a schedule known in advance.
+    /// Scheduled sources with the number of training batches left for each.
     legs: VecDeque<(u64, Arc<Source>)>,
 }
 
 impl Steering {
-    /// One source until [`Steering::set_source`].
+    /// Uses `source` until a call of [`Steering::set_source`].
     pub(crate) fn fixed(source: Source) -> Self {
         Self::scheduled(Arc::new(source), VecDeque::new())
     }
 
-    /// Sources for so many training batches each, one after the other; the last one stays.
+    /// Uses each source for the given number of training batches and then keeps the last one.
     pub(crate) fn scheduled(first: Arc<Source>, legs: VecDeque<(u64, Arc<Source>)>) -> Self {
         let course = SteeringState {
             samples: first.request_samples,
@@ -37,7 +37,7 @@ impl Steering {
         }
     }
 
-    /// The source of the next batch of `part`.
+    /// Returns the source of the next batch of `part`. Training batches advance the schedule.
     pub(crate) fn next(&self, part: Part) -> Arc<Source> {
         let mut course = self.course.lock();
         if part == Part::Train {
@@ -64,7 +64,7 @@ impl Steering {
         course.now = source;
     }
 
-    /// Requests later batches in whole grants of so many samples.
+    /// Rounds later requests to whole grants of `grant` samples. Scheduled sources are not changed.
     pub(crate) fn grant(&self, grant: Option<usize>) {
         let mut course = self.course.lock();
         let request_samples = in_whole_grants(course.samples, grant);

@@ -4,25 +4,26 @@ use crate::{Flow, Policy};
 use frostline_job::Objective;
 use frostline_wire::{Encoding, Split};
 
-/// A choice among candidates.
+/// Predictions for all candidates and the chosen candidate.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Plan {
-    /// All candidates, in the order of execution.
+    /// All candidates in order of execution.
     pub(crate) candidates: Vec<Ranked>,
-    /// One of them.
+    /// The chosen candidate.
     pub(crate) chosen: Ranked,
-    /// Where the plan minimizes the cost: what takes the least time.
+    /// The fastest candidate, if the plan minimizes cost.
     pub(crate) shortest: Option<Ranked>,
-    /// The rule that chose it.
+    /// The policy that chose the split.
     pub(crate) policy: Policy,
-    /// The job it is for.
+    /// The planned job.
     pub(crate) workload: Workload,
 }
 
 impl Plan {
-    /// Predicts every candidate and chooses by `policy`. `None` without candidates, or when the policy names one that is not there.
+    /// Predicts the time of every candidate and chooses according to `policy`. Returns `None` if there are no
+    /// candidates or if the split in the policy is not a candidate.
     ///
-    /// `candidates` are in the order of execution, the freeze cut last.
+    /// The candidates must be in order of execution, and the last candidate must be the freeze cut.
     pub(crate) fn choose(candidates: Vec<Candidate>, workload: &Workload, policy: &Policy) -> Option<Self> {
         let ranked: Vec<Ranked> = candidates
             .into_iter()
@@ -40,7 +41,8 @@ impl Plan {
         })
     }
 
-    /// [`Plan::choose`] among the `candidates` of a workload, which depend on what it minimizes, with the plan for time beside one for cost.
+    /// [`Plan::choose`] with candidates that depend on the workload's objective. If the objective is cost,
+    /// the plan also contains the fastest candidate.
     pub(crate) fn compare(
         candidates: impl Fn(&Workload) -> Vec<Candidate>,
         workload: &Workload,
@@ -59,7 +61,7 @@ impl Plan {
     }
 }
 
-/// The split a job uses.
+/// The chosen split with the reason and the request sizes.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Chosen {
     pub(crate) split: Split,

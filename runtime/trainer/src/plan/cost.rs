@@ -1,4 +1,4 @@
-//! What a job uses of cores and link, and what that costs.
+//! Usage and cost of a job.
 
 use super::reuse::Pass;
 use super::scenario::Scenario;
@@ -9,29 +9,29 @@ use serde::Serialize;
 const SECONDS_PER_HOUR: f64 = 3600.0;
 const BYTES_PER_GB: f64 = 1e9;
 
-/// Core-seconds of one batch: the time that cores work on it, without their waits.
+/// Core-seconds per batch, excluding idle time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Work {
-    /// On all hosts together. A host that computes on a GPU counts with all its cores.
+    /// Core-seconds of all hosts. If a host computes on a GPU, all of the host's cores are counted.
     pub host_core_seconds: f64,
-    /// On the trainer. While its engine computes, it counts with all its cores.
+    /// Core-seconds of the trainer. All of the trainer's cores are counted while the engine computes.
     pub trainer_core_seconds: f64,
-    /// Of these, the training step: all that a batch of cached rows takes.
+    /// The training step, which is included in `trainer_core_seconds`. A batch of cached features only needs
+    /// this step.
     pub step_core_seconds: f64,
 }
 
-/// What a plan minimizes, and what it needs to tell a job's cost.
+/// Objective of the plan and inputs of the cost computation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct CostModel {
-    /// What is minimized.
     pub(crate) objective: Objective,
-    /// What cores and traffic cost; without prices a plan shows no cost.
+    /// Prices of cores and traffic. If this is `None`, the plan does not include a cost.
     pub(crate) prices: Option<Prices>,
-    /// Cores that the trainer holds from the job's start to its end.
+    /// Cores that are allocated to the trainer for the whole job.
     pub(crate) trainer_cores: f64,
 }
 
-/// Minimizes time, knows no prices.
+/// Minimizes time, without prices.
 impl Default for CostModel {
     fn default() -> Self {
         Self {
@@ -42,37 +42,37 @@ impl Default for CostModel {
     }
 }
 
-/// What an epoch or a job uses.
+/// Resources used by an epoch or a job.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Usage {
-    /// How long it takes.
+    /// Duration in seconds.
     pub seconds: f64,
-    /// Work of all hosts.
+    /// Core-seconds of all hosts.
     pub host_core_seconds: f64,
-    /// Work of the trainer, without its waits.
+    /// Core-seconds of the trainer, excluding idle time.
     pub trainer_core_seconds: f64,
     /// Bytes from the hosts to the trainer.
     pub bytes: f64,
-    /// At the given prices; not there without them.
+    /// Cost at the given prices, or `None` without prices.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<Cost>,
 }
 
-/// Money, in the currency of the prices.
+/// Cost in the currency of the prices.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Cost {
-    /// Of the hosts' work.
+    /// Cost of the hosts' core-seconds.
     pub host: f64,
-    /// Of the trainer's cores from start to end.
+    /// Cost of the trainer's cores for the duration of the job, including idle time.
     pub trainer: f64,
-    /// Of the bytes.
+    /// Cost of the traffic.
     pub link: f64,
-    /// All together.
+    /// Sum of the costs above.
     pub total: f64,
 }
 
 impl Work {
-    /// The same for a batch of which this share is fetched, and the rest is cached.
+    /// Returns the work for a batch if only the fraction `share` is fetched and the rest is cached.
     fn fetching(&self, share: f64) -> Self {
         let step = self.step_core_seconds.min(self.trainer_core_seconds);
         Self {
@@ -84,8 +84,10 @@ impl Work {
 }
 
 impl CostModel {
-    /// What this use costs; `None` without prices. Where host and trainer share their cores they are one machine: its cores are paid as the
-    /// trainer's, and no byte leaves it.
+    /// Returns the cost of `usage`, or `None` if there are no prices.
+    ///
+    /// If host and trainer share cores, they are the same machine: the cores are charged at the trainer's
+    /// price, and traffic is free.
     fn cost(&self, usage: &Usage, shared_cores: bool) -> Option<Cost> {
         let prices = self.prices?;
         let elsewhere = if shared_cores { 0.0 } else { 1.0 };
@@ -102,7 +104,7 @@ impl CostModel {
 }
 
 impl Workload {
-    /// The same job, planned for the shortest time.
+    /// Returns the same job with the objective of the shortest time.
     pub(crate) fn minimizing_time(&self) -> Self {
         let cost = CostModel {
             objective: Objective::Time,
@@ -111,7 +113,8 @@ impl Workload {
         Self { cost, ..*self }
     }
 
-    /// What iterations of these passes use in so many seconds. The last batch of an epoch counts with the samples that it has.
+    /// Returns the usage of the iterations in `passes`, given the total duration. If the last batch of an
+    /// epoch is smaller, it is counted accordingly.
     fn usage(&self, candidate: &Candidate, seconds: f64, passes: &[Pass], scenario: &Scenario) -> Usage {
         let full = self.epoch_samples / (self.batch as f64 * self.epoch_iterations.max(1) as f64);
         let mut usage = Usage {
@@ -134,7 +137,8 @@ impl Workload {
 }
 
 impl Candidate {
-    /// What an epoch uses that sees its rows for the first time; any epoch where nothing is cached.
+    /// Returns the usage of an epoch in the first pass. If there is no feature cache, this is the usage of
+    /// any epoch.
     pub(super) fn first_epoch(&self, workload: &Workload, prediction: &Prediction) -> Usage {
         let workload = workload.traveling(self.encoding);
         let [first, _] = workload.passes();
@@ -142,7 +146,7 @@ impl Candidate {
         workload.usage(self, seconds, &[workload.epoch_of(first)], &Scenario::MEASURED)
     }
 
-    /// What an epoch uses that takes cached rows; `None` where no epoch does.
+    /// Returns the usage of an epoch with cached features, or `None` if the job has no such epoch.
     pub(super) fn later_epoch(&self, workload: &Workload, prediction: &Prediction) -> Option<Usage> {
         let workload = workload.traveling(self.encoding);
         let [_, later] = workload.passes();
@@ -151,7 +155,7 @@ impl Candidate {
         (later.iterations > 0).then(usage)
     }
 
-    /// What the whole job uses.
+    /// Returns the usage of the whole job.
     pub(super) fn job(&self, workload: &Workload, prediction: &Prediction) -> Usage {
         self.job_in(workload, prediction, &Scenario::MEASURED)
     }
@@ -161,12 +165,12 @@ impl Candidate {
         workload.usage(self, prediction.total_seconds, &workload.passes(), scenario)
     }
 
-    /// What the plan minimizes: the job's seconds, or its cost.
+    /// The minimized value: either the duration of the job in seconds or the cost.
     pub(crate) fn objective(&self, workload: &Workload) -> f64 {
         self.objective_in(workload, &Scenario::MEASURED)
     }
 
-    /// [`Candidate::objective`], if tiers turn out so.
+    /// [`Candidate::objective`] for the given scenario.
     pub(super) fn objective_in(&self, workload: &Workload, scenario: &Scenario) -> f64 {
         let prediction = self.predict_in(workload, scenario);
         let minimized = |usage: Usage| workload.minimized(&usage);
@@ -176,7 +180,7 @@ impl Candidate {
         }
     }
 
-    /// What one iteration of the full pipeline adds to what the plan minimizes.
+    /// The amount that an iteration of the full pipeline adds to the objective.
     pub(crate) fn iteration_objective(&self, workload: &Workload) -> f64 {
         let traveling = workload.traveling(self.encoding);
         let [first, _] = traveling.passes();

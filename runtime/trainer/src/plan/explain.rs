@@ -1,4 +1,5 @@
-//! Why a plan is as it is, for people: the bottleneck, what the others cost, and what would have to change for one of them to win.
+//! Explains the plan to people: the bottleneck, the alternatives, and the changes that would make an
+//! alternative win.
 
 use super::scenario::Scenario;
 use super::text::{ordinal, rate, seconds};
@@ -10,28 +11,33 @@ use frostline_wire::Split;
 /// A plan in words.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Explanation {
-    /// The chosen split, its bottleneck, the next best, and what epochs from kept rows take, in one line.
+    /// The chosen split with the bottleneck, the best alternative, and the duration of epochs with cached
+    /// features, in a single line.
     pub headline: String,
-    /// The others, the nearest first.
+    /// The other splits, sorted by the ratio.
     pub rivals: Vec<Rival>,
-    /// What the job costs, and what the objective time takes instead; `None` without prices.
+    /// Cost of the job and of the shortest job, or `None` if there are no prices.
     pub cost: Option<String>,
-    /// What sending the frozen layers came to, or why they stay here; `None` when the host had them.
+    /// Explanation for the transfer of the frozen layers, or `None` if the hosts already had them.
     pub layers: Option<String>,
 }
 
-/// A split that was not chosen.
+/// Alternative to the chosen split.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rival {
     /// The split.
     pub split: Split,
-    /// Its predicted time over that of the chosen one, its cost where the plan minimizes that; below 1 where it is too near to tell, and would lose more should it turn out worse.
+    /// Predicted time relative to the chosen split, or predicted cost if the plan minimizes cost.
+    ///
+    /// A value below 1 means that the split is not reliably better: it is within the prediction error but
+    /// would lose more in the worst case, or it has about the same cost but takes longer.
     pub ratio: f64,
-    /// What would make it the better one; `None` when no single change within a factor of 64 does.
+    /// The smallest change that would make this split the better choice, or `None` if no single change by a
+    /// factor of up to 64 is enough.
     pub wins_if: Option<String>,
 }
 
-/// What is varied to see when another split wins.
+/// Quantity that is varied to find out when another split wins.
 #[derive(Debug, Clone, Copy)]
 enum Knob {
     Link,
@@ -40,7 +46,8 @@ enum Knob {
 }
 
 impl Plan {
-    /// Explains the plan, and what became of the frozen layers for it. Splits are shown with their `modules`.
+    /// Explains the plan and the transfer of the frozen layers. Splits are labeled with the names in
+    /// `modules`.
     pub(crate) fn explain(&self, layers: &Layers, modules: &Modules) -> Explanation {
         let chosen = &self.chosen;
         let minimized = |ranked: &Ranked| ranked.candidate.objective(&self.workload);
@@ -87,7 +94,7 @@ impl Plan {
                 }
                 Objective::Cost => format!("next is '{split}' at {ratio:.2}x the cost"),
                 Objective::Time if ratio < 1.0 => {
-                    format!("'{split}' at {ratio:.2}x is within the error, at a higher risk")
+                    format!("'{split}' at {ratio:.2}x is within the prediction error, but has a higher risk")
                 }
                 Objective::Time => format!("next is '{split}' at {ratio:.2}x"),
             }
@@ -96,7 +103,7 @@ impl Plan {
         parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
     }
 
-    /// What the job costs and what with the objective time; `None` without prices.
+    /// Describes the cost of the job and of the shortest job, or returns `None` if there are no prices.
     fn cost(&self, modules: &Modules) -> Option<String> {
         let usage = |ranked: &Ranked| ranked.candidate.job(&self.workload, &ranked.prediction);
         let job = usage(&self.chosen);
@@ -113,11 +120,11 @@ impl Plan {
         };
         let way = |ranked: &Ranked| (ranked.candidate.split.clone(), ranked.candidate.encoding);
         if way(shortest) == way(&self.chosen) {
-            return Some(format!("{costs}; --objective time takes the same split"));
+            return Some(format!("{costs}; --objective time would use the same split"));
         }
         let other = usage(shortest);
         Some(format!(
-            "{costs} and takes {}; --objective time takes '{}' as {} at {} in {}",
+            "{costs} and takes {}; --objective time would use '{}' as {}: {} in {}",
             seconds(job.seconds),
             modules.label(&shortest.candidate.split),
             shortest.candidate.encoding,
@@ -126,7 +133,7 @@ impl Plan {
         ))
     }
 
-    /// What epochs that take kept rows come to; `None` where none does.
+    /// Describes the epochs that use cached features, or returns `None` if there are no such epochs.
     fn reused(&self) -> Option<String> {
         let Ranked {
             candidate,
@@ -153,7 +160,8 @@ impl Plan {
     }
 }
 
-/// The smallest single change after which `other` takes less time, or costs less, than `chosen`; `None` where it does as things are.
+/// Finds the smallest single change that makes `other` better than `chosen`. Returns `None` if `other` is
+/// already better or if no change is found.
 fn wins_if(chosen: &Candidate, other: &Candidate, workload: &Workload) -> Option<String> {
     const STEPS: i32 = 48;
     let minimized = |candidate: &Candidate, scenario: &Scenario| candidate.objective_in(workload, scenario);
@@ -161,7 +169,7 @@ fn wins_if(chosen: &Candidate, other: &Candidate, workload: &Workload) -> Option
     if wins(&Scenario::MEASURED) {
         return None;
     }
-    // Factors of 2^(1/8) up to 64, the nearest to 1 first.
+    // Try the powers of 2^(1/8) up to 64 and the reciprocals, starting close to 1.
     let factors = (1..=STEPS).flat_map(|step| {
         let factor = 2_f64.powf(f64::from(step) / 8.0);
         [factor, 1.0 / factor]

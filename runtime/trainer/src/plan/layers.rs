@@ -1,39 +1,42 @@
-//! Whether the frozen layers are worth sending to the host, and what sending them came to.
+//! Decision whether to send the frozen layers to the host, and the report of the transfer.
 
 use super::text::{rate, seconds};
 use super::{Plan, Prediction, Ranked, Workload};
 use frostline_tensor::shown_bytes;
 use frostline_wire::Split;
 
-/// Where the frozen layers are when a job begins.
+/// Location of the frozen layers when a job starts.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) enum Layers {
-    /// The host had them, or nobody asked.
+    /// The host already had the layers, or this was not checked.
     #[default]
     OnHosts,
-    /// They were sent for this job.
+    /// The layers were sent for this job.
     Sent {
-        /// Their size.
+        /// Size in bytes.
         bytes: u64,
-        /// What that took.
+        /// Duration of the transfer.
         seconds: f64,
     },
-    /// They stay on the trainer, because sending them takes longer than the job without them.
+    /// The layers stay on the trainer because sending them would take longer than the job without them.
     OnTrainer {
-        /// Their size.
+        /// Size in bytes.
         bytes: u64,
-        /// What sending them would take.
+        /// Predicted duration of the transfer.
         seconds: f64,
-        /// What the link moves, in bytes per second.
+        /// Link rate in bytes per second.
         rate: f64,
-        /// What the job takes without them; where rows are kept, what of it fetches.
+        /// Duration of the job without the layers on the host. With a feature cache, only the time that
+        /// depends on fetching is included.
         job_seconds: f64,
     },
 }
 
 impl Layers {
-    /// [`Layers::OnTrainer`] when sending `bytes` of layers alone takes longer than the whole job `without` them: then no split that needs
-    /// them can end earlier, however little it takes itself. Steps that take kept rows cost the same with them, and count for nothing.
+    /// Returns [`Layers::OnTrainer`] if sending `bytes` of layers would take longer than the whole job
+    /// `without` them. In this case no split that needs the layers on the host can finish earlier.
+    ///
+    /// Training steps on cached features are not counted, because they take the same time in both cases.
     pub(crate) fn keep(bytes: u64, without: &Ranked, workload: &Workload) -> Option<Self> {
         let rate = workload.link_bytes_per_second;
         let (seconds, job_seconds) = (bytes as f64 / rate, without.prediction.fetching_seconds);
@@ -45,7 +48,7 @@ impl Layers {
         })
     }
 
-    /// Bytes and seconds of what was sent.
+    /// Returns the bytes and seconds of the transfer, or zeros if the layers were not sent.
     pub(crate) fn sent(&self) -> (u64, f64) {
         match *self {
             Self::Sent { bytes, seconds } => (bytes, seconds),
@@ -53,7 +56,8 @@ impl Layers {
         }
     }
 
-    /// What this means for a plan, in one line; `None` where there is nothing to tell.
+    /// Describes the effect on the plan in one line, or returns `None` if the layers were already on the
+    /// host.
     pub(crate) fn explain(&self, plan: &Plan) -> Option<String> {
         match *self {
             Self::OnHosts => None,
@@ -92,8 +96,11 @@ impl Layers {
     }
 }
 
-/// After how many iterations the chosen split has made up for `took` seconds of sending layers, against the best split that needs
-/// none. `None` when it needs none itself, there is no such split, or an iteration saves nothing.
+/// Returns the number of iterations after which the chosen split has saved the `took` seconds for sending the
+/// layers, compared with the best split that does not need them.
+///
+/// Returns `None` if the chosen split does not need the layers, if every split needs them, or if an iteration
+/// does not save any time.
 fn paid_back(took: f64, plan: &Plan) -> Option<(u64, Split)> {
     let chosen = &plan.chosen;
     let without = plan
@@ -111,7 +118,8 @@ fn paid_back(took: f64, plan: &Plan) -> Option<(u64, Split)> {
 }
 
 impl Plan {
-    /// Whether a job with kept rows has as many iterations that fetch; one without may be repeated.
+    /// Returns true if at least `iterations` iterations of the job fetch features. Without a feature cache
+    /// this is always true, because the job might be repeated.
     fn may_pay_back(&self, iterations: u64) -> bool {
         let workload = self.workload.traveling(self.chosen.candidate.encoding);
         workload.reuse.is_none() || iterations <= workload.fetching_after(0)
@@ -173,7 +181,7 @@ mod tests {
         Layers::keep(bytes, &plan_of(&[("none", 2.0)], workload).chosen, workload)
     }
 
-    /// Ten epochs of ten iterations.
+    /// Ten epochs with ten iterations each.
     fn kept(reuse: Reuse) -> Workload {
         Workload {
             epoch_iterations: 10,
@@ -184,7 +192,7 @@ mod tests {
 
     #[test]
     fn layers_stay_where_the_whole_job_takes_less_than_sending_them() {
-        // 2 s an iteration: ten take 20 s, in which the link moves 20 MB.
+        // The job has ten iterations of 2 s. The link can transfer 20 MB in this time.
         assert!(stays(21_000_000, 10).is_some());
         assert_eq!(stays(19_000_000, 10), None);
         assert_eq!(stays(21_000_000, 100), None, "a longer job is worth more bytes");
@@ -200,7 +208,7 @@ mod tests {
 
     #[test]
     fn only_what_fetches_pays_an_upload_back() {
-        // 2 s an iteration: an epoch takes 20 s, in which the link moves 20 MB.
+        // Only the first epoch fetches, with ten iterations of 2 s. The link can transfer 20 MB in this time.
         let all = kept(Reuse::default());
         let why = stays_for(21_000_000, &all)
             .unwrap()
@@ -215,14 +223,14 @@ mod tests {
             fits: 0.5,
             ..Reuse::default()
         };
-        // Nine more epochs fetch half of their rows: 90 s.
+        // Half of the features are fetched again in the other nine epochs, which adds 90 s.
         assert!(stays_for(111_000_000, &kept(half)).is_some());
         assert_eq!(stays_for(109_000_000, &kept(half)), None);
         let there = Reuse {
             rows_kept_already: 1.0,
             ..Reuse::default()
         };
-        assert!(stays_for(1, &kept(there)).is_some(), "nothing fetches any more");
+        assert!(stays_for(1, &kept(there)).is_some(), "all features are cached");
         let sent = Layers::Sent {
             bytes: 42_100_000,
             seconds: 9.1,

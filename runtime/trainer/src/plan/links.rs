@@ -1,26 +1,27 @@
-//! What dividing the network is worth over links of any speed.
+//! Speed-up of the best split for a range of link rates.
 
 use super::{Plan, Ranked, Workload};
 use frostline_wire::Split;
 
-/// The slowest link that is looked at, 1 Mbit/s, in bytes per second.
+/// Lowest link rate, 1 Mbit/s in bytes per second.
 const SLOWEST: f64 = 125_000.0;
-/// Links for each power of ten, and powers of ten: up to 10 Gbit/s.
+/// Number of link rates per power of ten and number of powers of ten.
 const STEPS: u32 = 16;
 const POWERS: u32 = 4;
 
-/// The best split over a link, against the split `none`.
+/// The best split at a link rate, compared with the split `none`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LinkPoint {
-    /// What the link moves.
+    /// Link rate in bytes per second.
     pub bytes_per_second: f64,
     /// The best split.
     pub split: Split,
-    /// How many times as long the job takes with `none`.
+    /// Duration of the job with `none` divided by the duration with this split.
     pub speed_up: f64,
 }
 
-/// The split of the shortest job over links of 1 Mbit/s to 10 Gbit/s as `choose` finds it; nothing where `none` is not among the candidates.
+/// Returns the split of the shortest job for link rates of 1 Mbit/s to 10 Gbit/s. `choose` computes the plan
+/// for a rate. A rate is skipped if there is no plan or if `none` is not a candidate.
 pub(crate) fn over_links(workload: &Workload, choose: impl Fn(&Workload) -> Option<Plan>) -> Vec<LinkPoint> {
     let rate = |step: u32| SLOWEST * 10_f64.powf(f64::from(step) / f64::from(STEPS));
     let point = |step: u32| {

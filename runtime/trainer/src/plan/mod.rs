@@ -1,6 +1,7 @@
-//! Choosing where to divide the network: what an iteration takes at every split, and which split to use.
+//! Split planning: predicts the duration and cost of a job for every split and chooses the best split.
 //!
-//! Everything here computes on numbers it is given; `setup` gathers them, and `replan` keeps them true while a job runs.
+//! This module does not measure anything. The measurements are collected by `setup` and corrected by `replan`
+//! while a job runs.
 
 mod candidate;
 mod choice;

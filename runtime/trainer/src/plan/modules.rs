@@ -2,12 +2,12 @@ use frostline_graph::Network;
 use frostline_wire::Split;
 use std::collections::HashMap;
 
-/// The modules of a network's source whose output its cuts are, where those have other names.
+/// Names of the source modules that produce the cuts. Cuts with the same name as the module are omitted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Modules(HashMap<String, String>);
 
 impl Modules {
-    /// Of all cuts.
+    /// Collects the module names of all cuts.
     pub fn from_network(network: &Network) -> Self {
         let titles = network.cuts.iter().map(|cut| (&cut.name, network.title(cut)));
         let other = titles.filter(|(cut, title)| cut != title);
@@ -18,7 +18,7 @@ impl Modules {
         )
     }
 
-    /// The module whose output is where `split` divides.
+    /// Returns the name of the module that produces the tensor at `split`.
     pub fn at(&self, split: &Split) -> Option<&str> {
         match split {
             Split::Cut(name) => self.0.get(name).map(String::as_str),
@@ -26,7 +26,7 @@ impl Modules {
         }
     }
 
-    /// `split` for people, with its module.
+    /// Formats `split` with the name of the module.
     pub fn label(&self, split: &Split) -> String {
         match self.at(split) {
             Some(module) => format!("{split} ({module})"),

@@ -1,5 +1,5 @@
-//! The time of a job as a pipeline of three tiers that overlap: while the trainer trains one batch, the next ones are extracted
-//! and travel.
+//! Predicts the duration of a job. Host, link and trainer form a pipeline: while a batch is used for
+//! training, the next batches are extracted and sent.
 
 use super::cost::CostModel;
 use super::reuse::{Pass, Reuse};
@@ -8,70 +8,77 @@ use super::stages::Stages;
 use frostline_wire::Encoding;
 use serde::Serialize;
 
-/// What bounds an iteration.
+/// Tier that limits the iteration rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, strum::Display)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum Bottleneck {
-    /// The host computes all the time.
+    /// The host is always busy.
     Host,
-    /// The link is full all the time.
+    /// The link is always busy.
     Link,
-    /// The trainer computes all the time.
+    /// The trainer is always busy.
     Trainer,
 }
 
-/// The job the times are for.
+/// Parameters of the job for a prediction.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Workload {
-    /// Samples of a training step.
+    /// Samples per training step.
     pub(crate) batch: usize,
-    /// Training steps of the whole job.
+    /// Training steps in the job.
     pub(crate) iterations: u64,
-    /// Those of an epoch.
+    /// Training steps per epoch.
     pub(crate) epoch_iterations: u64,
-    /// Samples of an epoch, whose last batch may have fewer.
+    /// Samples per epoch. The last batch can be smaller.
     pub(crate) epoch_samples: f64,
-    /// What the link moves, in bytes per second.
+    /// Link rate in bytes per second.
     pub(crate) link_bytes_per_second: f64,
-    /// Whether host and trainer compute on the same cores, as in the embedded default: their times add up then.
+    /// True if host and trainer use the same cores, as in the embedded default. In this case the times of the
+    /// two tiers are added.
     pub(crate) shared_cores: bool,
-    /// Share of a batch that one request is, above 0 and at most 1: while a batch is extracted its first requests travel already.
+    /// Samples per request as a fraction of the batch, above 0 and up to 1. The first requests of a batch are
+    /// already sent while the rest is extracted.
     pub(crate) request_share: f64,
-    /// Rows that are kept for later epochs; `None` where every epoch fetches all.
+    /// Parameters of the feature cache, or `None` if all epochs fetch everything.
     pub(crate) reuse: Option<Reuse>,
-    /// What is minimized, and at what prices.
+    /// Objective and prices.
     pub(crate) cost: CostModel,
 }
 
-/// What a job takes with one split.
+/// Prediction for the job at a split.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Prediction {
-    /// Seconds from one batch to the next once the pipeline is full; where rows are kept, in the first pass.
+    /// Seconds between batches while the pipeline is full. With a feature cache, this is the value for the
+    /// first pass.
     pub(crate) steady_seconds: f64,
-    /// Seconds of the whole job.
     pub(crate) total_seconds: f64,
-    /// Of these, what better splits could shorten: all but the epochs' steps that take kept rows.
+    /// Seconds that depend on the split. This excludes the training steps on cached features.
     pub(crate) fetching_seconds: f64,
-    /// Seconds of the first pass over its iterations; of the whole job where nothing is kept.
+    /// Mean seconds per iteration in the first pass, including fill and drain. Without a feature cache, all
+    /// iterations belong to the first pass.
     pub(crate) iteration_seconds: f64,
-    /// Seconds from one batch to the next after the first pass.
+    /// Seconds between batches after the first pass.
     pub(crate) later_seconds: f64,
-    /// What bounds the steady state of the first pass.
+    /// Bottleneck of the first pass while the pipeline is full.
     pub(crate) bottleneck: Bottleneck,
 }
 
 impl Workload {
-    /// The time of the job at a split of these stages.
+    /// Predicts the duration of the job if the tiers need `stages` per batch.
     ///
-    /// Fill: the first batch is extracted and travels, overlapped but for one request. Steady state: the slowest tier. Drain: the
-    /// last batch is trained. HAPI (SoCC '24, section 5) has the same shape, but adds extraction and transfer up; here they
-    /// overlap. Where rows are kept, all that is the first pass; later batches fetch what found no room, and no pipeline fills again.
+    /// - Fill: the first batch is extracted and sent. Both overlap except for a single request.
+    /// - Steady state: the slowest tier determines the rate.
+    /// - Drain: the last batch is used for training.
+    ///
+    /// HAPI (SoCC '24, section 5) has the same structure, but adds extraction and transfer, which overlap
+    /// here. With a feature cache this describes the first pass. Later iterations only fetch the features
+    /// that did not fit in the cache, and the pipeline is not filled again.
     pub(crate) fn predict(&self, stages: &Stages) -> Prediction {
         self.predict_in(stages, &Scenario::MEASURED)
     }
 
-    /// [`Workload::predict`], if tiers turn out so.
+    /// [`Workload::predict`] for the given scenario.
     pub(super) fn predict_in(&self, stages: &Stages, scenario: &Scenario) -> Prediction {
         let stages = scenario.stages(stages);
         let [first, later] = self.passes();
@@ -105,7 +112,7 @@ impl Workload {
         }
     }
 
-    /// Seconds from one batch of `pass` to the next, and what bounds them.
+    /// Returns the seconds between batches of `pass` and the bottleneck.
     fn steady(&self, stages: &Stages, pass: Pass, scenario: &Scenario) -> (f64, Bottleneck) {
         let Stages {
             host_seconds: host,
@@ -129,13 +136,14 @@ impl Workload {
         (scenario.apart.mul_add(next, computing.max(link)), bottleneck)
     }
 
-    /// The same job where its rows travel, and so are kept, in this encoding.
+    /// Returns the same job with activations sent, and therefore cached, in `encoding`.
     pub(crate) fn traveling(&self, encoding: Encoding) -> Self {
         let reuse = self.reuse.map(|reuse| reuse.traveling(encoding));
         Self { reuse, ..*self }
     }
 
-    /// What is left of the job once only this many iterations fetch; those that take kept rows are the same at every split.
+    /// Returns the rest of the job if `iterations` iterations still fetch. Iterations on cached features are
+    /// omitted because the split does not affect them.
     pub(crate) fn fetching(&self, iterations: u64) -> Self {
         Self {
             iterations,
@@ -146,7 +154,8 @@ impl Workload {
         }
     }
 
-    /// The passes that see each row of each draw for the first time, and all others. Nothing is kept: all are the first.
+    /// Returns the first pass and the later iterations. In the first pass, the samples of all views are new.
+    /// Without a feature cache, all iterations belong to the first pass.
     pub(super) fn passes(&self) -> [Pass; 2] {
         match &self.reuse {
             Some(reuse) => reuse.passes(self.iterations, self.epoch_iterations),
@@ -154,19 +163,20 @@ impl Workload {
         }
     }
 
-    /// Iterations' worth of rows that are still to be fetched once `done` iterations are over.
+    /// Number of iterations that still fetch after `done` iterations. Partially cached iterations are counted
+    /// proportionally.
     pub(crate) fn fetching_after(&self, done: u64) -> u64 {
         let [first, later] = self.passes();
         let later_done = done.saturating_sub(first.iterations);
         (first.left(done) + later.left(later_done)).round() as u64
     }
 
-    /// Iterations' worth of rows that come from the store.
+    /// Number of iterations that use cached features.
     pub(super) fn kept_iterations(&self) -> u64 {
         self.iterations.saturating_sub(self.fetching_after(0))
     }
 
-    /// Bytes of the store at the end of the job.
+    /// Bytes in the feature cache when the job ends.
     pub(super) fn store_bytes(&self) -> u64 {
         self.reuse.map_or(0, |reuse| reuse.store_bytes())
     }

@@ -7,32 +7,32 @@ use crate::{Flow, Policy, TrainerError};
 use frostline_client::Link;
 use frostline_wire::Split;
 
-/// Fewer samples than this in a request leave the host's lanes with batches too small to be worth running.
+/// Smaller requests would leave the host's lanes with inefficiently small batches.
 const SMALLEST_REQUEST: usize = 8;
 
-/// All that a job's plan rests on, and the plan that follows from it.
+/// Inputs of the plan for a job.
 pub(crate) struct Planner {
     pub(crate) survey: Survey,
     pub(crate) splits: Vec<UsableSplit>,
     pub(crate) workload: Workload,
-    /// As it was measured; with several hosts, all links together.
+    /// Measured link. For several hosts, this is the sum of the links.
     pub(crate) link: Link,
     pub(crate) policy: Policy,
-    /// The most the job allows.
+    /// Upper limits for requests, set by the job.
     pub(crate) most: Flow,
-    /// Samples of one guest call, where the hosts tell.
+    /// Samples per guest call, or `None` if the hosts do not report it.
     pub(crate) grant: Option<usize>,
-    /// Where the frozen layers are.
+    /// Location of the frozen layers.
     pub(crate) layers: Layers,
-    /// What its cuts are called.
+    /// Module names of the cuts.
     pub(crate) modules: Modules,
 }
 
 impl Planner {
-    /// The plan by what is known now.
+    /// Computes the plan from the current measurements.
     ///
     /// # Errors
-    /// [`TrainerError::Policy`] when nothing fits the policy.
+    /// Returns [`TrainerError::Policy`] if no split fits the policy.
     pub(crate) fn plan(&self) -> Result<Plan, TrainerError> {
         let plan = self.plan_by(&self.policy, &self.workload);
         plan.ok_or_else(|| TrainerError::Policy {
@@ -49,10 +49,10 @@ impl Planner {
         )
     }
 
-    /// The candidate that the plan takes, and the choice in words.
+    /// Returns the chosen candidate and the choice with the reason in words.
     ///
     /// # Errors
-    /// As [`Planner::plan`].
+    /// Returns the same errors as [`Planner::plan`].
     pub(crate) fn choose(&self) -> Result<(Candidate, Chosen), TrainerError> {
         let plan = self.plan()?;
         let Explanation { headline, layers, .. } = plan.explain(&self.layers, &self.modules);
@@ -63,7 +63,6 @@ impl Planner {
         Ok((best, chosen))
     }
 
-    /// The choice of `candidate`, for this `reason`.
     pub(crate) fn chosen(&self, candidate: &Candidate, reason: String) -> Chosen {
         Chosen {
             split: candidate.split.clone(),
@@ -74,20 +73,25 @@ impl Planner {
         }
     }
 
-    /// `split` in the encoding that suits the objective best.
+    /// Returns the candidate for `split` in the encoding that minimizes the objective, or `None` if the split
+    /// is unusable or was not measured.
     pub(crate) fn candidate(&self, split: &Split) -> Option<Candidate> {
         let mut candidates = self.survey.candidates(&self.splits, &self.workload).into_iter();
         candidates.find(|candidate| candidate.split == *split)
     }
 
-    /// What the best split is worth over links of any speed, by what is known now.
+    /// Computes the speed-up of the best split over `none` for a range of link rates.
     pub(crate) fn over_links(&self) -> Vec<LinkPoint> {
         over_links(&self.workload, |workload| self.plan_by(&Policy::Auto, workload))
     }
 
-    /// How to ask for batches at `candidate`. A request travels within a second, so that a lost one costs little and the next batch's first
-    /// rows come early; it is a whole number of grants. As many batches are extracted ahead as the stages before the trainer work on at once, and one more that
-    /// waits; as many requests are open as cover them.
+    /// Computes the request size, window and prefetch for batches at `candidate`.
+    ///
+    /// - A request holds the samples that the link transfers in a second, rounded down to whole grants. This
+    ///   makes a lost request cheap to repeat and delivers the first activations of the next batch early.
+    /// - The prefetch covers the batches that host and link work on at the same time, and an additional batch
+    ///   that waits.
+    /// - The window covers the requests of the current batch and of the prefetched batches.
     pub(crate) fn flow(&self, candidate: &Candidate) -> Flow {
         let (batch, most) = (self.workload.batch.max(1), self.most);
         let second = self.workload.link_bytes_per_second / candidate.bytes_per_sample.max(1.0);

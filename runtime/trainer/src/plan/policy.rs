@@ -1,4 +1,4 @@
-//! Rules that choose a split: ours, and those of others to compare with.
+//! Policies for choosing a split: the planner's own policy and published rules for comparison.
 
 use super::text::list_first;
 use super::ties;
@@ -9,14 +9,15 @@ use frostline_job::{Objective, RULES};
 use frostline_wire::Split;
 use std::cmp::Ordering;
 
-/// Images by which HAPI's first rule compares sizes, whatever the job's batch is (versions 1 and 2 of its authors' client).
+/// Number of images used by HAPI's first rule, independent of the job's batch size (versions 1 and 2 of the
+/// authors' client).
 const HAPI_IMAGES: f64 = 2500.0;
 
-/// Costs this near to the least are equal to it. What costs are made of errs by more, but in all candidates alike: the trainer's time costs
-/// the same at every split.
+/// Costs within this factor of the minimum are considered equal. The measurement error is larger, but it
+/// affects all candidates in the same way: the price for the trainer's time does not depend on the split.
 const SAME_COST: f64 = 1.01;
 
-/// Why `policy` chose nothing among `splits`, and what to do.
+/// Explains why `policy` does not match any of `splits` and suggests alternatives.
 pub(crate) fn unfit<'a>(policy: &Policy, splits: impl IntoIterator<Item = &'a Split>) -> String {
     let splits: Vec<String> = splits.into_iter().map(Split::to_string).collect();
     if splits.is_empty() {
@@ -40,10 +41,12 @@ pub(crate) fn unfit<'a>(policy: &Policy, splits: impl IntoIterator<Item = &'a Sp
     )
 }
 
-/// The `policy`; a cut that a person named, by its tensor in `network`.
+/// Resolves the cut in `policy` to the name of the tensor in `network`. Other policies are returned
+/// unchanged.
 ///
 /// # Errors
-/// [`TrainerError::Policy`] when it is no rule and names no cut, [`TrainerError::Graph`] when it names several.
+/// Returns [`TrainerError::Policy`] if the name is neither a rule nor a cut, and [`TrainerError::Graph`] if
+/// it is ambiguous.
 pub(crate) fn within(policy: &Policy, network: &Network) -> Result<Policy, TrainerError> {
     let Policy::Fixed(Split::Cut(name)) = policy else {
         return Ok(policy.clone());
@@ -64,7 +67,7 @@ pub(crate) fn within(policy: &Policy, network: &Network) -> Result<Policy, Train
     }
 }
 
-/// The index of the candidate that `policy` takes. `None` without candidates, or when it names one that is not there.
+/// Returns the index of the candidate that `policy` chooses, or `None` if there is no suitable candidate.
 pub(super) fn choose(policy: &Policy, candidates: &[Ranked], workload: &Workload) -> Option<usize> {
     let freeze = candidates.len().checked_sub(1)?;
     match policy {
@@ -81,7 +84,8 @@ pub(super) fn choose(policy: &Policy, candidates: &[Ranked], workload: &Workload
     }
 }
 
-/// The candidate that loses least in the worst case among those near the shortest; of equal ones the shortest.
+/// Chooses the candidate with the smallest worst-case loss among the candidates that are close to the minimum
+/// time. Ties are resolved by the predicted time.
 fn robust(candidates: &[Ranked], workload: &Workload) -> Option<usize> {
     let regrets = ties::regrets(candidates, workload);
     let regret = |index: usize| regrets.get(index).copied().unwrap_or(f64::INFINITY);
@@ -90,7 +94,7 @@ fn robust(candidates: &[Ranked], workload: &Workload) -> Option<usize> {
     })
 }
 
-/// The shortest job of those that cost about the least.
+/// Chooses the shortest job among the candidates with approximately the minimum cost.
 fn cheapest(candidates: &[Ranked], workload: &Workload) -> Option<usize> {
     let costs: Vec<f64> = candidates
         .iter()
@@ -104,7 +108,8 @@ fn cheapest(candidates: &[Ranked], workload: &Workload) -> Option<usize> {
     })
 }
 
-/// The candidate with the least of what `key` tells first, then second; of equal ones that with the fewest bytes, then the earlier.
+/// Returns the index of the candidate with the smallest `key`. Ties are resolved by the bytes per sample and
+/// then by the order of the candidates.
 fn least<const N: usize>(candidates: &[Ranked], key: impl Fn(usize, &Ranked) -> [f64; N]) -> Option<usize> {
     let keys = candidates.iter().enumerate().map(|(index, ranked)| {
         let bytes = ranked.candidate.bytes_per_sample;
@@ -119,7 +124,8 @@ fn least<const N: usize>(candidates: &[Ranked], key: impl Fn(usize, &Ranked) -> 
     first.map(|(index, ..)| index)
 }
 
-/// Versions 1 and 2 of HAPI's public client: the cut that fits, if one does. `None` without `none`, which it compares with.
+/// Implements versions 1 and 2 of HAPI's public client. Returns `Some(None)` if no cut fits, and `None` if
+/// the candidates do not include `none`, because the rule compares with the size of the stored objects.
 fn hapi_size(candidates: &[Ranked], workload: &Workload) -> Option<Option<usize>> {
     let bytes = |ranked: &Ranked| ranked.candidate.bytes_per_sample * HAPI_IMAGES;
     let stored = candidates
@@ -133,7 +139,8 @@ fn hapi_size(candidates: &[Ranked], workload: &Workload) -> Option<Option<usize>
     Some(candidates.iter().position(small))
 }
 
-/// Version 3: `T_stream + (I - 1) * max(T_stream, T_train) + T_train`; its serial part is not known for others' machines.
+/// Implements the prediction of version 3, `T_stream + (I - 1) * max(T_stream, T_train) + T_train`. The
+/// serial part is omitted because it cannot be determined for other machines.
 fn hapi_seconds(ranked: &Ranked, workload: &Workload) -> f64 {
     let stages = &ranked.candidate.stages;
     let stream = stages.host_seconds + stages.link_seconds;

@@ -1,24 +1,29 @@
-//! Rows that are kept at the freeze cut, after the middle: what of a job still fetches.
+//! Effect of the feature cache on a job.
 
 use frostline_wire::{Encoding, Values};
 use serde::{Deserialize, Serialize};
 
-/// Rows kept while they are first trained on, so that later epochs need neither host nor link nor middle. Shares are
-/// of the training rows of all draws; what fits and bytes are those of rows in f32: a job that travels in f16 is taken to keep f16.
+/// Parameters of the feature cache. Features are cached during the first pass, so later epochs use neither
+/// host nor link nor middle.
+///
+/// Fractions refer to the training features of all views. `fits` and `bytes` assume features in f32; if the
+/// job uses f16 on the link, the features are also cached in f16.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Reuse {
-    /// Share of the rows that are there before the job begins, 0 to 1.
+    /// Fraction of the features that are already cached when the job starts, 0 to 1.
     pub rows_kept_already: f64,
-    /// Share of the rows that the store can hold, 0 to 1.
+    /// Maximum fraction of the features that can be cached, 0 to 1.
     pub fits: f64,
-    /// Fixed draws a sample, at least 1: epoch e uses draw e mod `views`, so that many epochs fetch. 1 without augmentation.
+    /// Number of views, at least 1. Epoch e uses the view e mod `views`, so the first `views` epochs fetch.
+    /// This is 1 without augmentation.
     pub views: u32,
-    /// What all rows would take, those of validation included, whether they fit or not; 0 where that is not known.
+    /// Bytes of all features, including validation, even if they do not fit. This is 0 if the size is
+    /// unknown.
     pub bytes: u64,
 }
 
-/// A new store without a limit.
+/// Creates an empty cache with unlimited size.
 impl Default for Reuse {
     fn default() -> Self {
         Self {
@@ -30,17 +35,16 @@ impl Default for Reuse {
     }
 }
 
-/// Iterations in a row that fetch the same share of their rows.
+/// Consecutive iterations that fetch the same fraction of the features.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Pass {
-    /// How many.
     pub(super) iterations: u64,
-    /// The share they fetch; the others come from the store.
+    /// The fraction of features to fetch. The rest is cached.
     pub(super) fetched: f64,
 }
 
 impl Reuse {
-    /// The same for a job that travels so.
+    /// Adjusts the size of the features to the encoding on the link.
     pub(super) fn traveling(self, encoding: Encoding) -> Self {
         if encoding.values != Values::F16 {
             return self;
@@ -52,17 +56,19 @@ impl Reuse {
         }
     }
 
-    /// Share of the rows that are there after the first passes: what fits, and no less than there was.
+    /// The fraction of features in the cache after the first pass. Features that are already cached are not
+    /// evicted.
     fn cached_fraction(&self) -> f64 {
         self.fits.max(self.rows_kept_already).clamp(0.0, 1.0)
     }
 
-    /// Bytes of the store after the first passes.
+    /// Bytes in the cache after the first pass.
     pub(super) fn store_bytes(&self) -> u64 {
         (self.bytes as f64 * self.cached_fraction()).round() as u64
     }
 
-    /// The passes of a job of so many iterations that see each row of each draw for the first time, and all others.
+    /// Divides a job into the first pass and the later iterations. In the first pass, the samples of all
+    /// views are new.
     pub(super) fn passes(&self, iterations: u64, epoch_iterations: u64) -> [Pass; 2] {
         let draws = u64::from(self.views.max(1));
         let first = epoch_iterations.saturating_mul(draws).min(iterations);
@@ -80,7 +86,7 @@ impl Reuse {
 }
 
 impl Pass {
-    /// Iterations that fetch all.
+    /// Creates a pass in which all features are fetched.
     pub(super) fn of_fetched(iterations: u64) -> Self {
         Self {
             iterations,
@@ -88,7 +94,8 @@ impl Pass {
         }
     }
 
-    /// Iterations' worth of rows that are still to be fetched once `done` of them are over.
+    /// Number of iterations that still fetch after `done` iterations. Partially cached iterations are counted
+    /// proportionally.
     pub(super) fn left(&self, done: u64) -> f64 {
         self.iterations.saturating_sub(done) as f64 * self.fetched
     }

@@ -1,20 +1,20 @@
-//! How tiers may turn out, against what was measured of them.
+//! Deviations of the tiers from the measurements.
 
 use super::stages::Stages;
 
-/// Factors of the tiers' times, and what of them does not overlap.
+/// Time factors per tier and the non-overlapping fraction.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Scenario {
     pub(super) host: f64,
     pub(super) link: f64,
     pub(super) trainer: f64,
-    /// Share of the next slowest tier's time that adds to the slowest one's, as where cores are shared or a link takes turns with
-    /// computing.
+    /// Fraction of the second slowest tier's time that does not overlap with the slowest tier and is added
+    /// instead, for example because the tiers share cores or because transfers alternate with computation.
     pub(super) apart: f64,
 }
 
 impl Scenario {
-    /// All is as it was measured, and overlaps.
+    /// All tiers are as measured and overlap completely.
     pub(super) const MEASURED: Self = Self {
         host: 1.0,
         link: 1.0,
@@ -22,7 +22,7 @@ impl Scenario {
         apart: 0.0,
     };
 
-    /// What `stages` are then.
+    /// Returns the times of `stages` in this scenario.
     pub(super) fn stages(&self, stages: &Stages) -> Stages {
         Stages {
             host_seconds: stages.host_seconds * self.host,

@@ -1,4 +1,5 @@
-//! Planning on measurements from a file, without host or data: what `frostline plan --json` printed, or others published.
+//! Planning with measurements from a file, without a host or data. The file is the output of `frostline plan
+//! --json` or is written by hand, for example from published measurements.
 
 use super::policy::unfit;
 use super::text::list_first;
@@ -12,18 +13,21 @@ use frostline_wire::{Encoding, Split};
 use serde::Deserialize;
 use std::collections::HashSet;
 
-/// Measured candidates of one job, in the order of execution, the freeze cut last. `docs/planning.md` describes the file; what else
-/// stands there, as in the output of `frostline plan --json`, is not looked at.
+/// Measurements for a job. The candidates are listed in order of execution, and the freeze cut is the last
+/// candidate.
+///
+/// The file format is described in `docs/planning.md`. Other fields are ignored, so the output of `frostline
+/// plan --json` can be used directly.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Simulation {
     link_bytes_per_second: f64,
     batch: usize,
     iterations: u64,
-    /// One epoch without.
+    /// Defaults to `iterations`, which means a single epoch.
     epoch_iterations: Option<u64>,
-    /// Full batches without.
+    /// By default, all batches are full.
     epoch_samples: Option<f64>,
-    /// Cores that the trainer holds.
+    /// Cores that are allocated to the trainer.
     #[serde(default = "one")]
     trainer_cores: f64,
     #[serde(skip)]
@@ -33,13 +37,13 @@ pub struct Simulation {
     reuse: Option<Reuse>,
     #[serde(default)]
     shared_cores: bool,
-    /// Where nothing is known about requests, the first batch is taken to be extracted whole before it travels.
+    /// Defaults to 1, which means that the first batch is extracted completely and then sent.
     #[serde(default = "one")]
     request_share: f64,
     candidates: Vec<CandidateTimes>,
 }
 
-/// One candidate: seconds and bytes of an iteration.
+/// Seconds and bytes per iteration for a candidate.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 struct CandidateTimes {
     split: Split,
@@ -50,9 +54,9 @@ struct CandidateTimes {
     step_seconds: Option<f64>,
     bytes: Option<f64>,
     bytes_per_sample: Option<f64>,
-    /// Those of one core without.
+    /// Defaults to `host_seconds`, which means a single core.
     host_core_seconds: Option<f64>,
-    /// Those of all the trainer's cores without, as is the step.
+    /// Defaults to `trainer_seconds` on all cores of the trainer. The same applies to the step.
     trainer_core_seconds: Option<f64>,
     step_core_seconds: Option<f64>,
 }
@@ -61,74 +65,75 @@ fn one() -> f64 {
     1.0
 }
 
-/// A simulation that makes no sense.
+/// Error in a simulation file or in the choice from it.
 #[derive(Debug, thiserror::Error)]
 pub enum SimulationError {
-    /// It is no JSON of this form.
+    /// The file is not valid JSON or does not have the expected fields.
     #[error(
         "invalid simulation: {0}; use the output of `frostline plan --json`, or see runtime/trainer/docs/planning.md"
     )]
     Json(#[from] serde_json::Error),
-    /// A figure cannot be.
+    /// The value is not in the valid range.
     #[error("{what} is {value}; it must be {must}")]
     Figure {
-        /// Which one.
+        /// Name of the value.
         what: String,
-        /// What it is.
+        /// The invalid value.
         value: String,
-        /// What it may be.
+        /// Description of the valid range.
         must: &'static str,
     },
     /// Two candidates have the same split.
     #[error("duplicate split '{0}'")]
     Twice(Split),
-    /// The policy chooses none of the candidates.
+    /// No candidate fits the policy.
     #[error("no candidate fits the policy '{policy}': {why}")]
     NoCandidate {
-        /// The policy.
+        /// The requested policy.
         policy: String,
-        /// What there is, and what was probably meant.
+        /// Similar names and the available candidates.
         why: String,
     },
-    /// A split that is to be considered was not measured.
+    /// A requested split is missing in the measurements.
     #[error("the split '{split}' was not measured: {why}")]
     NotMeasured {
-        /// The split.
+        /// The requested split.
         split: Split,
-        /// What there is.
+        /// Similar names and the measured splits.
         why: String,
     },
 }
 
 impl Simulation {
-    /// Reads and checks a description.
+    /// Parses and validates the text of a simulation file.
     ///
     /// # Errors
-    /// [`SimulationError::Json`], [`SimulationError::Figure`], [`SimulationError::Twice`].
+    /// Returns [`SimulationError::Json`] if the text cannot be parsed, [`SimulationError::Figure`] if a value
+    /// is out of range, and [`SimulationError::Twice`] if a split is listed more than once.
     pub fn parse(text: &str) -> Result<Self, SimulationError> {
         let simulation: Self = serde_json::from_str(text)?;
         simulation.check()?;
         Ok(simulation)
     }
 
-    /// The same over a link that moves this many bytes per second.
+    /// Replaces the link rate, in bytes per second.
     #[must_use]
     pub fn with_link(mut self, link_bytes_per_second: f64) -> Self {
         self.link_bytes_per_second = link_bytes_per_second;
         self
     }
 
-    /// The same for a plan that minimizes this, at these prices.
+    /// Replaces the objective and the prices.
     #[must_use]
     pub fn with_objective(mut self, objective: Objective, prices: Option<Prices>) -> Self {
         (self.objective, self.prices) = (objective, prices);
         self
     }
 
-    /// The same with these candidates alone.
+    /// Removes all candidates except `splits`.
     ///
     /// # Errors
-    /// [`SimulationError::NotMeasured`].
+    /// Returns [`SimulationError::NotMeasured`] if a split was not measured.
     pub fn with_candidates(mut self, splits: &[Split]) -> Result<Self, SimulationError> {
         let missing = |split: &&Split| !self.splits().any(|measured| measured == *split);
         if let Some(split) = splits.iter().find(missing) {
@@ -170,7 +175,7 @@ impl Simulation {
             }
         }
         if !(positive(share) && share <= 1.0) {
-            return Err(figure("request_share", share, "above 0 and at most 1"));
+            return Err(figure("request_share", share, "above 0 and up to 1"));
         }
         let epoch = self.epoch_iterations.unwrap_or(self.iterations);
         for (what, value) in [
@@ -193,10 +198,10 @@ impl Simulation {
         Ok(())
     }
 
-    /// The plan for it: for scripts, and in words.
+    /// Computes the plan as a summary for scripts and as an explanation for people.
     ///
     /// # Errors
-    /// [`SimulationError::NoCandidate`].
+    /// Returns [`SimulationError::NoCandidate`] if no candidate fits the policy.
     pub fn plan(&self, policy: &Policy) -> Result<(Summary, Explanation), SimulationError> {
         let workload = self.workload();
         let plan = self.choose(&workload, policy);
@@ -216,12 +221,12 @@ impl Simulation {
         ))
     }
 
-    /// What the best split is worth over links of any speed.
+    /// Computes the speed-up of the best split over `none` for a range of link rates.
     pub fn over_links(&self) -> Vec<LinkPoint> {
         over_links(&self.workload(), |workload| self.choose(workload, &Policy::Auto))
     }
 
-    /// The job described.
+    /// Returns the job that the file describes.
     pub(super) fn workload(&self) -> Workload {
         let epoch_iterations = self.epoch_iterations.unwrap_or(self.iterations);
         let full = self.batch as f64 * epoch_iterations as f64;
@@ -242,7 +247,8 @@ impl Simulation {
         }
     }
 
-    /// Where no step is given, the trainer's least time at any split: there it has the least to do beside the step.
+    /// Default for `step_seconds`: the minimum of `trainer_seconds`, which belongs to the candidate with the
+    /// least additional work on the trainer.
     fn step_seconds(&self) -> f64 {
         let least = |least: f64, measured: &CandidateTimes| least.min(measured.trainer_seconds);
         self.candidates.iter().fold(f64::INFINITY, least)
@@ -314,7 +320,8 @@ impl CandidateTimes {
         self.bytes.or_else(|| Some(self.bytes_per_sample? * batch as f64))
     }
 
-    /// `step_seconds` where none is given.
+    /// Converts the measurements to a candidate. `step_seconds` is the default if the file does not contain a
+    /// value.
     fn candidate(&self, workload: &Workload, step_seconds: f64) -> Option<Candidate> {
         let bytes = self.bytes_of(workload.batch)?;
         let step_seconds = self

@@ -1,23 +1,25 @@
 use serde::Serialize;
 
-/// Seconds one batch takes on each tier when nothing else runs there.
+/// Seconds per batch on each tier, assuming that the tier is otherwise idle.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Stages {
-    /// Reading, decoding, the prefix and encoding on the host; they overlap as the host's device allows.
+    /// Reading, decoding, the prefix and encoding on the host. These steps overlap if the device of the host
+    /// allows it.
     pub host_seconds: f64,
-    /// The batch's bytes on the link.
+    /// Transfer of the batch.
     pub link_seconds: f64,
     /// Decoding, the middle and the training step on the trainer.
     pub trainer_seconds: f64,
-    /// Of these, the training step: all that a batch of kept rows takes.
+    /// The training step, which is included in `trainer_seconds`. A batch of cached features only needs this
+    /// step.
     pub step_seconds: f64,
-    /// Once per job: what has to be uploaded for this split and is not there yet. Frozen layers are there when a split is chosen; what
-    /// they took is told beside the plan.
+    /// Upload that is still required for this split, once per job. The frozen layers are already uploaded
+    /// when the split is chosen, and the plan reports the duration separately.
     pub upload_seconds: f64,
 }
 
 impl Stages {
-    /// The same for a batch of which this share is fetched, and the rest is kept.
+    /// Returns the times for a batch if only the fraction `share` is fetched and the rest is cached.
     pub(super) fn fetching(&self, share: f64) -> Self {
         let step = self.step_seconds.min(self.trainer_seconds);
         Self {

@@ -1,4 +1,4 @@
-//! A plan as scripts read it.
+//! Machine-readable form of a plan.
 
 use super::{Bottleneck, Layers, Plan, Ranked, Reuse, Stages, Usage, Work, Workload};
 use crate::Flow;
@@ -11,116 +11,119 @@ use serde::Serialize;
 pub struct Summary {
     /// The chosen split.
     pub split: Split,
-    /// Its encoding.
+    /// The encoding.
     pub encoding: Encoding,
-    /// The rule that chose it.
+    /// The policy that chose the split.
     pub policy: String,
-    /// Samples of one request.
+    /// Samples per request.
     pub request_samples: usize,
-    /// Requests open at once.
+    /// Maximum number of open requests.
     pub window: usize,
-    /// Batches extracted while one trains.
+    /// Number of batches to extract ahead of the training step.
     pub batches_ahead: usize,
-    /// Samples of one guest call on the hosts, where they tell.
+    /// Samples per guest call, if the hosts report it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grant: Option<usize>,
-    /// Rows of a run of the layers on the hosts, where they tell, or the job fixes it.
+    /// Samples per engine batch on the hosts, if the job fixes it or the hosts report it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub engine_batch: Option<usize>,
-    /// Samples of an iteration.
+    /// Samples per iteration.
     pub batch: usize,
-    /// Iterations of the job.
+    /// Iterations in the job.
     pub iterations: u64,
-    /// Iterations of an epoch.
+    /// Iterations per epoch.
     pub epoch_iterations: u64,
-    /// Samples of an epoch, whose last batch may have fewer.
+    /// Samples per epoch. The last batch can be smaller.
     pub epoch_samples: f64,
-    /// Iterations' worth of rows that come from the store.
+    /// Number of iterations that use cached features. Partially cached iterations are counted proportionally.
     pub kept_iterations: u64,
-    /// What the rows kept take at the end of the job.
+    /// Bytes of cached features at the end of the job.
     pub store_bytes: u64,
-    /// What is kept for later epochs, as it was given; not there where nothing is.
+    /// Parameters of the feature cache, or `None` if features are not cached.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reuse: Option<Reuse>,
-    /// What the link moves.
+    /// Link rate in bytes per second.
     pub link_bytes_per_second: f64,
-    /// Whether host and trainer compute on the same cores.
+    /// True if host and trainer share cores.
     pub shared_cores: bool,
-    /// Share of a batch that one request is.
+    /// Samples per request as a fraction of the batch.
     pub request_share: f64,
-    /// Predicted seconds of an iteration; where rows are kept, in the first pass.
+    /// Predicted seconds per iteration. With a feature cache, this is the value for the first pass.
     pub iteration_seconds: f64,
-    /// The stage that bounds it.
+    /// The tier that limits the iteration rate.
     pub bottleneck: Bottleneck,
-    /// Predicted seconds of an epoch that sees its rows for the first time; of any where nothing is kept.
+    /// Predicted seconds for a first-pass epoch. If there is no feature cache, this is the value for any
+    /// epoch.
     pub first_epoch_seconds: f64,
-    /// Predicted seconds of an epoch that takes the rows kept; `None` where no epoch does.
+    /// Predicted seconds for an epoch with cached features, or `None` if the job has no such epoch.
     pub later_epoch_seconds: Option<f64>,
     /// Predicted seconds of the whole job.
     pub total_seconds: f64,
-    /// What the plan minimizes.
+    /// The minimized quantity.
     pub objective: Objective,
-    /// What cores and traffic cost, where that is given.
+    /// Prices of cores and traffic, if provided.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prices: Option<Prices>,
-    /// Cores that the trainer holds from the job's start to its end.
+    /// Cores that are allocated to the trainer for the whole job.
     pub trainer_cores: f64,
-    /// What an epoch uses that sees its rows for the first time; any where nothing is kept.
+    /// Usage of a first-pass epoch. If there is no feature cache, this is the usage of any epoch.
     pub first_epoch: Usage,
-    /// What an epoch uses that takes the rows kept; `None` where no epoch does.
+    /// Usage of an epoch with cached features, or `None` if the job has no such epoch.
     pub later_epoch: Option<Usage>,
-    /// What the whole job uses.
+    /// Usage of the whole job.
     pub job: Usage,
-    /// What the objective time takes; not there where that is the objective.
+    /// The shortest job, or `None` if the objective is already time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shortest: Option<ShortestJob>,
-    /// Bytes of frozen layers that were sent to the host for this plan; 0 when it had them or they stay here.
+    /// Bytes of frozen layers that were sent to the host for this plan, or 0 if none were sent.
     pub upload_bytes: u64,
-    /// What sending them took. It is behind us when the split is chosen, so no candidate's time contains it.
+    /// Seconds for this transfer. It happens before the split is chosen, so the predictions do not include
+    /// it.
     pub upload_seconds: f64,
-    /// For people: when the sent layers are paid back, or why they stay here.
+    /// Explanation of when the transfer is paid back or why the layers stay on the trainer.
     pub upload_reason: Option<String>,
-    /// All candidates, in the order of execution.
+    /// All candidates in order of execution.
     pub candidates: Vec<SummaryRow>,
 }
 
-/// One candidate of a [`Summary`].
+/// Candidate in a [`Summary`].
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SummaryRow {
     /// The split.
     pub split: Split,
-    /// Its encoding.
+    /// The encoding.
     pub encoding: Encoding,
-    /// Predicted seconds of an iteration, the job's start and end spread over all of them; where rows are kept, of the first pass.
+    /// Predicted seconds per iteration, including the proportional start and end of the job. With a feature
+    /// cache, this is the value for the first pass.
     pub iteration_seconds: f64,
-    /// The stage that bounds it.
+    /// The tier that limits the iteration rate.
     pub bottleneck: Bottleneck,
-    /// Bytes of one sample on the link.
+    /// Bytes per sample on the link.
     pub bytes_per_sample: f64,
-    /// Seconds of one batch on each tier.
+    /// Seconds per batch on each tier.
     #[serde(flatten)]
     pub stages: Stages,
     /// Predicted seconds of the whole job.
     pub total_seconds: f64,
-    /// Core-seconds of one batch.
+    /// Core-seconds per batch.
     #[serde(flatten)]
     pub work: Work,
-    /// As in [`Summary`].
+    /// See the field of the same name in [`Summary`].
     pub first_epoch: Usage,
-    /// As in [`Summary`].
+    /// See the field of the same name in [`Summary`].
     pub later_epoch: Option<Usage>,
-    /// As in [`Summary`].
+    /// See the field of the same name in [`Summary`].
     pub job: Usage,
 }
 
-/// What a plan for the shortest time takes instead.
+/// Alternative plan that minimizes the duration.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ShortestJob {
-    /// Its split.
+    /// The split.
     pub split: Split,
-    /// Its encoding.
+    /// The encoding.
     pub encoding: Encoding,
-    /// What it uses.
+    /// Usage of the whole job.
     pub job: Usage,
 }
 
@@ -147,7 +150,7 @@ impl Ranked {
 }
 
 impl Plan {
-    /// The plan as scripts read it, for requests by `flow`.
+    /// Converts the plan to the machine-readable form. `flow` provides the requests.
     pub(crate) fn summary(&self, flow: Flow, layers: &Layers) -> Summary {
         let Self { chosen, workload, .. } = self;
         let prediction = &chosen.prediction;

@@ -1,49 +1,46 @@
-//! From measurements to candidates: what a batch takes on each tier at every split.
+//! Conversion of measurements to candidates: the seconds per batch on each tier, for every split.
 
 use super::{Candidate, Stages, TrainerProfile, UsableSplit, Work, Workload};
 use frostline_wire::{CutProfile, Encoded, Encoding, Platform, Profile, Split};
 use std::collections::BTreeMap;
 
-/// How much shorter or cheaper a job must be for an encoding that rounds to be worth it.
+/// A lossy encoding is only chosen if it reduces the objective below this fraction.
 const WORTH_ROUNDING: f64 = 0.97;
 
-/// Everything measured that a plan rests on.
+/// Measurements that are used for planning.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Survey {
-    /// The host; of several, the slowest.
+    /// Profile of the host. For several hosts, this is the profile of the slowest host.
     pub host: Profile,
-    /// The trainer.
     pub trainer: TrainerProfile,
-    /// Mean bytes of an object.
+    /// Mean object size in bytes.
     pub object_bytes: f64,
-    /// Hosts like that one, which divide a batch evenly.
+    /// Number of hosts. They are assumed to be equally fast, and the batch is divided evenly.
     pub hosts: usize,
-    /// Other extractions that run on the host, and so share its lanes.
+    /// Number of other extractions on the host, which share the lanes.
     pub neighbors: u64,
-    /// What was seen since, against what was measured before.
+    /// Corrections of the profiles observed during the job.
     pub slowdown: Slowdown,
 }
 
-/// Factors by which a tier takes longer than its profile says.
+/// Observed duration of a tier relative to the profile.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Slowdown {
-    /// The host.
     pub host: f64,
-    /// The trainer.
     pub trainer: f64,
 }
 
-/// Bytes and seconds of one sample at one split.
+/// Bytes and seconds per sample at a split.
 struct SampleCost {
-    /// On the link.
+    /// Bytes on the link.
     bytes: f64,
-    /// Of the whole host.
+    /// Seconds on the host while all cores are busy.
     host: f64,
-    /// Of one of the host's cores.
+    /// Core-seconds on the host.
     host_cores: f64,
-    /// Of one of the trainer's threads.
+    /// Thread-seconds of decoding and normalization on the trainer.
     decoding: f64,
-    /// Of the trainer's engine.
+    /// Seconds of the middle on the trainer's engine.
     middle: f64,
 }
 
@@ -57,8 +54,10 @@ impl Default for Slowdown {
 }
 
 impl Survey {
-    /// The candidates for a job, one for each split that can be: in the encoding that makes the job shortest, or cheapest where the
-    /// workload says so; the exact one where another saves less than 3 %.
+    /// Returns the measured candidates for the usable splits. The encoding minimizes the objective, which is
+    /// either job time or cost.
+    ///
+    /// The exact encoding is preferred: another encoding must reduce the objective by more than 3 %.
     pub(crate) fn candidates(&self, splits: &[UsableSplit], workload: &Workload) -> Vec<Candidate> {
         splits
             .iter()
@@ -71,7 +70,7 @@ impl Survey {
             .encodings
             .iter()
             .filter_map(|&encoding| self.candidate(&usable.split, encoding, workload));
-        // Encodings come with the exact one first.
+        // The exact encoding is always first.
         all.reduce(|best, other| {
             if other.objective(workload) < best.objective(workload) * WORTH_ROUNDING {
                 other
@@ -81,7 +80,7 @@ impl Survey {
         })
     }
 
-    /// The split in one encoding. `None` when nothing was measured for it.
+    /// Returns the split in the given encoding, or `None` if it was not measured.
     pub(crate) fn candidate(
         &self,
         split: &Split,
@@ -124,7 +123,8 @@ impl Survey {
         })
     }
 
-    /// What one sample of `batch` takes at `split` in `encoding`.
+    /// Returns the cost per sample in batches of `batch` samples, or `None` if the split or the encoding was
+    /// not measured.
     fn sample(&self, split: &Split, encoding: Encoding, batch: usize) -> Option<SampleCost> {
         let trainer = &self.trainer;
         let normalizing = trainer.normalize_seconds_per_sample;
@@ -162,17 +162,18 @@ impl Survey {
         })
     }
 
-    /// Decoding one sample with all of the host's decoders busy.
+    /// Seconds to decode a sample while all decode threads are busy.
     fn decode_on_host(&self) -> f64 {
         self.host.decode_seconds_per_sample / self.host_threads()
     }
 
-    /// Encoding one sample with all cores busy.
+    /// Seconds to encode a sample while all decode threads are busy.
     fn encode_on_host(&self, wire: Encoded) -> f64 {
         wire.encode_seconds_per_sample / self.host_threads()
     }
 
-    /// Decoding one sample, computing it up to `cut` and encoding it: one after the other where all use the same cores.
+    /// Seconds to decode a sample, compute it up to `cut` and encode it. On a CPU the steps use the same
+    /// cores, so the times are added; on a GPU the steps overlap.
     fn prefix_on_host(&self, cut: &CutProfile, wire: Encoded, batch: usize) -> f64 {
         let pixels = self.decode_on_host() + self.encode_on_host(wire);
         let compute = busy(cut, &self.host.platform, batch);
@@ -183,7 +184,8 @@ impl Survey {
         }
     }
 
-    /// Core-seconds of the same. Where a GPU computes, the host is counted with all its cores while it works on the sample.
+    /// Core-seconds for [`Self::prefix_on_host`]. If the host computes on a GPU, all decode threads are
+    /// counted while it works on the sample.
     fn prefix_cores(&self, cut: &CutProfile, wire: Encoded, batch: usize) -> f64 {
         let platform = &self.host.platform;
         if platform.device == "cpu" {
@@ -194,13 +196,16 @@ impl Survey {
         }
     }
 
-    /// Core-seconds that reading one object takes on the host.
+    /// Core-seconds for reading an object on the host.
     fn reading_cores(&self) -> f64 {
         self.host.read_busy_seconds_per_sample * engine_cores(&self.host.platform)
     }
 
-    /// The layers from `split` (the network's input without one) to the freeze cut, for one sample of `batch` on the trainer; nothing
-    /// where nothing is frozen.
+    /// Seconds per sample on the trainer for the layers from `split` to the freeze cut, in batches of `batch`
+    /// samples.
+    ///
+    /// If `split` is `None`, the layers start at the network's input. Returns 0 if no layer is frozen and
+    /// `None` if `split` was not measured.
     fn middle(&self, split: Option<&str>, batch: usize) -> Option<f64> {
         let Some(freeze) = self.trainer.cuts.last() else {
             return Some(0.0);
@@ -213,7 +218,7 @@ impl Survey {
         Some((freeze - before).max(0.0))
     }
 
-    /// A training step of `batch` samples.
+    /// Seconds for a training step with `batch` samples, scaled linearly from the measured step.
     fn step(&self, batch: usize) -> f64 {
         self.trainer.step_seconds * batch as f64 / self.trainer.batch.max(1) as f64
     }
@@ -223,7 +228,7 @@ impl Survey {
     }
 }
 
-/// Cores that the engine computes with; of a machine with a GPU, all.
+/// Number of cores used by the engine. On a machine with a GPU this is the number of decode threads.
 fn engine_cores(platform: &Platform) -> f64 {
     let cores = if platform.device == "cpu" {
         platform.lanes * platform.threads_per_lane
@@ -237,8 +242,11 @@ fn cut<'a>(cuts: &'a [CutProfile], name: &str) -> Option<&'a CutProfile> {
     cuts.iter().find(|cut| cut.name == name)
 }
 
-/// Seconds for one sample of `batch` up to `cut` with everything busy. Runs take a batch in equal parts, and what a run takes whatever
-/// its rows, such as reading a large layer's weights, weighs more in small ones than in those that were measured.
+/// Seconds per sample up to `cut` while all lanes are busy, in batches of `batch` samples.
+///
+/// The engine divides a batch into equal executions. The fixed cost per execution, such as reading the
+/// weights of a large layer, has more effect in small executions than in the measured ones, so the measured
+/// time is scaled accordingly.
 fn busy(cut: &CutProfile, platform: &Platform, batch: usize) -> f64 {
     let (batch, most) = (batch.max(1), platform.rows.max(1));
     let rows = batch as f64 / batch.div_ceil(most) as f64;
@@ -251,7 +259,7 @@ fn busy(cut: &CutProfile, platform: &Platform, batch: usize) -> f64 {
     }
 }
 
-/// What was measured for `encoding`, or for the same values uncompressed.
+/// Returns the measurement for `encoding`, or the measurement for the same values without compression.
 fn encoded(measured: &BTreeMap<String, Encoded>, encoding: Encoding) -> Option<Encoded> {
     let plain = || measured.get(&Encoding::plain(encoding.values).to_string());
     measured.get(&encoding.to_string()).or_else(plain).copied()

@@ -24,7 +24,7 @@ fn workload() -> Workload {
     }
 }
 
-/// A candidate by seconds on the host and the trainer, and bytes of one sample.
+/// Creates a candidate from the seconds on host and trainer and the bytes per sample.
 fn candidate(split: &str, host: f64, trainer: f64, bytes: f64) -> Candidate {
     let workload = workload();
     Candidate {
@@ -45,7 +45,7 @@ fn candidate(split: &str, host: f64, trainer: f64, bytes: f64) -> Candidate {
     }
 }
 
-/// A network whose activations shrink only late: raw objects of 110 KB, a wide cut, and a small one at the freeze cut.
+/// A network with activations that only become small in the last layers. The raw objects have 110 KB.
 fn network() -> Vec<Candidate> {
     vec![
         candidate("none", 0.1, 5.0, 110e3),
@@ -87,7 +87,8 @@ fn fill_steady_state_and_drain_add_up() {
         upload_seconds: 7.0,
         ..Stages::default()
     };
-    // Fill: 4 s of extraction and half a batch on the link; 9 more batches of 4 s; 1 s of training the last.
+    // The pipeline is filled with 4 s of extraction and half a batch on the link. This is followed by 9 more
+    // batches of 4 s and 1 s of training.
     assert_eq!(workload().predict(&stages).total_seconds, 7.0 + 5.0 + 36.0 + 1.0);
 }
 
@@ -120,8 +121,8 @@ fn the_shortest_job_wins_on_every_link() {
         let plan = Plan::choose(candidates, &workload, &Policy::Auto).unwrap();
         plan.chosen.candidate.split.to_string()
     };
-    assert_eq!(at(1e6), "small", "a slow link wants few bytes");
-    assert_eq!(at(1e9), "wide", "a fast one wants balanced tiers");
+    assert_eq!(at(1e6), "small", "a slow link requires a small cut");
+    assert_eq!(at(1e9), "wide", "a fast link requires balanced tiers");
 }
 
 #[test]
@@ -129,7 +130,8 @@ fn others_rules_choose_as_published() {
     let workload = workload();
     assert_eq!(chosen("freeze", &workload), "small");
     assert_eq!(chosen("none", &workload), "none");
-    // 20 KB x 2,500 are fewer than the objects', but more than a second of this link: no cut fits, so the freeze cut.
+    // 2,500 images of 20 KB are smaller than the objects, but they need more than a second on this link. No
+    // cut fits, so the freeze cut is chosen.
     assert_eq!(chosen("hapi-size", &workload), "small");
     let fast = Workload {
         link_bytes_per_second: 1e8,
@@ -153,14 +155,15 @@ fn hapis_sizes_are_those_of_2500_images_whatever_the_batch_is() {
         candidate("small", 4.0, 1.0, 20e3),
         candidate("smaller", 5.0, 1.0, 10e3),
     ];
-    // 800 Mbit/s: 100 images of 60 KB travel in a second, 2,500 do not; 2,500 of 20 KB do.
+    // In a second, 800 Mbit/s transfer 100 images of 60 KB or 2,500 images of 20 KB, but not 2,500 images of
+    // 60 KB.
     let workload = Workload {
         link_bytes_per_second: 1e8,
         ..workload()
     };
     let plan = Plan::choose(candidates.clone(), &workload, &Policy::HapiSize).unwrap();
     assert_eq!(plan.chosen.candidate.split, Split::from("small"));
-    // Without the objects' size there is nothing to compare with.
+    // The rule requires the size of the objects.
     let cuts = candidates[1..].to_vec();
     assert_eq!(Plan::choose(cuts, &workload, &Policy::HapiSize), None);
     let why = unfit(&Policy::HapiSize, &[Split::from("early")]);
@@ -206,10 +209,11 @@ fn a_fast_link_makes_dividing_worth_less() {
         "{rates:?}"
     );
     let (slow, fast) = (points.first().unwrap(), points.last().unwrap());
-    // On a slow link bytes are all there is: 110 KB an image against 20 KB.
+    // On a slow link only the size matters: 110 KB per image compared with 20 KB.
     assert_eq!(slow.split, Split::from("small"));
     assert!((slow.speed_up - 5.5).abs() < 0.1, "{slow:?}");
-    // On a fast one the slower tier is: ten batches of 5 s on the trainer and 0.1 s before them, against ten of 3 s and 2 s before them.
+    // On a fast link only the slowest tier matters: ten batches of 5 s on the trainer after 0.1 s, compared
+    // with ten batches of 3 s after 2 s.
     assert_eq!(fast.split, Split::from("wide"));
     assert!((fast.speed_up - 50.1 / 32.0).abs() < 0.01, "{fast:?}");
     assert!(
@@ -265,12 +269,13 @@ fn plans_can_be_replayed_from_a_file() {
     assert_eq!(summary["split"], "features");
     assert_eq!(summary["candidates"][0]["split"], "none");
     assert_eq!(summary["candidates"][0]["bottleneck"], "link");
-    // 0.1 s and 9 s of the first batch, 7 more of 9 s, 2 s of training: 74.1 s over 8.
+    // The first batch needs 0.1 s and 9 s. With 7 more batches of 9 s and 2 s of training, this is 74.1 s for
+    // 8 iterations.
     assert!((summary["candidates"][0]["iteration_seconds"].as_f64().unwrap() - 74.1 / 8.0).abs() < 1e-9);
     assert_eq!(summary["candidates"][1]["bytes_per_sample"], 1e5);
 }
 
-/// The example of `docs/planning.md`.
+/// Returns the example in `docs/planning.md`.
 fn documented() -> &'static str {
     let page = include_str!("../../docs/planning.md");
     let (_, from) = page.split_once("```json").unwrap();

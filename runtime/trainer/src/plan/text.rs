@@ -1,6 +1,6 @@
-//! Figures and names for people.
+//! Formatting of numbers and names for people.
 
-/// A link's rate for people, in bits as links are sold.
+/// Formats a link rate in bits per second, as usual for links.
 pub(crate) fn rate(bytes_per_second: f64) -> String {
     let megabits = bytes_per_second * 8.0 / 1e6;
     if megabits >= 1000.0 {
@@ -20,7 +20,7 @@ pub(crate) fn seconds(seconds: f64) -> String {
     }
 }
 
-/// 2nd, 3rd, 4th.
+/// Formats an ordinal number: 2nd, 3rd, 4th.
 pub(crate) fn ordinal(number: u64) -> String {
     let ending = match (number % 10, number % 100) {
         (_, 11..=13) => "th",
@@ -32,7 +32,7 @@ pub(crate) fn ordinal(number: u64) -> String {
     format!("{number}{ending}")
 }
 
-/// Names for a message, at most a dozen of them.
+/// Joins names for a message. Only the first twelve names are listed.
 pub(crate) fn list_first(names: &[&str]) -> String {
     const MOST: usize = 12;
     match names.get(..MOST) {

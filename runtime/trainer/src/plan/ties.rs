@@ -1,12 +1,14 @@
-//! Which of several candidates that are too near each other to tell which is faster.
+//! Choice between candidates with predictions that are too close to be reliable.
 
 use super::scenario::Scenario;
 use super::{Ranked, Workload};
 
-/// Predictions are this far off at the ninth decile (4.5 % in the median): candidates within it of the least may be the fastest.
+/// Prediction error at the ninth decile (the median is 4.5 %). Any candidate within this factor of the
+/// minimum might be the fastest.
 const NEAR: f64 = 1.11;
 
-/// A tenth worse than measured, about as far as predictions err; one at a time, since what errs at once in all candidates chooses none.
+/// Each scenario makes a single tier 10 % worse, which is approximately the prediction error. Scenarios are
+/// not combined, because an error that affects all candidates equally does not change the choice.
 const SCENARIOS: [Scenario; 5] = [
     Scenario::MEASURED,
     Scenario {
@@ -27,8 +29,8 @@ const SCENARIOS: [Scenario; 5] = [
     },
 ];
 
-/// By candidate, what share of the best candidate's time it loses in the worst of the scenarios; infinite for what is not near the
-/// least.
+/// Returns the worst-case loss per candidate: the relative excess over the best candidate, maximized over the
+/// scenarios. This is infinite for candidates that are not close to the minimum.
 pub(super) fn regrets(candidates: &[Ranked], workload: &Workload) -> Vec<f64> {
     let total = |ranked: &Ranked| ranked.prediction.total_seconds;
     let least = candidates.iter().map(total).fold(f64::INFINITY, f64::min);

@@ -2,31 +2,35 @@ use frostline_wire::{CutProfile, Encoded, Platform, Profile};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What training a network takes on this machine. All seconds are wall time while nothing else runs here.
+/// Measured training cost on this machine. All values are wall-clock seconds, assuming that the machine is
+/// otherwise idle.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct TrainerProfile {
-    /// What the figures hold for: one lane, the engine.
+    /// Platform of the measurements. The engine is counted as a single lane.
     pub(crate) platform: Platform,
-    /// Decoding and preprocessing one object on one thread, up to pixels before normalization.
+    /// Seconds to decode and preprocess an object on a single thread, excluding normalization.
     pub(crate) decode_seconds_per_sample: f64,
-    /// Normalizing the pixels of one sample on one thread.
+    /// Seconds to normalize the pixels of a sample on a single thread.
     pub(crate) normalize_seconds_per_sample: f64,
-    /// Pixels on the wire, by encoding's name, encoded and decoded here.
+    /// Encoding and decoding of the pixels by encoding name.
     pub(crate) input: BTreeMap<String, Encoded>,
-    /// The cuts that were asked for, in the order of execution; `compute` is the time from the network's input on this trainer's engine.
+    /// Requested cuts in order of execution. `compute` starts at the network's input and uses this trainer's
+    /// engine.
     pub(crate) cuts: Vec<CutProfile>,
-    /// One training step of the layers after the freeze cut: forward, backward, update.
+    /// Seconds for a training step of the layers after the freeze cut: forward pass, backward pass and
+    /// update.
     pub(crate) step_seconds: f64,
-    /// Samples of that step.
+    /// Samples in this step.
     pub(crate) batch: usize,
-    /// What measuring took.
+    /// Duration of the measurement in seconds.
     pub(crate) measured_in_seconds: f64,
-    /// When it was measured, in seconds since 1970.
+    /// Unix time of the measurement in seconds.
     pub(crate) measured_at: u64,
 }
 
 impl TrainerProfile {
-    /// A host that nothing was measured on, taken to be like this machine; a running job corrects what it sees.
+    /// Returns a profile for a host that was not measured, assuming that it is like this machine. The
+    /// replanner corrects this while the job runs.
     pub(crate) fn as_host(&self) -> Profile {
         Profile {
             platform: self.platform.clone(),

@@ -3,61 +3,61 @@ use frostline_client::Task;
 use serde::Serialize;
 use std::path::PathBuf;
 
-/// What became of an image.
+/// Outcome of one image.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Prediction {
-    /// The image, or a path that led to none.
+    /// Path of the image or of the failed entry.
     pub path: PathBuf,
-    /// What the model says of it, or why it says nothing.
+    /// The model's answer or an error message.
     pub answer: Result<Answer, String>,
 }
 
-/// What a model says of an image.
+/// Prediction for one image.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Answer {
-    /// The most likely classes, the likeliest first.
+    /// Most likely classes, sorted by descending probability.
     Classes(Vec<ClassProbability>),
-    /// Every label, in the order of the outputs.
+    /// All labels in output order.
     Labels(Vec<LabelAnswer>),
-    /// Every number, in the order of the outputs.
+    /// All numbers in output order.
     Targets(Vec<TargetValue>),
 }
 
-/// A class that an image may be of.
+/// Probability of a class.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ClassProbability {
-    /// Its name.
+    /// Name of the class.
     pub class: String,
-    /// How likely it is, 0 to 1.
+    /// Probability, between 0 and 1.
     pub probability: f32,
 }
 
-/// A label that an image has or not.
+/// Prediction of a label.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LabelAnswer {
-    /// Its name.
+    /// Name of the label.
     pub label: String,
-    /// Whether the image has it: whether that is more likely than not.
+    /// True if the label is more likely than not.
     pub yes: bool,
-    /// How likely that is, 0 to 1.
+    /// Probability, between 0 and 1.
     pub probability: f32,
 }
 
-/// A number that is said of an image.
+/// Predicted number.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TargetValue {
-    /// Its name.
+    /// Name of the target.
     pub target: String,
-    /// What it is.
+    /// Predicted value.
     pub value: f32,
 }
 
 impl Answer {
-    /// What a row of scores says; of classes the likeliest `most`.
+    /// Converts a row of scores to an answer. For classes, includes the `most` likely ones.
     ///
     /// # Errors
-    /// Says so where the scores are no numbers.
+    /// Returns a message if any score is NaN or infinite.
     pub(super) fn from_row(row: &[f32], task: Task, names: &[String], most: usize) -> Result<Self, String> {
         if !row.iter().all(|score| score.is_finite()) {
             return Err("the model's outputs are NaN or infinite".to_owned());

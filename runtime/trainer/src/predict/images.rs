@@ -10,26 +10,26 @@ use std::path::{Path, PathBuf};
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
-/// The most bytes of a file: what a host takes of an object by default.
+/// Maximum size of a file in bytes, the same as a host's default limit for objects.
 const MOST_BYTES: u64 = 256 << 20;
 
-/// Images as network input, a batch at a time, loaded ahead.
+/// Loads batches of images in advance, as network input.
 pub(super) struct Images {
     batches: mpsc::Receiver<LoadedImages>,
-    /// There until it has ended.
+    /// The loading task, while it is running.
     driver: Option<AbortOnDropHandle<Result<(), TrainerError>>>,
 }
 
-/// A batch of images.
+/// Loaded batch of images.
 pub(super) struct LoadedImages {
-    /// Every path, and what is wrong with it.
+    /// Every path of the batch with the outcome of loading.
     pub(super) outcomes: Vec<(PathBuf, Result<(), String>)>,
-    /// `f32[n, 3, h, w]` of the good ones, in their order; none where there are none.
+    /// Loaded images `f32[n, 3, h, w]`, in order; `None` if all failed.
     pub(super) rows: Option<Tensor>,
 }
 
 impl Images {
-    /// Begins to load what `paths` lead to with so many threads.
+    /// Starts loading the images in `paths` with `threads` decoder threads.
     pub(super) fn start(
         paths: Vec<PathBuf>,
         batch: usize,
@@ -37,7 +37,7 @@ impl Images {
         threads: usize,
     ) -> Result<Self, TrainerError> {
         let decoders = DecodePool::start(threads).map_err(|source| TrainerError::Thread { source })?;
-        // One batch waits here, and one to get here.
+        // The channel holds a batch while the next is being loaded.
         let (sender, batches) = mpsc::channel(1);
         let driver = tokio::spawn(run(Walk::new(paths), batch, pixels, decoders, sender));
         Ok(Self {
@@ -46,7 +46,7 @@ impl Images {
         })
     }
 
-    /// The next batch; none after the last.
+    /// Returns the next batch, or `None` at the end.
     pub(super) async fn next(&mut self) -> Result<Option<LoadedImages>, TrainerError> {
         if let Some(batch) = self.batches.recv().await {
             return Ok(Some(batch));
@@ -79,7 +79,7 @@ async fn run(
         }
         let crops: Vec<_> = stream::iter(found)
             .map(|found| crop(found, pixels, &decoders))
-            // One is read for each that is decoded.
+            // Read one image for each image being decoded.
             .buffered(decoders.threads() * 2)
             .collect()
             .await;
@@ -90,7 +90,7 @@ async fn run(
     }
 }
 
-/// An image's pixels, `u8[3, h, w]`.
+/// Path of an image and pixels `u8[3, h, w]`.
 type Cropped = (PathBuf, Result<Vec<u8>, String>);
 
 async fn crop(found: WalkItem, pixels: PixelSpec, decoders: &DecodePool) -> Cropped {
@@ -111,14 +111,14 @@ async fn crop(found: WalkItem, pixels: PixelSpec, decoders: &DecodePool) -> Crop
     (path, crop)
 }
 
-/// A file's bytes, unless they are too many.
+/// Reads a file up to the size limit.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MOST_BYTES {
         let most = MOST_BYTES >> 20;
         return Err(io::Error::other(format!(
-            "the file exceeds the limit of {most} MiB; scale the image down"
+            "the file exceeds the limit of {most} MiB; reduce the size of the image"
         )));
     }
     Ok(bytes)

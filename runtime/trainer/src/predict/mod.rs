@@ -1,4 +1,4 @@
-//! What a model says of images on this machine, without a host.
+//! Predicts local images without a host.
 
 mod answer;
 mod images;
@@ -18,27 +18,28 @@ use images::{Images, LoadedImages};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The settings of `frostline predict`.
+/// Settings of `frostline predict`.
 #[derive(Debug, Clone)]
 pub struct PredictionJob {
-    /// The network, usually a tuned one that carries its classes and preprocessing; outputs without names are called `output 17`, from 0.
+    /// The network, usually a tuned model with class names and preprocessing in the metadata. Outputs without
+    /// names are called `output N`, counted from 0.
     pub model: Model,
     /// Images, and folders with images.
     pub paths: Vec<PathBuf>,
-    /// The most classes to tell of an image.
+    /// Maximum number of classes reported per image.
     pub top: usize,
     /// Images per forward pass.
     pub batch: usize,
-    /// Preprocessing; what it leaves open is as in the model's own note, else in ImageNet's recipe.
+    /// Preprocessing. Unset values default to the model's metadata, or to the ImageNet recipe.
     pub pixels: PixelFlags,
-    /// Where the network is run.
+    /// Device that executes the network.
     pub device: Device,
-    /// Threads that decode, and threads of the engine; 0 takes all cores.
+    /// Number of decoder threads and engine threads; 0 uses all cores.
     pub threads: usize,
 }
 
-/// A model that is run on images, batch by batch: while one is looked at, the next ones are read and decoded. Holds three batches at most,
-/// however many images there are. Dropping it ends everything.
+/// Runs a model on images in batches, and loads the next images in parallel. Holds up to three batches in
+/// memory. Dropping it stops all work.
 pub struct Predictor {
     pixels: (PixelSpec, PixelSource),
     images: Images,
@@ -49,10 +50,11 @@ pub struct Predictor {
 }
 
 impl Predictor {
-    /// Opens the model, and starts reading.
+    /// Opens the model and starts loading images.
     ///
     /// # Errors
-    /// [`TrainerError`]: for a model that takes no images, or images that only a guest can make.
+    /// Returns a [`TrainerError`] if a setting is invalid, if the model does not accept images, or if its
+    /// input requires a guest.
     pub async fn open(job: PredictionJob) -> Result<Self, TrainerError> {
         SettingError::at_least_one("the batch size", job.batch)?;
         SettingError::at_least_one("the number of classes", job.top)?;
@@ -88,15 +90,16 @@ impl Predictor {
         })
     }
 
-    /// How images become its input, and what says so.
+    /// Returns the preprocessing in use, and the source of these settings.
     pub fn pixels(&self) -> (PixelSpec, PixelSource) {
         self.pixels
     }
 
-    /// What the model says of the next images, in their order; nothing after the last.
+    /// Returns the predictions for the next images in order, or `None` at the end.
     ///
     /// # Errors
-    /// [`TrainerError`] where the engine fails. A bad image has its error in its place.
+    /// Returns a [`TrainerError`] if the engine fails. Image errors are reported in [`Prediction::answer`]
+    /// instead.
     pub async fn next(&mut self) -> Result<Option<Vec<Prediction>>, TrainerError> {
         let Some(LoadedImages { outcomes, rows }) = self.images.next().await? else {
             return Ok(None);
@@ -126,7 +129,7 @@ impl Predictor {
     }
 }
 
-/// What the model says of its outputs, else classes that are called by their numbers.
+/// Returns task and output names from the model's metadata. Without names, outputs are numbered classes.
 fn outputs(model: &Model, network: &Network) -> Result<(Task, Vec<String>), TrainerError> {
     let outputs = network.output.shape.elements()?;
     let numbered = || (0..outputs).map(|number| format!("output {number}")).collect();
@@ -140,13 +143,13 @@ fn outputs(model: &Model, network: &Network) -> Result<(Task, Vec<String>), Trai
     Ok((task, names))
 }
 
-/// Nothing is uploaded here, so no guest can make the input.
+/// Replaces the error about a missing guest, because a local prediction cannot run guests.
 fn without_guests(error: TrainerError) -> TrainerError {
     match error {
         TrainerError::GuestNeeded { guest, .. } => TrainerError::Pixels {
             reason: format!(
-                "the model was trained on input that the guest '{guest}' makes in its own way, and only a host runs guests; `frostline eval \
-                 --guest FILE --predictions FILE` tells what the model says of labeled images"
+                "the model was trained on input from the guest '{guest}', and only a host can run guests; use `frostline eval \
+                 --guest FILE --predictions FILE` with labeled images"
             ),
         },
         other => other,

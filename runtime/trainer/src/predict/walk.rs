@@ -5,22 +5,22 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::vec::IntoIter;
 
-/// The images that paths lead to, in the order of the paths, below a folder in that of their keys. Holds the names in the folders that it is
-/// in, and no more.
+/// Iterates over the images in a list of paths. Paths keep their order, and images within a folder are sorted
+/// by key. Memory use is limited to the names in the folders being visited.
 ///
-/// A file is taken for an image whatever it is called. Of a folder those are taken that are called like one, also of formats that are refused; hidden files
-/// and folders are passed over, links are followed.
+/// A path to a file is always treated as an image. Folders are searched for names with an image extension,
+/// including unsupported formats. Hidden files and folders are skipped. Links are followed.
 pub(super) struct Walk {
     paths: IntoIter<PathBuf>,
-    /// From the path that was given down to where the walk is.
+    /// Folders from the given path down to the current one.
     within: Vec<Folder>,
-    /// Whether the path that was given had an image so far.
+    /// Whether the given path has produced an item.
     found: bool,
 }
 
 struct Folder {
     path: PathBuf,
-    /// Where it really lies, so that a link to where one already is is found.
+    /// Canonical path, used to detect symlink loops.
     real: PathBuf,
     entries: IntoIter<WalkEntry>,
 }
@@ -31,7 +31,7 @@ struct WalkEntry {
     folder: bool,
 }
 
-/// An image, or a path that leads to none and why.
+/// Path of an image, or a path with an error message.
 pub(super) type WalkItem = Result<PathBuf, (PathBuf, String)>;
 
 impl Walk {
@@ -55,12 +55,12 @@ impl Walk {
         }
     }
 
-    /// Goes into a folder; something is found only where that is not possible.
+    /// Enters a folder. Returns an item only if this fails.
     fn enter(&mut self, path: PathBuf) -> Option<WalkItem> {
         let opened = fs::canonicalize(&path).and_then(|real| Ok((real, entries(&path)?)));
         let refused = match opened {
             Ok((real, _)) if self.within.iter().any(|folder| folder.real == real) => {
-                "symlink loop: the link points to its own parent folder; remove the link".to_owned()
+                "symlink loop: the target is a parent folder; remove the link".to_owned()
             }
             Ok((real, entries)) => {
                 let entries = entries.into_iter();
@@ -114,7 +114,7 @@ impl Iterator for Walk {
     }
 }
 
-/// The folders and images in a folder, as a listing of a store orders them.
+/// Lists the folders and images in a folder, in the order of object keys.
 fn entries(folder: &Path) -> io::Result<Vec<WalkEntry>> {
     let mut entries = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -122,12 +122,12 @@ fn entries(folder: &Path) -> io::Result<Vec<WalkEntry>> {
         let kind = entry.file_type()?;
         let mut is_folder = kind.is_dir();
         if kind.is_symlink() {
-            // A link to nothing is found out when it is read.
+            // Dangling links are reported during the read.
             is_folder = fs::metadata(entry.path()).is_ok_and(|metadata| metadata.is_dir());
         }
         let name = entry.file_name();
         let text = name.to_string_lossy();
-        // An image of another format is refused by name where it is read.
+        // Unsupported formats are rejected during the read.
         let is_image = is_image_name(&text) || is_unsupported_image_name(&text);
         if !text.starts_with('.') && (is_folder || is_image) {
             drop(text);
@@ -142,7 +142,7 @@ fn entries(folder: &Path) -> io::Result<Vec<WalkEntry>> {
 }
 
 impl WalkEntry {
-    /// What of a key the order depends on: a folder's goes on after its name.
+    /// Sort key: the name, followed by a slash for folders.
     fn key(&self) -> impl Iterator<Item = &u8> {
         let end: &[u8] = if self.folder { b"/" } else { b"" };
         self.name.as_encoded_bytes().iter().chain(end)
@@ -152,10 +152,10 @@ impl WalkEntry {
 fn unreadable(path: &Path, error: &io::Error) -> String {
     if path.to_string_lossy().contains("://") {
         return format!(
-            "cannot read it: {error}; predict reads local files and folders, `frostline eval` reads stores"
+            "cannot read the path: {error}; predict reads local files and folders, `frostline eval` reads stores"
         );
     }
-    format!("cannot read it: {error}")
+    format!("cannot read the path: {error}")
 }
 
 #[cfg(test)]
@@ -173,7 +173,7 @@ mod tests {
         root
     }
 
-    /// What is found, below `root`; of what is not, its path and a `!`.
+    /// Walks `paths` below `root`. A failed path is marked with `!`.
     fn walk(root: &TempDir, paths: &[&str]) -> Vec<String> {
         let name = |path: &Path| path.strip_prefix(root.path()).unwrap().display().to_string();
         Walk::new(paths.iter().map(|path| root.path().join(path)).collect())
@@ -208,7 +208,7 @@ mod tests {
                 "a/deep/er/x.jpeg"
             ]
         );
-        // What is named is taken as it is.
+        // Named files are used without a filter.
         assert_eq!(
             walk(&root, &["a.gif", "a/notes.txt", ".hidden", "a.gif"]),
             ["a.gif", "a/notes.txt", ".hidden/1.jpg", "a.gif"]

@@ -5,28 +5,29 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use rand_distr::{Beta, Distribution};
 use std::ops::Range;
 
-/// Keeps mixing apart from whatever else the seed is for: ChaCha's streams are independent.
+/// Stream for mixing. ChaCha streams are independent, so other uses of the seed do not interfere.
 const STREAM: u64 = 1 << 62;
 
-/// How the rows of a batch are mixed with those before them, the first with the last, as torchvision's `RandomMixUp` and `RandomCutMix` do.
+/// Mixes each row of a batch with the previous row, like `RandomMixUp` and `RandomCutMix` of torchvision. The
+/// first row wraps around to the last.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Mix {
-    /// `own·row + (1 - own)·other`.
+    /// MixUp: `own·row + (1 - own)·other`.
     Up {
-        /// What a row keeps of itself.
+        /// Weight of the original row, between 0 and 1.
         own: f32,
     },
-    /// A box of the other's map replaces one's own.
+    /// CutMix: a box in the feature map is replaced by the same box of the other row.
     Cut {
-        /// What its area is chosen by: 1 less the box's share, before it is cut at the map's edges.
+        /// Remaining fraction of the area if the box is not clipped at the edges.
         own: f64,
-        /// The box's center, as parts of width and height.
+        /// Center of the box, relative to width and height.
         center: [f64; 2],
     },
 }
 
 impl Mix {
-    /// What happens to the batch of the step of this number; `None` without mixing.
+    /// Draws the mixing for the batch of step `step`. Returns `None` if the recipe does not mix.
     pub(crate) fn draw(recipe: &Recipe, step: u64) -> Option<Self> {
         let mut random = ChaCha8Rng::seed_from_u64(recipe.seed);
         random.set_stream(STREAM | step);
@@ -45,10 +46,10 @@ impl Mix {
         })?
     }
 
-    /// Mixes rows, and the targets `[rows, classes]` with them.
+    /// Mixes rows and the corresponding targets, `[rows, classes]`.
     ///
     /// # Errors
-    /// [`TrainerError::Shape`] for CutMix of rows that are no maps `[channels, height, width]`.
+    /// Returns [`TrainerError::Setting`] for CutMix if rows are not feature maps `[channels, height, width]`.
     pub(crate) fn apply(&self, rows: &Tensor, targets: &Tensor) -> Result<[Tensor; 2], TrainerError> {
         match self {
             Self::Up { own } => Ok([blend(rows, *own)?, blend(targets, *own)?]),
@@ -60,12 +61,12 @@ impl Mix {
     }
 }
 
-/// A number of at least 0 and below 1.
+/// Returns a uniform random number in `[0, 1)`.
 pub(super) fn unit(random: &mut impl Rng) -> f64 {
     (random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-/// Each row with the one before it.
+/// Pairs each row with the previous row, with wraparound.
 fn pairs(values: &[f32], rows: usize) -> impl Iterator<Item = (&[f32], &[f32])> {
     let row = (values.len() / rows.max(1)).max(1);
     let others = values
@@ -114,7 +115,8 @@ fn cut(rows: &Tensor, targets: &Tensor, own: f64, center: [f64; 2]) -> Result<[T
     Ok([mixed, blend(targets, 1.0 - share)?])
 }
 
-/// The part of `0..length` that a box with this center and half its side, both as parts of the length, covers.
+/// Returns the indices of `0..length` covered by a box. `center` and `half` (half a side) are relative to
+/// `length`.
 fn span(length: usize, center: f64, half: f64) -> Range<usize> {
     let center = (center * length as f64) as usize;
     let half = (half * length as f64) as usize;
@@ -147,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_box_comes_from_the_row_before_and_targets_follow_its_area() {
-        // Half a side of 0.25 around (2, 1): one column to each side, of lines none fits.
+        // Half a side spans half of the map, so a box at the center covers the whole map.
         let wide = Mix::Cut {
             own: 0.0,
             center: [0.5, 0.5],
@@ -196,7 +198,8 @@ mod tests {
             })
             .collect();
         assert!((140..260).contains(&ups.len()), "{}", ups.len());
-        // Beta(0.2, 0.2) lies at the ends: 0.36 of it within 0.1 and 0.9.
+        // Beta(0.2, 0.2) is concentrated near 0 and 1. About a third of the distribution is between 0.1 and
+        // 0.9.
         let inner = ups.iter().filter(|own| (0.1..0.9).contains(*own)).count() as f64 / ups.len() as f64;
         assert!((0.2..0.55).contains(&inner), "{inner}");
     }

@@ -1,4 +1,4 @@
-//! What follows from a recipe for a job's steps.
+//! Derives the settings of training steps from a recipe.
 
 mod mix;
 mod rates;
@@ -15,7 +15,7 @@ use crate::{LossName, OptimizerName, Recipe};
 use frostline_job::BatchNorm;
 use frostline_training::{Loss, Optimizer, StepSettings};
 
-/// The optimizer with its settings.
+/// Returns the optimizer and its settings.
 pub(crate) fn optimizer(recipe: &Recipe) -> Optimizer {
     let weight_decay = recipe.decay();
     match recipe.optimizer {
@@ -33,7 +33,7 @@ pub(crate) fn optimizer(recipe: &Recipe) -> Optimizer {
     }
 }
 
-/// How training samples look, epoch by epoch.
+/// Returns the augmentations of training samples per epoch.
 pub(crate) fn views(recipe: &Recipe) -> Views {
     Views {
         augmentation: recipe.augmentation(),
@@ -42,7 +42,7 @@ pub(crate) fn views(recipe: &Recipe) -> Views {
     }
 }
 
-/// What becomes of `BatchNormalization` where it is trained.
+/// Returns the training mode of `BatchNormalization`.
 pub(crate) fn batch_norm(recipe: &Recipe) -> frostline_training::BatchNorm {
     match recipe.batch_norm {
         BatchNorm::Stored => frostline_training::BatchNorm::Stored,
@@ -51,7 +51,7 @@ pub(crate) fn batch_norm(recipe: &Recipe) -> frostline_training::BatchNorm {
     }
 }
 
-/// A step's settings but for what depends on the network and the data.
+/// Returns the step settings, except those that depend on network and data.
 pub(crate) fn step_settings(recipe: &Recipe) -> StepSettings {
     StepSettings {
         loss: loss(recipe),
@@ -77,14 +77,15 @@ fn loss(recipe: &Recipe) -> Loss {
     }
 }
 
-/// What each class counts where they are balanced, from the samples of each.
+/// Returns class weights that balance the loss, from the number of samples per class.
 pub(crate) fn balanced(counts: &[usize]) -> Vec<f64> {
     let total: usize = counts.iter().sum();
     let even = total as f64 / counts.len().max(1) as f64;
     counts.iter().map(|count| even / (*count).max(1) as f64).collect()
 }
 
-/// What a yes to each output counts where it is to count as much as there are a no for each: from how many of `all` samples say yes.
+/// Returns weights that balance positive and negative samples for each output. `yes` is the number of
+/// positive samples per output, `all` the number of samples.
 pub(crate) fn positive(yes: &[usize], all: usize) -> Vec<f64> {
     let weight = |yes: &usize| all.saturating_sub(*yes).max(1) as f64 / (*yes).max(1) as f64;
     yes.iter().map(weight).collect()

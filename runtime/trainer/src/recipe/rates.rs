@@ -2,10 +2,11 @@ use crate::{LearningRates, TrainerError};
 use frostline_job::{HEAD, REST};
 use std::collections::BTreeMap;
 
-/// What each weight's rate is of the largest, by names; `heads` are the fresh head's.
+/// Returns the learning rate of each weight, relative to the largest rate. `heads` names the weights of the
+/// new head.
 ///
 /// # Errors
-/// [`TrainerError::Groups`] for a weight that is in no group, or a group without weights.
+/// Returns [`TrainerError::Groups`] if a weight is in no group or a group contains no weights.
 pub(crate) fn factors<'a>(
     rates: &LearningRates,
     weights: impl Iterator<Item = &'a str> + Clone,
@@ -19,7 +20,7 @@ pub(crate) fn factors<'a>(
     let mut factors = BTreeMap::new();
     for weight in weights.clone() {
         let (group, rate) = group(groups, weight, heads).ok_or_else(|| TrainerError::Groups {
-            reason: format!("weight '{weight}' is in no group; add {REST}"),
+            reason: format!("weight '{weight}' does not belong to a group; add {REST}"),
         })?;
         used.push(group);
         factors.insert(weight.to_owned(), rate / most);
@@ -31,7 +32,7 @@ pub(crate) fn factors<'a>(
             let known: Vec<&str> = weights.take(6).collect();
             Err(TrainerError::Groups {
                 reason: format!(
-                    "the group '{empty}' contains no trained weight; groups are {HEAD}, {REST} and prefixes of weight names, such as {}",
+                    "the group '{empty}' contains no trained weight; use {HEAD}, {REST} or a prefix of weight names, for example of {}",
                     known.join(", ")
                 ),
             })
@@ -39,7 +40,7 @@ pub(crate) fn factors<'a>(
     }
 }
 
-/// The group of a weight, and its rate.
+/// Returns the matching group with its rate.
 fn group<'a>(groups: &'a BTreeMap<String, f64>, weight: &str, heads: &[String]) -> Option<(&'a str, f64)> {
     let named = |name: &str| groups.get_key_value(name);
     let begins = groups
@@ -92,7 +93,7 @@ mod tests {
             factors("head=0.1")
                 .unwrap_err()
                 .to_string()
-                .contains("'layer4.0.w' is in no group")
+                .contains("'layer4.0.w' does not belong to a group")
         );
         assert!(
             factors("head=0.1,rest=0.1,layer9=1")

@@ -1,21 +1,21 @@
 use crate::Scheduler;
 use std::f64::consts::PI;
 
-/// The learning rate of every update, as a part of the largest.
+/// Learning rate schedule, relative to the largest rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Schedule {
     pub(crate) scheduler: Scheduler,
-    /// Of all updates.
+    /// Fraction of all updates.
     pub(crate) warmup_ratio: f64,
     pub(crate) step_size: u32,
     pub(crate) gamma: f64,
-    /// Of an epoch.
+    /// Updates per epoch.
     pub(crate) updates: u64,
     pub(crate) epochs: u32,
 }
 
 impl Schedule {
-    /// Of the update of this number, counted from 0.
+    /// Returns the factor for an update, counted from 0.
     pub(crate) fn factor(&self, update: u64) -> f64 {
         let total = (self.updates * u64::from(self.epochs)).max(1);
         if self.scheduler == Scheduler::OneCycle {
@@ -23,7 +23,7 @@ impl Schedule {
         }
         let warm = (total as f64 * self.warmup_ratio).ceil() as u64;
         if update < warm {
-            // Hugging Face begins at 0: an update that changes nothing, of a job's few first ones.
+            // Hugging Face starts at 0, which wastes an update in short jobs.
             return (update + 1) as f64 / (warm + 1) as f64;
         }
         match self.scheduler {
@@ -80,7 +80,8 @@ mod tests {
 
     #[test]
     fn cosine_is_that_of_hugging_face() {
-        // transformers.get_cosine_schedule_with_warmup(optimizer, 4, 20), but for the warm-up, which does not begin at 0.
+        // transformers.get_cosine_schedule_with_warmup(optimizer, 4, 20), except that the warm-up does not
+        // start at 0.
         let expected = [
             0.2,
             0.4,

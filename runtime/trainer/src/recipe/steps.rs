@@ -2,23 +2,23 @@ use super::Mix;
 use super::schedule::Schedule;
 use crate::Recipe;
 
-/// What is said to one training step beside its batch.
+/// Settings of one training step.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct StepTerms {
-    /// Its number in the job: what is drawn for it depends on that.
+    /// Number of the step within the job, which determines random choices.
     pub(crate) step: u64,
-    /// The largest learning rate of any weight.
+    /// Largest learning rate of any weight.
     pub(crate) rate: f32,
-    /// Whether the update follows; else the batch's gradient is kept for that.
+    /// True if the step updates weights. Otherwise, the gradient is accumulated.
     pub(crate) updates: bool,
-    /// What the average of weights keeps of itself.
+    /// Decay of the moving average of weights.
     pub(crate) decay: f32,
-    /// How rows are mixed.
+    /// Mixing of rows, if any.
     pub(crate) mix: Option<Mix>,
 }
 
 impl StepTerms {
-    /// Of a step that is taken to see how long it takes.
+    /// Returns the terms for a step that is only timed.
     pub(crate) fn measured() -> Self {
         Self {
             step: 0,
@@ -30,17 +30,17 @@ impl StepTerms {
     }
 }
 
-/// The steps of a job.
+/// Schedules the steps of a job.
 #[derive(Debug, Clone)]
 pub(crate) struct Steps {
     recipe: Recipe,
     schedule: Schedule,
-    /// Of an epoch.
+    /// Batches per epoch.
     batches: usize,
 }
 
 impl Steps {
-    /// Of epochs with so many samples.
+    /// Creates the schedule for epochs with `samples` samples.
     pub(crate) fn new(recipe: &Recipe, samples: usize) -> Self {
         let batches = samples.div_ceil(recipe.batch.max(1));
         let updates = batches.div_ceil(recipe.gradient_accumulation_steps.max(1));
@@ -58,7 +58,7 @@ impl Steps {
         }
     }
 
-    /// The terms for the batch `index`, counted from 0, of `epoch`, counted from 1.
+    /// Returns the terms for batch `index`, counted from 0, of `epoch`, counted from 1.
     pub(crate) fn terms(&self, epoch: u32, index: usize) -> StepTerms {
         let together = self.recipe.gradient_accumulation_steps;
         let group = index / together;
@@ -75,7 +75,8 @@ impl Steps {
         }
     }
 
-    /// Less in the beginning, as timm's `ModelEmaV3` with its warm-up, so that short jobs have an average of their own weights.
+    /// Returns the decay for an update. It is smaller at first, like the warm-up in timm's `ModelEmaV3`, so
+    /// that initial weights do not dominate the average in short jobs.
     fn decay(&self, update: u64) -> f64 {
         let warm = (1.0 + update as f64) / (10.0 + update as f64);
         self.recipe.model_ema_decay.unwrap_or_default().min(warm)
@@ -98,7 +99,7 @@ mod tests {
             model_ema_decay: Some(0.2),
             ..Recipe::default()
         };
-        // Batches of 4, 4, 4, then 4 and 2.
+        // Five batches per epoch, accumulated in two groups.
         Steps::new(&recipe, 18)
     }
 

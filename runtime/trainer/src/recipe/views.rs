@@ -1,16 +1,16 @@
 use frostline_tensor::{Augmentation, View};
 
-/// How a job's training samples look, epoch by epoch.
+/// Augmentations of training samples per epoch.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Views {
     pub(crate) augmentation: Augmentation,
     pub(crate) seed: u64,
-    /// How many there are before they come again; without it every epoch has its own.
+    /// Number of distinct views. `None` creates a new view for every epoch.
     pub(crate) different: Option<u32>,
 }
 
 impl Views {
-    /// The view of an epoch, from 1 on; `None` where samples are as they are.
+    /// Returns the view of an epoch, counted from 1. Returns `None` without augmentation.
     pub(crate) fn for_epoch(&self, epoch: u32) -> Option<View> {
         if self.augmentation.is_none() {
             return None;
@@ -23,12 +23,13 @@ impl Views {
         })
     }
 
-    /// Whether what was seen of a sample is seen again in a later epoch.
+    /// Returns true if later epochs repeat the same view.
     pub(crate) fn repeat(&self) -> bool {
         self.augmentation.is_none() || self.different.is_some()
     }
 
-    /// The views of these epochs that come again, each once; `None` among them is samples as they are.
+    /// Returns the distinct views of all epochs if they repeat. Without augmentation, the list contains
+    /// `None`.
     pub(crate) fn cacheable(&self, epochs: u32) -> Vec<Option<View>> {
         match (self.augmentation.is_none(), self.different) {
             (true, _) => vec![None],

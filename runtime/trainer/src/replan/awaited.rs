@@ -7,24 +7,24 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio_util::task::AbortOnDropHandle;
 
-/// Between two attempts to have a profile beside a running job: a host that was too busy will not be idle within seconds, and what
-/// the job takes more until then is little beside what a profile takes from its neighbors.
+/// Initial delay between attempts to get a profile while the job runs. A busy host does not become idle
+/// within seconds, and a profile can slow down other tenants more than a bad split slows down the job.
 const FIRST: Duration = Duration::from_secs(30);
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// A profile that was unavailable when the job started, and is requested again in the background. Stops on drop.
+/// Initially unavailable profile of the hosts. It is requested in the background until this value is dropped.
 pub(crate) struct AwaitedProfile {
     coming: oneshot::Receiver<Profile>,
     _asking: AbortOnDropHandle<()>,
 }
 
 impl AwaitedProfile {
-    /// Asks `hosts` again and again, now and then.
+    /// Requests the profile from `hosts` with increasing delays.
     pub(crate) fn ask(hosts: &Hosts, request: ProfileRequest, events: &Events) -> Self {
         Self::ask_after(Backoff::new(FIRST, LONGEST), hosts, request, events)
     }
 
-    /// [`AwaitedProfile::ask`] with these pauses.
+    /// [`AwaitedProfile::ask`] with custom delays.
     pub(crate) fn ask_after(
         mut pauses: Backoff,
         hosts: &Hosts,
@@ -43,7 +43,7 @@ impl AwaitedProfile {
                     break profile;
                 }
             };
-            // A job that has ended meanwhile needs none.
+            // The job might have ended in the meantime.
             let _ = sender.send(profile);
         });
         Self {
@@ -52,13 +52,13 @@ impl AwaitedProfile {
         }
     }
 
-    /// The profile, once.
+    /// Returns the profile once if it has been received.
     pub(super) fn came(&mut self) -> Option<Profile> {
         self.coming.try_recv().ok()
     }
 }
 
-/// Whether nobody waits at any host, so that a profile would not wait either.
+/// Returns true if no requests are queued on any host, so that a profile does not have to wait.
 async fn are_free(hosts: &Hosts) -> bool {
     let loads = hosts.all(|client| async move { client.load().await });
     let loads = loads.await;

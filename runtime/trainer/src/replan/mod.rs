@@ -1,5 +1,5 @@
-//! A plan is kept true while its job runs: every step corrects what was measured before the first, and where another split would save
-//! enough of what is left, the job goes on from there.
+//! Replanning while a job runs: every step corrects the measurements, and the job changes to another split if
+//! this saves enough of the remaining time or cost.
 
 mod awaited;
 mod observed;

@@ -2,28 +2,29 @@
 
 use crate::plan::{Bottleneck, Candidate, Planner};
 
-/// A wait for data of less than this share of an iteration means that the trainer is what bounds it.
+/// If the trainer waits for data for less than this fraction of an iteration, the trainer is the bottleneck.
 const WAITING: f64 = 0.1;
-/// Below this share of the requests' time spent on the host, the link bounds an iteration; above the other, the host.
+/// Fractions of the request time spent on the host. Below the first value the link is the bottleneck, and
+/// above the second value the host is.
 const ON_HOST: (f64, f64) = (0.6, 0.85);
 
-/// One training iteration as the trainer saw it, or some in a row.
+/// Measurements of a training iteration, or the sum if iterations are combined.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Iteration {
     /// Seconds spent waiting for the batch.
     pub(crate) waited: f64,
     /// Seconds of the middle and the step.
     pub(crate) computed: f64,
-    /// Samples of the batch.
+    /// Samples in the batch.
     pub(crate) samples: usize,
-    /// Bytes of its answers.
+    /// Bytes in the responses for the batch.
     pub(crate) bytes: u64,
-    /// Share of its requests' time that the host says it worked on them; `None` when it does not say.
+    /// Fraction of the request time spent on the host, or `None` if the host does not report it.
     pub(crate) on_host: Option<f64>,
 }
 
 impl Iteration {
-    /// Host or link, if one of them bounds it and it is plain which.
+    /// Returns host or link if it is clearly the bottleneck.
     fn bottleneck(&self) -> Option<Bottleneck> {
         let starved = self.waited > WAITING * (self.waited + self.computed);
         match self.on_host.filter(|_| starved)? {
@@ -34,25 +35,26 @@ impl Iteration {
     }
 }
 
-/// What iterations at one split show of each tier.
+/// Performance of the tiers observed at a split.
 pub(super) struct Observed {
-    /// How many times its profile the trainer takes; `None` where it has nothing to do.
+    /// Duration on the trainer relative to the profile, or `None` if the trainer has no work.
     pub(super) trainer: Option<f64>,
-    /// How many times its profile the host takes at most; infinite where it has nothing to do.
+    /// Upper limit for the duration on the host relative to the profile. This is infinite if the host has no
+    /// work.
     pub(super) host: f64,
-    /// Bytes per second that the link moves at least.
+    /// Lower limit for the link rate in bytes per second.
     pub(super) rate: f64,
-    /// Host or link, where one of them bounds the iterations.
+    /// Host or link, if it is clearly the bottleneck.
     pub(super) bottleneck: Option<Bottleneck>,
 }
 
 impl Observed {
-    /// What `iterations`, added up, show at `present`.
+    /// Compares the sum of `iterations` with the prediction for the `present` candidate.
     pub(super) fn from_iterations(iterations: &Iteration, present: &Candidate, planner: &Planner) -> Self {
         let Planner { survey, workload, .. } = planner;
         let full = workload.batch as f64 / iterations.samples.max(1) as f64;
         let took = (iterations.waited + iterations.computed) * full;
-        // On the same cores the host works only while the trainer does not.
+        // With shared cores, the host only works while the trainer waits.
         let extracting = if workload.shared_cores {
             iterations.waited * full
         } else {

@@ -1,10 +1,10 @@
-//! What was seen last, in a form that one slow batch does not move.
+//! Recent measurements, robust against a single slow batch.
 
 use super::observed::Iteration;
 use std::collections::VecDeque;
 
-/// Iterations whose batches were fetched at the same time. Such batches arrive together: after one long wait several come without any,
-/// so that only their sum says what one takes.
+/// Consecutive iterations with batches that are fetched concurrently. Such batches arrive together: after a
+/// long wait, the next batches are available immediately, so only the sum is meaningful.
 #[derive(Debug, Default)]
 pub(super) struct Bunch {
     iterations: VecDeque<Iteration>,
@@ -12,8 +12,8 @@ pub(super) struct Bunch {
 }
 
 impl Bunch {
-    /// Forgets all, and takes in bunches of `most` from now on; of more, where there were more before, since some of them may still
-    /// be on their way.
+    /// Removes all iterations and changes the size to `most`. A larger previous size is retained, because
+    /// some of the earlier batches might still be in flight.
     pub(super) fn clear(&mut self, most: usize) {
         self.iterations.clear();
         self.most = self.most.max(most).max(1);
@@ -23,7 +23,8 @@ impl Bunch {
         self.most
     }
 
-    /// Takes one in and gives the sum of the last ones; `None` until they are enough.
+    /// Adds an iteration and returns the sum of the last `most` iterations, or `None` if there are not enough
+    /// iterations yet.
     pub(super) fn add(&mut self, iteration: Iteration) -> Option<Iteration> {
         if self.iterations.len() >= self.most {
             self.iterations.pop_front();
@@ -45,7 +46,7 @@ impl Bunch {
     }
 }
 
-/// The last few values of something.
+/// Sliding window of values.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     values: VecDeque<f64>,
@@ -62,18 +63,18 @@ impl Recent {
         }
     }
 
-    /// Forgets all, and keeps `most` from now on.
+    /// Removes all values and changes the size to `most`.
     pub(super) fn clear(&mut self, most: usize) {
         self.forget();
         self.most = most.max(1);
     }
 
-    /// Forgets all: it holds no longer.
+    /// Removes all values because they are no longer valid.
     pub(super) fn forget(&mut self) {
         self.values.clear();
     }
 
-    /// Whether a median of them says something.
+    /// Returns true if at least half of the window is filled, which is enough for a median.
     pub(super) fn is_full(&self) -> bool {
         self.values.len() >= self.most.max(1).div_ceil(2)
     }

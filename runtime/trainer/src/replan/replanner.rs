@@ -6,15 +6,18 @@ use frostline_job::Objective;
 use frostline_tensor::shown_number;
 use frostline_wire::Profile;
 
-/// Iterations after a change that say nothing yet: batches asked for before it, and the pipeline filling again.
+/// Iterations to ignore after a change, because they use earlier requests and the pipeline is still being
+/// filled.
 const SETTLING: u64 = 3;
-/// Another split must need at most this share of the time (or cost) that the present one is predicted to need for the rest, so that noise changes nothing.
+/// The remaining time (or cost) with another split must be below this fraction of the prediction for the
+/// present split. This prevents changes because of noise.
 const MARGIN: f64 = 0.9;
-/// Steps' worth of time, or of cost, that must have been lost to another split before it is taken, about what a change disturbs: large gains are
-/// taken at once, small ones when they last.
+/// Number of steps by which the present split must fall behind before the job changes to another split. This
+/// is approximately the cost of a change. As a result, large gains are used immediately, and small gains only
+/// if they persist.
 const LOST: f64 = 2.0;
 
-/// A change of split, of encoding, or of both.
+/// A change of split or encoding.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Change {
     pub(crate) to: Candidate,
@@ -22,10 +25,10 @@ pub(crate) struct Change {
     pub(crate) reason: String,
 }
 
-/// Corrects a planner by what is seen, and changes the split where that saves enough.
+/// Corrects the planner with observations and changes the split if this saves enough.
 pub(crate) struct Replanner {
     planner: Planner,
-    /// As it was planned.
+    /// Planned workload.
     job: Workload,
     present: Candidate,
     host: Recent,
@@ -33,12 +36,12 @@ pub(crate) struct Replanner {
     rate: Recent,
     bunch: Bunch,
     settling: u64,
-    /// Steps' worth of time, or of cost, lost since another split has been better.
+    /// Number of steps that could have been saved since another split became better.
     lost: f64,
 }
 
 impl Replanner {
-    /// For a job that begins with this candidate.
+    /// Creates a replanner for a job that starts with the candidate `first`.
     pub(crate) fn new(planner: Planner, first: Candidate) -> Self {
         let mut replanner = Self {
             job: planner.workload,
@@ -55,17 +58,17 @@ impl Replanner {
         replanner
     }
 
-    /// What is known now.
+    /// Returns the planner with the current corrections.
     pub(crate) fn planner(&self) -> &Planner {
         &self.planner
     }
 
-    /// How many iterations still fetch once `done` are over.
+    /// Returns the number of iterations that still fetch after `done` iterations.
     pub(super) fn fetching_after(&self, done: u64) -> u64 {
         self.job.traveling(self.present.encoding).fetching_after(done)
     }
 
-    /// The hosts were measured after all: what was believed of them, and what was seen against that, holds no longer.
+    /// Replaces the profile of the hosts and discards the corrections of the previous profile.
     pub(crate) fn profiled(&mut self, host: Profile) {
         self.planner.survey.host = host;
         self.planner.survey.slowdown.host = 1.0;
@@ -74,11 +77,12 @@ impl Replanner {
         self.refresh();
     }
 
-    /// The job goes on with this candidate.
+    /// Starts the observation of a new candidate.
     pub(crate) fn start(&mut self, candidate: Candidate) {
         let together = self.planner.flow(&candidate).ahead + 1;
         self.bunch.clear(together);
-        // A bunch with one slow batch in it shows in as many sums as it has batches; a median is to outlive it.
+        // If a bunch has `n` batches, a slow batch affects `n` sums. The window must be long enough for the
+        // median to ignore them.
         for recent in [&mut self.host, &mut self.trainer, &mut self.rate] {
             recent.clear(2 * self.bunch.most() + 1);
         }
@@ -87,8 +91,9 @@ impl Replanner {
         self.lost = 0.0;
     }
 
-    /// Takes in an iteration at the present split that fetched all of its rows, and says whether to change it; `left` iterations are to
-    /// come that fetch, so that a change pays by these alone.
+    /// Adds an iteration at the present split that fetched all activations, and decides whether to change the
+    /// split. `left` is the number of remaining iterations that fetch, because only these can benefit from a
+    /// change.
     pub(crate) fn saw(&mut self, iteration: &Iteration, left: u64) -> Option<Change> {
         if self.settling > 0 {
             self.settling -= 1;
@@ -107,8 +112,9 @@ impl Replanner {
         self.consider()
     }
 
-    /// Corrects the planner by what iterations in a row show: always the trainer; the host or the link when they bound it; and never
-    /// believes them slower than they were just seen to be.
+    /// Corrects the planner with consecutive iterations. The trainer is always corrected; host and link are
+    /// corrected if they are the bottleneck. An observed lower limit on their speed also replaces a slower
+    /// estimate.
     fn learn(&mut self, observed: &Observed) {
         let Observed { host, rate, .. } = *observed;
         if let Some(trainer) = observed.trainer {
@@ -133,7 +139,7 @@ impl Replanner {
         self.refresh();
     }
 
-    /// The present candidate, in its present encoding, under what is known now.
+    /// Updates the prediction for the present split and encoding.
     fn refresh(&mut self) {
         let Planner { survey, workload, .. } = &self.planner;
         let same = survey.candidate(&self.present.split, self.present.encoding, workload);
@@ -147,7 +153,7 @@ impl Replanner {
         let workload = &self.planner.workload;
         let iteration = |candidate: &Candidate| candidate.iteration_objective(workload);
         let now = iteration(&self.present);
-        // The pipeline is full already here, and has to be filled again there.
+        // The pipeline is already full with the present split, but another split has to fill it first.
         let rest = now * workload.iterations as f64;
         let saves = best.candidate.objective(workload) < MARGIN * rest;
         let way = |candidate: &Candidate| (candidate.split.clone(), candidate.encoding);
@@ -167,7 +173,7 @@ impl Replanner {
             Objective::Time => format!("{seconds:.2} s"),
             Objective::Cost => {
                 let cost = shown_number(candidate.iteration_objective(workload));
-                format!("{seconds:.2} s and a cost of {cost}")
+                format!("{seconds:.2} s at a cost of {cost}")
             }
         };
         let reason = format!(

@@ -4,18 +4,18 @@ use super::replanner::{Change, Replanner};
 use crate::plan::{Candidate, Planner};
 use crate::{Event, Events, ProfileState};
 
-/// Watches a split while the job runs.
+/// Monitors the split while the job runs.
 pub(crate) struct Watch {
     replanner: Replanner,
-    /// `None` if the hosts were measured before the start, or never will be.
+    /// `None` if the hosts were already measured or cannot be measured.
     awaited: Option<AwaitedProfile>,
-    /// Whether the hosts are taken to be like this machine.
+    /// True if the hosts are assumed to be like this machine.
     guessed: bool,
     events: Events,
 }
 
 impl Watch {
-    /// By measurements, of a job that begins with the candidate `first`.
+    /// Creates a monitor with measured profiles. The job starts with the candidate `first`.
     pub(crate) fn measured(planner: Planner, first: Candidate, events: &Events) -> Self {
         Self {
             replanner: Replanner::new(planner, first),
@@ -25,7 +25,7 @@ impl Watch {
         }
     }
 
-    /// By a guess, until the hosts' profile comes.
+    /// Creates a monitor with guessed profiles, which are replaced as soon as the hosts' profile is received.
     pub(crate) fn guessed(
         planner: Planner,
         first: Candidate,
@@ -39,22 +39,24 @@ impl Watch {
         }
     }
 
-    /// The planner, if it rests on measurements.
+    /// Returns the planner if it is based on measurements.
     pub(crate) fn planner(&self) -> Option<&Planner> {
         (!self.guessed).then_some(self.replanner.planner())
     }
 
-    /// How many of the job's iterations still fetch once `done` are over: the others take kept rows.
+    /// Returns the number of iterations that still fetch after `done` iterations. The others use cached
+    /// features.
     pub(crate) fn fetching_after(&self, done: u64) -> u64 {
         self.replanner.fetching_after(done)
     }
 
-    /// Adds an iteration that fetched all of its rows, and decides whether to change the split; `left` iterations that fetch are to come.
+    /// Adds an iteration that fetched all activations, and decides whether to change the split. `left` is the
+    /// number of remaining iterations that fetch.
     pub(crate) fn saw(&mut self, iteration: &Iteration, left: u64) -> Option<Change> {
         if let Some(profile) = self.awaited.as_mut().and_then(AwaitedProfile::came) {
             (self.awaited, self.guessed) = (None, false);
             let reason = format!(
-                "profile received from the hosts (measured in {:.1} s); the plan uses it from now on",
+                "profile received from the hosts (measured in {:.1} s); the plan now uses it",
                 profile.measured_in_seconds
             );
             self.replanner.profiled(profile);
@@ -66,7 +68,7 @@ impl Watch {
         self.replanner.saw(iteration, left)
     }
 
-    /// The job changed to this candidate.
+    /// Records that the job changed to this candidate.
     pub(crate) fn start(&mut self, candidate: Candidate) {
         self.replanner.start(candidate);
     }

@@ -1,9 +1,9 @@
-//! How much memory this process may still take.
+//! Memory that this process can still allocate.
 
 use std::path::Path;
 
-/// Bytes that it may take beside what it has: the least that the machine, swap included, and the memory cgroups above it leave. `None` where the
-/// system does not tell.
+/// Bytes this process can still allocate: the smallest remainder of the machine (swap included) and of the
+/// memory cgroups above the process. Returns `None` if the system reports neither.
 pub(super) fn available_memory(root: &Path) -> Option<u64> {
     let machine = on_machine(root);
     in_cgroups(root).into_iter().chain(machine).min()
@@ -19,7 +19,8 @@ fn on_machine(root: &Path) -> Option<u64> {
     Some(field("MemAvailable:")?.saturating_add(field("SwapFree:").unwrap_or(0)))
 }
 
-/// What each group with a limit leaves. A container sees its own group as the root of the tree.
+/// Remaining bytes of each cgroup with a limit. Inside a container, the container's group appears as the root
+/// of the tree.
 fn in_cgroups(root: &Path) -> Vec<u64> {
     let text = std::fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     let path = text
@@ -33,7 +34,8 @@ fn in_cgroups(root: &Path) -> Vec<u64> {
         .collect()
 }
 
-/// Pages of files that nobody used lately go when memory is needed.
+/// Remaining bytes in the group. Returns `None` if the group has no limit. Inactive file pages count as free,
+/// because the kernel reclaims them under pressure.
 fn left_in(group: &Path) -> Option<u64> {
     let read = |file: &str| std::fs::read_to_string(group.join(file)).ok();
     let number = |file: &str| read(file)?.trim().parse::<u64>().ok();

@@ -1,4 +1,4 @@
-//! Rows that are kept already, and what they spare a job.
+//! Reuse of features that are already cached.
 
 use super::context::Setup;
 use super::prepared::Prepared;
@@ -13,8 +13,9 @@ use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
 impl<'a> Setup<'a> {
-    /// The job without hosts' layers and without a plan, where all but a batch of its rows are kept and this machine can make the others itself: that
-    /// takes less than finding out who would do it best. Else gives itself back, and knows what will be kept.
+    /// Skips uploads and the plan if all but one batch of the features are cached and this machine can
+    /// compute the rest: measuring the splits would cost more. Otherwise returns the setup, with the expected
+    /// reuse of cached features filled in for the plan.
     pub(super) async fn reuse(mut self) -> Result<Result<Prepared, Self>, TrainerError> {
         let there = self.cached_features().await?;
         if let Some((features, coverage)) = &there
@@ -29,7 +30,7 @@ impl<'a> Setup<'a> {
         Ok(Err(self))
     }
 
-    /// The store that has most of the job's rows, if there is any for it.
+    /// Opens the store with the most cached features of this job, or returns `None` if no store has any.
     async fn cached_features(&self) -> Result<Option<(Arc<Features>, Coverage)>, TrainerError> {
         let mut best: Option<(Arc<Features>, Coverage)> = None;
         for (encoding, split) in &self.ways() {
@@ -47,7 +48,8 @@ impl<'a> Setup<'a> {
         Ok(best)
     }
 
-    /// In which ways rows may have traveled that the job can use; where bits count, only from the very split.
+    /// Encodings and splits of usable cached features, a single pair for each rounding in transit. With
+    /// `--reproducible` only a fixed split qualifies.
     fn ways(&self) -> Vec<(Encoding, Split)> {
         let job = self.job;
         let splits = match &job.spec.split {
@@ -70,7 +72,8 @@ impl<'a> Setup<'a> {
         ways
     }
 
-    /// What later epochs will find, for the plan; nothing where no training sample looks the same again.
+    /// Cached features that later epochs can reuse, for the plan. Returns `None` without a cache, or if every
+    /// epoch augments the training samples differently.
     fn to_be_kept(&self, there: Option<Coverage>) -> Result<Option<Reuse>, TrainerError> {
         let (feed, Some(cache)) = (&self.data.feed, &self.job.features) else {
             return Ok(None);
@@ -108,7 +111,8 @@ impl<'a> Setup<'a> {
         Ok(prepared)
     }
 
-    /// The store of rows that travel in `encoding` from `split`.
+    /// Opens the store of features that travel in `encoding` from `split`. Returns `None` if the job has no
+    /// feature cache.
     async fn features(
         &self,
         encoding: Encoding,
@@ -142,7 +146,7 @@ impl<'a> Setup<'a> {
         Features::open(job, made, &self.data.feed, self.events, opening).await
     }
 
-    /// Of the layers up to the freeze cut; nothing where nothing is frozen.
+    /// Hash of the frozen layers. Returns an empty string if no layers are frozen.
     async fn layers_hash(&self) -> Result<String, TrainerError> {
         if self.network.nothing_is_frozen(&self.job.freeze) {
             return Ok(String::new());
@@ -154,7 +158,8 @@ impl<'a> Setup<'a> {
         hash.await.cloned()
     }
 
-    /// Has the job keep its rows, which travel in `encoding` from `split`.
+    /// Opens the feature store for features that travel in `encoding` from `split`, and creates it if
+    /// necessary. Skipped in a measuring setup.
     pub(super) async fn open_features(
         &mut self,
         encoding: Encoding,

@@ -1,4 +1,4 @@
-//! The split of a job, and what watches over it.
+//! Chooses the split and starts the watch for later changes.
 
 use super::context::Setup;
 use super::measure::Measurements;
@@ -11,14 +11,15 @@ use crate::{Event, Policy, ProfileState, TrainerError};
 use frostline_client::ClientError;
 use frostline_wire::ErrorClass;
 
-/// A split, and what watches over it where it was planned.
+/// A split, with a watch if the planner chose it.
 type WatchedSplit = (Chosen, Option<Watch>);
 
 impl ProvidedSetup<'_> {
-    /// Chooses the split, and with that the job is prepared.
+    /// Chooses the split, the last phase of the setup.
     ///
     /// # Errors
-    /// [`TrainerError`]; [`TrainerError::Policy`] when no split fits the policy, [`TrainerError::Memory`] when none fits the memory.
+    /// Returns [`TrainerError::Policy`] if no split fits the policy, [`TrainerError::Memory`] if no split
+    /// fits the memory, and other errors of planning and of the feature store.
     pub(super) async fn choose(self) -> Result<Prepared, TrainerError> {
         let Self {
             mut setup,
@@ -40,13 +41,14 @@ impl ProvidedSetup<'_> {
 }
 
 impl Setup<'_> {
-    /// A split by the job's policy. Without the hosts' profile a job starts at the split with the fewest bytes, and the hosts are assumed like
-    /// this machine until observed; where nothing can be measured at all, it stays there.
+    /// Plans a split by the job's policy. Without a profile from the hosts, the job starts at the split with
+    /// the fewest bytes and assumes that the hosts are as fast as this machine until it observes them. If
+    /// nothing can be measured, the split is chosen by bytes and never reconsidered.
     async fn plan(&self, offer: &Offer, layers: Layers) -> Result<WatchedSplit, TrainerError> {
         let by_bytes = |splits, why: &str| Ok((offer.by_bytes(&self.job.spec.split, splits, why)?, None));
         let splits = self.fitting(offer)?;
         let (Some(on_hosts), Some(_)) = (&offer.on_hosts, offer.pixels()) else {
-            let why = "no measurement: the guest makes the network's input";
+            let why = "cannot measure, because only the guest can make the network's input";
             return by_bytes(&splits, why);
         };
         let splits = self.worthwhile(splits)?;
@@ -64,7 +66,7 @@ impl Setup<'_> {
             return self.watched(planner);
         };
         if profiled {
-            self.tell_missing(format!("{error}; assumed no slower than the slowest other host"));
+            self.tell_missing(format!("{error}; assuming the speed of the slowest other host"));
             return self.watched(planner);
         }
         if refuses_layers(error) && self.needs_no_host() {
@@ -75,13 +77,14 @@ impl Setup<'_> {
         self.start_unprofiled(offer, planner, error, awaited)
     }
 
-    /// The planner's choice.
+    /// Starts with the planner's choice and a watch.
     fn watched(&self, planner: Planner) -> Result<WatchedSplit, TrainerError> {
         let (first, chosen) = planner.choose()?;
         Ok((chosen, Some(Watch::measured(planner, first, self.events))))
     }
 
-    /// The split with the fewest bytes, because of `error`, for a planner that assumes the hosts are like this machine.
+    /// Chooses the split with the fewest bytes because of `error`. Until the profile arrives, the watch
+    /// assumes that the hosts are like this machine.
     fn start_unprofiled(
         &self,
         offer: &Offer,
@@ -110,7 +113,7 @@ impl Setup<'_> {
     }
 }
 
-/// Whether a host permanently refuses these layers.
+/// Returns true if a host permanently refuses these layers.
 fn refuses_layers(error: &ClientError) -> bool {
     matches!(
         error,

@@ -16,32 +16,32 @@ use frostline_wire::{Description, Encoding, Split};
 use std::collections::HashSet;
 use tokio::sync::OnceCell;
 
-/// A job whose data are listed and whose network is divided: what all that follows is done with.
+/// Setup of a job with listed data and a divided network. All later phases use it.
 pub(super) struct Setup<'a> {
     pub(super) job: &'a Job,
-    /// Whether a split that is given is measured like one that is to be chosen.
+    /// True if a fixed split is measured like a planned one.
     pub(super) measure: bool,
     pub(super) hosts: &'a Hosts,
-    /// The same, counting the bytes received for measurements.
+    /// The same hosts, with a separate counter for the bytes received by measurements.
     pub(super) measuring: Hosts,
     pub(super) events: &'a Events,
     pub(super) data: Data,
     pub(super) network: DividedNetwork,
-    /// Samples of one guest call, where the hosts tell.
+    /// Samples per guest call, if the hosts report it.
     pub(super) grant: Option<usize>,
-    /// As the job wants it, in whole grants.
+    /// Request size and prefetch limits of the job. Requests contain whole grants.
     pub(super) flow: Flow,
-    /// The rows kept for later epochs, for the plan; `None` where every epoch fetches all.
+    /// Planned reuse of cached features. `None` if every epoch fetches all samples.
     pub(super) keeps: Option<Reuse>,
-    /// What was measured before the frozen layers were sent.
+    /// Measurements taken before the frozen layers were sent.
     pub(super) measured: Option<LinkAndTrainer>,
-    /// The layers up to the freeze cut, once somebody needs them.
+    /// The layers up to the freeze cut, serialized on first use.
     pub(super) layers: OnceCell<Upload>,
-    /// What kept rows know them by, once it is asked for.
+    /// Hash of these layers for the feature cache, computed on first use.
     pub(super) layers_hash: OnceCell<String>,
 }
 
-/// What can be measured without the frozen layers on the hosts.
+/// Measurements that do not need the frozen layers on the hosts.
 #[derive(Clone)]
 pub(super) struct LinkAndTrainer {
     pub(super) link: Link,
@@ -59,7 +59,8 @@ impl<'a> Setup<'a> {
         let measuring = hosts.metered();
         let data = Data::list(job, hosts, events).await?;
         let mut network = DividedNetwork::build(job, &data.outputs).await?;
-        // Another guest may make something else of images than it says.
+        // A custom guest may deviate from the pixel recipe in its description, so only the stock guest's
+        // recipe is reported.
         if job.guest.is_stock() {
             events(Event::Pixels {
                 recipe: network.pixels,
@@ -103,7 +104,7 @@ impl<'a> Setup<'a> {
         })
     }
 
-    /// What there is to choose from where the guest `description` is of serves the job.
+    /// Returns the splits and encodings available with the guest that `description` belongs to.
     pub(super) fn offer(&self, on_hosts: Option<OnHosts>, description: Description) -> Offer {
         Offer {
             root: self.job.spec.data.clone(),
@@ -119,14 +120,14 @@ impl<'a> Setup<'a> {
         }
     }
 
-    /// [`Setup::offer`] of the stock guest, of which it is known what it says.
+    /// [`Setup::offer`] for the stock guest, with the description known in advance.
     pub(super) fn stock_offer(&self, on_hosts: Option<OnHosts>) -> Offer {
         let DividedNetwork { network, pixels, .. } = &self.network;
         self.offer(on_hosts, stock_description(network, *pixels))
     }
 
-    /// Whether a host that refuses the frozen layers leaves a job that can do without it: the split is open, and with the stock guest
-    /// everything it does there can be done here.
+    /// Returns true if the job can continue when the hosts refuse the frozen layers: the split is open and
+    /// may be `none`, and the trainer can do all the work of the stock guest.
     pub(super) fn needs_no_host(&self) -> bool {
         let job = self.job;
         let considered = |only: &Vec<Split>| only.contains(&Split::None);
@@ -137,7 +138,8 @@ impl<'a> Setup<'a> {
             && job.spec.encoding.fixed().is_none_or(exact)
     }
 
-    /// The layers up to the freeze cut. Where nothing is frozen a host still needs the least that is a model to make pixels for it.
+    /// Returns the layers up to the freeze cut. If no layer is frozen, returns the layers up to the first
+    /// cut, because a host needs a model to preprocess images.
     pub(super) async fn frozen_layers(&self) -> Result<Upload, TrainerError> {
         let end = match self.network.first_cut() {
             Some(first) if self.network.nothing_is_frozen(&self.job.freeze) => first,
@@ -152,7 +154,10 @@ impl<'a> Setup<'a> {
         Upload::layers(&self.job.model_name(), self.network.frozen.clone(), end).await
     }
 
-    /// The usable splits of which two batches fit the job's memory: the candidates by their shape, all where there are few.
+    /// Returns the usable splits, limited to the job's candidates, at which two batches fit the job's memory.
+    ///
+    /// # Errors
+    /// Returns [`TrainerError::Memory`] if no split fits.
     pub(super) fn fitting(&self, offer: &Offer) -> Result<Vec<UsableSplit>, TrainerError> {
         let mut fitting = Vec::new();
         let mut refusal = None;
@@ -172,7 +177,7 @@ impl<'a> Setup<'a> {
         }
     }
 
-    /// `none`, `input` and the cuts that are worth measuring.
+    /// Keeps `none`, `input` and the cuts worth measuring; keeps all cuts if the job names its candidates.
     pub(super) fn worthwhile(&self, splits: Vec<UsableSplit>) -> Result<Vec<UsableSplit>, TrainerError> {
         let (job, network) = (self.job, &self.network);
         let candidates = frostline_profile::candidates(&network.frozen, &network.network, &job.freeze)?;
@@ -189,7 +194,7 @@ impl<'a> Setup<'a> {
         self.data.feed.batch.min(self.data.feed.train.len())
     }
 
-    /// A planner for the job, by what was measured.
+    /// Creates the job's planner from these measurements.
     pub(super) fn planner(
         &self,
         survey: Survey,

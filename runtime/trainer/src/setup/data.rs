@@ -10,16 +10,16 @@ use frostline_client::{Dataset, DatasetError, Hosts, LabelTable, Listing, Sample
 use frostline_job::NewHead;
 use std::sync::Arc;
 
-/// A job's data: listed, and divided into classes, parts and batches.
+/// Divided data of a job.
 #[derive(Clone)]
 pub(crate) struct Data {
     /// Names of the outputs.
     pub(crate) classes: Vec<String>,
     pub(super) outputs: Outputs,
     pub(crate) feed: FeedPlan,
-    /// Those to measure the tuned model with in the end; none where that is not wanted.
+    /// Samples that measure the tuned model at the end; empty unless requested.
     pub(crate) test: Arc<Samples>,
-    /// How the job divided them; nothing of data that came divided.
+    /// Division chosen by the job. `None` if the data came divided.
     pub(crate) division: Option<Division>,
     /// Mean size of the objects, in bytes.
     pub(super) object_bytes: u64,
@@ -27,21 +27,22 @@ pub(crate) struct Data {
     pub(crate) listed: u64,
 }
 
-/// What the network is to give.
+/// Outputs of the network.
 #[derive(Debug, Clone)]
 pub(super) struct Outputs {
-    /// Training samples of each class or label; 0 of a number.
+    /// Number of training samples by class or label. All counts are 0 for numbers.
     pub(super) samples: Vec<usize>,
-    /// Of each the output of the model whose weights it starts from; none starts afresh.
+    /// For each output, the output of the original model to copy weights from. `None` selects fresh weights.
     pub(super) kept: Vec<Option<usize>>,
-    /// Training samples.
+    /// Number of training samples.
     pub(super) of: usize,
-    /// How each number spreads over them; of others nothing.
+    /// Mean and deviation of the target numbers over the training samples. `None` if the task is not
+    /// regression.
     pub(super) numbers: Option<Standard>,
 }
 
 impl Data {
-    /// Lists the data, and tells what they are.
+    /// Lists and divides the data, and reports it with events.
     pub(super) async fn list(job: &Job, hosts: &Hosts, events: &Events) -> Result<Self, TrainerError> {
         let hosts = hosts.metered();
         let listing = hosts.listing(&job.spec.data, job.spec.layout).await?;
@@ -82,7 +83,7 @@ impl Data {
         if feed.batches(Part::Train) == 1 {
             let (batch, train) = (job.spec.recipe.batch, dataset.train.len());
             let message = format!(
-                "an epoch is one step: a batch takes {batch} of {train} training images; a smaller --batch trains in more steps"
+                "each epoch is a single step: --batch is {batch} and the data has {train} training images; use a smaller --batch for more steps"
             );
             events(Event::Warning { message });
         }
@@ -103,7 +104,11 @@ impl Data {
     }
 }
 
-/// Of each class the output of the model that knows it, where the job keeps the model's classifier; what does not agree is said.
+/// Maps each class to the model's output for that class if the job keeps the model's classifier. Warns about
+/// new and dropped classes.
+///
+/// # Errors
+/// Returns [`TrainerError::Setting`] if the classifier cannot be kept.
 fn known_outputs(
     job: &Job,
     task: Task,
@@ -120,23 +125,23 @@ fn known_outputs(
     };
     if job.spec.recipe.standardize {
         let must =
-            "a classifier that is kept reads features as they are; leave out --standardize or --head keep";
+            "cannot keep a classifier with --standardize; remove one of the two flags";
         return Err(refused(must.to_owned()).into());
     }
     let Some((known_task, known)) = notes::outputs(&job.model) else {
         let must =
-            "the model does not name its classes, as models do that frostline tuned; leave out --head keep";
+            "the model metadata contains no class names; use a model that frostline tuned, or remove --head keep";
         return Err(refused(must.to_owned()).into());
     };
     if known_task != task {
-        let must = format!("the model gives {known_task}, the data have {task}; leave out --head keep");
+        let must = format!("the model predicts {known_task}, but the data has {task}; remove --head keep");
         return Err(refused(must).into());
     }
     let place = |class: &String| known.iter().position(|known| known == class);
     let kept: Vec<Option<usize>> = classes.iter().map(place).collect();
     if kept.iter().all(Option::is_none) {
         let must = format!(
-            "the model knows none of the data's {task}, it knows {}; leave out --head keep",
+            "the model has none of the {task} in the data, only {}; remove --head keep",
             first_few(&known)
         );
         return Err(refused(must).into());
@@ -151,8 +156,8 @@ fn known_outputs(
         .filter(|class| !classes.contains(class))
         .collect();
     for (which, becomes) in [
-        (added, "new to the model: trained afresh"),
-        (dropped, "not in the data: left out of the model"),
+        (added, "not in the model, trained from scratch"),
+        (dropped, "not in the data, left out of the model"),
     ] {
         if !which.is_empty() {
             let message = format!("{task} {}: {}", becomes, first_few(&which));
@@ -162,7 +167,7 @@ fn known_outputs(
     Ok(kept)
 }
 
-/// Some names, for a message.
+/// Joins up to eight names for a message.
 fn first_few(names: &[String]) -> String {
     const SHOWN: usize = 8;
     let shown: Vec<&str> = names.iter().take(SHOWN).map(String::as_str).collect();
@@ -170,7 +175,7 @@ fn first_few(names: &[String]) -> String {
     format!("{}{more}", shown.join(", "))
 }
 
-/// How many training samples say yes to each output; of numbers, 0.
+/// Counts the positive training samples of each output; all counts are 0 for numbers.
 fn outputs(dataset: &Dataset, kept: Vec<Option<usize>>) -> Outputs {
     let mut samples = vec![0; dataset.classes.len()];
     for index in 0..dataset.train.len() {
@@ -199,7 +204,8 @@ fn outputs(dataset: &Dataset, kept: Vec<Option<usize>>) -> Outputs {
     }
 }
 
-/// How each number spreads over the training samples; of other tasks nothing.
+/// Mean and deviation of the target numbers over the training samples. Returns `None` if the task is not
+/// regression.
 fn numbers(dataset: &Dataset) -> Option<Standard> {
     let mut moments = Moments::default();
     for index in (0..dataset.train.len()).filter(|_| dataset.task == Task::Numbers) {
@@ -209,7 +215,7 @@ fn numbers(dataset: &Dataset) -> Option<Standard> {
     (dataset.task == Task::Numbers).then(|| moments.standard())
 }
 
-/// Data in parts.
+/// A divided dataset with a plan for batches.
 struct DividedData {
     dataset: Dataset,
     feed: FeedPlan,
@@ -217,27 +223,27 @@ struct DividedData {
     earlier: EarlierTraining,
 }
 
-/// What is known of the images that a model was trained on before.
+/// Overlap between the validation images and an earlier training of the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum EarlierTraining {
-    /// None of them is validated with.
+    /// The model was not trained on any validation image.
     Known,
-    /// Some of them may be.
+    /// The model may have been trained on some validation images.
     Unknown,
 }
 
 impl EarlierTraining {
     fn report(self, events: &Events) {
         if self == Self::Unknown {
-            let message = "the data have changed since the model was trained on a part of them: validation may include images of that part; \
-                           name the parts train/ and validation/ yourself";
+            let message = "the data has changed since the model was trained on a part of it, so validation may include training images; \
+                           divide the data into train/ and validation/";
             events(Event::Warning {
                 message: message.to_owned(),
             });
         }
     }
 
-    /// What a tuned model carries of the `division` it was made with.
+    /// Returns the division to record in the tuned model.
     fn mark(self, division: Division) -> Division {
         match self {
             Self::Known => division,
@@ -246,10 +252,11 @@ impl EarlierTraining {
     }
 }
 
-/// What the model, where its classifier is kept, was trained on before of `data`, which are a `dataset` now.
+/// Checks whether the model was trained on samples that `dataset` uses for validation, if the job keeps the
+/// model's classifier. `data` contains the undivided samples of `dataset`.
 ///
 /// # Errors
-/// [`TrainerError::Setting`] where it was trained on images that the job would validate with: its accuracy would mean nothing.
+/// Returns [`TrainerError::Setting`] if it was, because the accuracy would mean nothing.
 fn earlier_training(
     job: &Job,
     data: ListedSamples<'_>,
@@ -275,7 +282,7 @@ fn earlier_training(
     }
     let count = dataset.validation.len();
     let must = format!(
-        "the model was trained on {leaked} of the {count} images that this would validate with; {} divides as its training did",
+        "the model was trained on {leaked} of the {count} validation images; use {}, the division of that training",
         before.flags()
     );
     let value = job.spec.validation.map(|share| share.to_string());
@@ -300,7 +307,7 @@ fn divide(job: &Job, listing: Listing, table: Option<LabelTable>) -> Result<Divi
         return Err(TrainerError::from(SettingError {
             what: "sampling",
             value: "balanced".to_owned(),
-            must: "multi-label samples have no class to draw by; remove it, or use class_weights".to_owned(),
+            must: "balanced sampling requires a class for each sample; use class_weights instead".to_owned(),
         }));
     }
     if job.spec.test && dataset.test.is_empty() {

@@ -1,4 +1,4 @@
-//! Whether the frozen layers are worth sending.
+//! Decides whether the frozen layers are worth sending.
 
 use super::context::{LinkAndTrainer, Setup};
 use crate::TrainerError;
@@ -9,22 +9,23 @@ use frostline_wire::Split;
 /// A plan for which the frozen layers stay on the trainer.
 pub(super) struct WithoutLayers {
     pub(super) planner: Box<Planner>,
-    /// What the host needs to decode and preprocess with the stock guest, where that is part of the plan: the first of the layers, since
-    /// a guest describes pixels for a model.
+    /// The first layers, if the plan decodes and preprocesses on the host: the stock guest needs a model to
+    /// describe its pixels.
     pub(super) first: Option<Upload>,
 }
 
 impl Setup<'_> {
-    /// Measures the link and this machine, and makes the plan without `layers` where they are not worth sending. For a split that is left
-    /// open and the stock guest, of which it is known what it answers. They are sent as well where something cannot be measured.
+    /// Measures the link and this machine, and returns a plan without `layers` if they are not worth sending.
+    /// Requires an open split and the stock guest, because its description is known in advance. Returns
+    /// `None`, so that the layers are sent, if all hosts have them or a measurement fails.
     ///
     /// # Errors
-    /// [`TrainerError`].
+    /// Returns an error if the hosts cannot be asked for the layers, or no split fits the memory.
     pub(super) async fn assess(&mut self, layers: &Upload) -> Result<Option<WithoutLayers>, TrainerError> {
         if layers.is_on(&self.measuring).await? {
             return Ok(None);
         }
-        // What cannot be measured now is said by whoever measures next, for a plan.
+        // The measurement for the plan fails in the same way and reports the error.
         let Ok(link) = self.measure_link().await else {
             return Ok(None);
         };
@@ -36,7 +37,7 @@ impl Setup<'_> {
         self.without(layers, measured, splits).await
     }
 
-    /// The plan without the frozen `layers`, if they are not worth sending.
+    /// Returns a plan without the frozen `layers` if they are not worth sending.
     async fn without(
         &self,
         layers: &Upload,
@@ -68,14 +69,15 @@ impl Setup<'_> {
         }))
     }
 
-    /// The layers up to the first cut: the least that is a model.
+    /// The smallest valid model: the layers up to the first cut.
     async fn first_layers(&self) -> Result<Upload, TrainerError> {
         self.layers_up_to(self.network.first_cut().unwrap_or(&self.job.freeze))
             .await
     }
 }
 
-/// The best split without the frozen layers, if these are not worth sending; the split `input` needs the `first` of them.
+/// Returns the best split that does not need the frozen layers, if they are not worth sending. The split
+/// `input` only needs the layers `first`.
 fn worth_keeping(planner: &Planner, layers: &Upload, first: &Upload) -> Option<(Split, Layers)> {
     let Planner {
         survey,

@@ -1,4 +1,4 @@
-//! What is measured before a job starts.
+//! Measurements before a job starts.
 
 use super::context::{LinkAndTrainer, Setup};
 use crate::compute::session_options;
@@ -10,34 +10,37 @@ use crate::{Event, Measuring, TrainerError};
 use frostline_client::{ClientError, HostClient, Link};
 use frostline_wire::{ErrorClass, Platform, ProfileRequest, RequestedSample, Split};
 
-/// Real samples whose sizes and decoding are measured: their mean is within a few percent of all, and they take a second.
+/// Samples for measuring object sizes and decoding. The mean of eight is typically within 5 % of the overall
+/// mean, and they need about a second.
 const SAMPLES: usize = 8;
 
-/// How long a host may let a measurement wait for its turn: what is left of the time it is given ([`frostline_client::Deadlines`])
-/// measures the largest of the paper's networks.
+/// Limit in seconds for queueing before a measurement. The rest of the deadline
+/// ([`frostline_client::Deadlines`]) is enough to measure the largest of the paper's networks.
 const WAIT_SECONDS: u64 = 30;
 
-/// A planner by what was measured.
+/// Result of the measurements.
 pub(super) struct Measurements {
     pub(super) planner: Planner,
-    /// Why hosts have no profile, by host; where none has one, they are taken to be like this machine.
+    /// Errors of the hosts without a profile. If no host has one, the hosts are assumed to be like this
+    /// machine.
     pub(super) lacking: Vec<ClientError>,
-    /// Whether any host has one.
+    /// True if any host has a profile.
     pub(super) profiled: bool,
 }
 
-/// What has to be measured for any plan, and could not be.
+/// Failure of a measurement required by every plan.
 pub(super) enum MeasurementError {
     Link(TrainerError),
-    /// Say for want of memory beside all else that this machine does. What the job needs as well will fail there again.
+    /// For example because memory is short. If the job needs as much memory itself, it fails later with its
+    /// own error.
     Trainer(TrainerError),
 }
 
 impl MeasurementError {
-    /// Why the job continues without a plan.
+    /// Returns the reason to continue without a plan.
     ///
     /// # Errors
-    /// What happened, where it cannot.
+    /// Returns the link's error if the hosts cannot serve the job.
     pub(super) fn reason(self) -> Result<String, TrainerError> {
         match self {
             Self::Link(error) if !may_serve(&error) => Err(error),
@@ -47,7 +50,8 @@ impl MeasurementError {
     }
 }
 
-/// A host that refuses to be probed may serve all the same, one that cannot be reached or trusts nobody does not.
+/// Returns true if the hosts may serve the job after a failed probe. A busy host may, and so may a host that
+/// refuses the probe. An unreachable host cannot, nor can a host that rejects the token.
 fn may_serve(error: &TrainerError) -> bool {
     match error {
         TrainerError::Client(ClientError::Refused { class, .. }) => *class != ErrorClass::Unauthorized,
@@ -57,10 +61,12 @@ fn may_serve(error: &TrainerError) -> bool {
 }
 
 impl Setup<'_> {
-    /// Measures the link to all hosts, what the network takes there, and what it takes here; not again what was measured before.
+    /// Measures the link to all hosts, the network on the hosts, and the network on this machine. Link rate
+    /// and trainer profile come from an earlier measurement if one exists.
     ///
     /// # Errors
-    /// [`MeasurementError`] when the link or this machine cannot be measured: then there is nothing to plan by.
+    /// Returns [`MeasurementError`] if the link or this machine cannot be measured, so that no plan is
+    /// possible.
     pub(super) async fn measure(
         &self,
         splits: &[UsableSplit],
@@ -88,7 +94,7 @@ impl Setup<'_> {
             host,
             trainer,
             object_bytes: self.data.object_bytes as f64,
-            // On one machine they share its cores, and together do no more than one.
+            // Hosts on a single machine share cores, so they count as a single host.
             hosts: if shared_cores { 1 } else { reach.hosts },
             neighbors: reach.neighbors,
             slowdown: Slowdown::default(),
@@ -100,7 +106,7 @@ impl Setup<'_> {
         })
     }
 
-    /// The link as it is, to all hosts at once, or as the job says.
+    /// Measures the link to all hosts at once. A rate in the job's settings overrides the measured one.
     pub(super) async fn measure_link(&self) -> Result<Link, TrainerError> {
         Ok(self.as_told(probe(&self.measuring, self.events).await?))
     }
@@ -116,7 +122,7 @@ impl Setup<'_> {
         }
     }
 
-    /// What `splits` take on this machine; `frozen` is the SHA-256 of the frozen layers.
+    /// Measures `splits` on this machine. `frozen` is the SHA-256 of the frozen layers.
     pub(super) async fn measure_trainer(
         &self,
         splits: &[UsableSplit],
@@ -146,7 +152,7 @@ impl Setup<'_> {
         trainer_profile(task, job.cache.as_ref(), objects).await
     }
 
-    /// What the hosts are asked to measure.
+    /// The profile to request from the hosts.
     pub(super) fn profile_request(&self, on_hosts: &OnHosts, splits: &[UsableSplit]) -> ProfileRequest {
         ProfileRequest {
             root: self.job.spec.data.clone(),
@@ -161,7 +167,8 @@ impl Setup<'_> {
         }
     }
 
-    /// The cuts among `splits`. A host measures decoding with at least one cut: where nothing is frozen, with the first.
+    /// Cuts that the hosts measure. A host measures decoding only together with a cut, so the first cut is
+    /// measured if nothing is frozen.
     fn profiled_cuts(&self, splits: &[UsableSplit]) -> Vec<String> {
         if self.network.nothing_is_frozen(&self.job.freeze) {
             return self.network.first_cut().cloned().into_iter().collect();
@@ -169,14 +176,15 @@ impl Setup<'_> {
         cuts(splits)
     }
 
-    /// Whether hosts and trainer most likely compute on the same cores: on one machine, on the processor, over loopback.
+    /// Returns true if hosts and trainer most likely compute on the same cores: on the CPU of one machine,
+    /// connected by loopback.
     fn is_one_machine(&self, host: &Platform, trainer: &Platform) -> bool {
         let loopback = self.measuring.are_loopback();
         loopback && host.machine == trainer.machine && host.device == "cpu" && trainer.device == "cpu"
     }
 }
 
-/// The cuts among `splits`.
+/// Names of the cuts among `splits`.
 fn cuts(splits: &[UsableSplit]) -> Vec<String> {
     let name = |usable: &UsableSplit| match &usable.split {
         Split::Cut(name) => Some(name.clone()),

@@ -1,5 +1,5 @@
-//! Everything that comes before a job's first batch. Its phases are types: the data are listed and the network is divided (`Setup`),
-//! the hosts have what the job needs there (`ProvidedSetup`), the split is chosen (`Prepared`).
+//! Prepares a job for training. `Setup` lists the data and divides the network, `ProvidedSetup` adds the
+//! uploaded guest and layers, and `Prepared` adds the split.
 
 mod available;
 mod cached;
@@ -24,9 +24,9 @@ pub(crate) use prepared::Prepared;
 use provide::{FrozenLayers, ProvidedSetup};
 use tokio::sync::OnceCell;
 
-/// Does everything that comes before the first batch of a checked job.
+/// Prepares a checked job for training.
 ///
-/// With `measure`, a split that is given is measured like one that is to be chosen.
+/// With `measure`, a fixed split is measured like a planned one.
 pub(crate) async fn prepare(
     job: &Job,
     measure: bool,
@@ -51,14 +51,15 @@ pub(crate) async fn prepare(
     Ok(prepared)
 }
 
-/// What a phase came to.
+/// Result of a training phase.
 pub(crate) struct TrainedPhase {
-    /// Where it was divided.
+    /// The split at the end of the phase.
     pub(crate) split: Split,
     pub(crate) weights: Vec<(String, Tensor)>,
 }
 
-/// Prepares a phase that trains more than the one `before`. Hosts keep the layers they have, and the split is chosen anew.
+/// Prepares a phase that trains more layers than the phase `before`. Hosts reuse the layers from earlier
+/// uploads. If the hosts have the frozen layers, the split is chosen again; otherwise it stays the same.
 pub(crate) async fn unfreeze(
     job: &Job,
     before: &Prepared,

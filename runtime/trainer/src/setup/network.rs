@@ -20,30 +20,30 @@ use std::path::Path;
 #[derive(Clone)]
 pub(crate) struct DividedNetwork {
     pub(super) network: Network,
-    /// The whole under its fresh head, as it was exported.
+    /// The whole network with the new head, before quantization.
     pub(crate) headed: Model,
-    /// The same with its frozen layers as the job computes them, in f32 or int8.
+    /// The same network with the frozen layers in the job's precision, f32 or int8.
     pub(crate) frozen: Model,
-    /// The precision of its weights, if they are in int8.
+    /// Precision of the int8 weights, if the frozen layers are quantized.
     pub(crate) int8: Option<WeightBits>,
     suffix: Model,
-    /// How a step of the suffix is made.
+    /// Settings for training steps of the suffix.
     settings: StepSettings,
     /// The suffix as a classifier of standardized features.
     linear: Option<LinearHead>,
-    /// How the numbers are standardized that it learns.
+    /// Standardization of the target numbers, if any.
     numbers: Option<Standard>,
     outputs: Outputs,
     pub(super) pixels: PixelSpec,
     pub(super) pixel_source: PixelSource,
-    /// What made probabilities of the scores before the head was replaced.
+    /// Operator that turned scores into probabilities before the head was replaced.
     pub(crate) probabilities: Option<String>,
-    /// What the guest is told.
+    /// Parameters passed to the guest.
     pub(super) parameters: String,
 }
 
 impl DividedNetwork {
-    /// Gives the network a head with these outputs, and divides it.
+    /// Replaces the head by one with these outputs, and divides the network.
     pub(super) async fn build(job: &Job, outputs: &Outputs) -> Result<Self, TrainerError> {
         let (job, outputs) = (job.clone(), outputs.clone());
         blocking(move || Self::divide(&job, &outputs)).await
@@ -67,7 +67,7 @@ impl DividedNetwork {
         let numbers = outputs.numbers.clone();
         Ok(Self {
             linear,
-            // A head that is kept gives numbers as they are.
+            // A kept head already predicts numbers in the original scale.
             numbers: numbers.filter(|_| straight && job.spec.head != NewHead::Keep),
             network,
             settings: settings(job, &headed, &suffix, outputs)?,
@@ -89,7 +89,7 @@ impl DividedNetwork {
         })
     }
 
-    /// The same with frozen layers in int8.
+    /// Replaces the frozen layers with their int8 version.
     pub(super) fn with_quantized(self, quantized: QuantizedModel) -> Result<Self, TrainerError> {
         Ok(Self {
             network: quantized.model.network()?,
@@ -99,7 +99,8 @@ impl DividedNetwork {
         })
     }
 
-    /// The network as it was trained so far, divided at the job's freeze cut, which is an earlier one.
+    /// Merges the `weights` trained so far and divides the network at the job's freeze cut, which must be
+    /// earlier than the current one.
     pub(super) async fn unfrozen(
         &self,
         job: &Job,
@@ -125,7 +126,7 @@ impl DividedNetwork {
         .await
     }
 
-    /// The network that is written.
+    /// The network to export.
     pub(crate) fn exported(&self, prefix: ExportPrefix) -> &Model {
         match prefix {
             ExportPrefix::F32 => &self.headed,
@@ -133,20 +134,21 @@ impl DividedNetwork {
         }
     }
 
-    /// The first cut.
+    /// Name of the first cut in execution order.
     pub(super) fn first_cut(&self) -> Option<&String> {
         self.network.cuts.first().map(|cut| &cut.name)
     }
 
-    /// Whether `freeze` is the network's input, so that all of it is trained.
+    /// Returns true if `freeze` is the network's input, so that all layers are trained.
     pub(super) fn nothing_is_frozen(&self, freeze: &str) -> bool {
         self.network.input.name == freeze
     }
 
-    /// Refuses a job whose step, in its widest phase, does not fit this machine's memory.
+    /// Refuses a job with a training step too large for this machine's memory, in the widest phase. Applies
+    /// to CPUs with a known amount of available memory.
     ///
     /// # Errors
-    /// [`TrainerError::StepMemory`].
+    /// Returns [`TrainerError::StepMemory`] if the step does not fit.
     pub(super) async fn check_memory(&self, job: &Job, batch: usize) -> Result<(), TrainerError> {
         let available = available_memory(Path::new("/"));
         let (Some(available), Device::Cpu) = (available, job.device) else {
@@ -167,7 +169,7 @@ impl DividedNetwork {
         .await
     }
 
-    /// What is trained, in batches of so many samples.
+    /// The trained layers and the settings to train them in batches of `batch` samples.
     pub(super) fn suffix_parts(&self, job: &Job, batch: usize) -> SuffixParts {
         SuffixParts {
             whole: self.frozen.clone(),
@@ -186,7 +188,7 @@ impl DividedNetwork {
     }
 }
 
-/// How a step of the suffix is made, with all that depends on its weights and on the data.
+/// Step settings of the suffix, including those derived from the weights and the data.
 fn settings(
     job: &Job,
     headed: &Model,
@@ -206,7 +208,7 @@ fn settings(
     if job.spec.recipe.dropout > 0.0 {
         settings.dropout = dropouts(job, headed, suffix)?;
     }
-    // Groups name weights of any phase; a step takes the rates of those it has.
+    // Groups may name weights of any phase. The step applies only the rates of trained weights.
     let widest = headed.slice(Some(job.earliest_freeze()), None)?;
     let trained = widest.parameters();
     let names = trained.iter().map(|weight| weight.name.as_str());
@@ -214,7 +216,7 @@ fn settings(
     Ok(settings)
 }
 
-/// In which of the job's later phases each weight joins that the suffix `before` does not have from the beginning.
+/// Maps each weight added by unfreezing to the phase that added it, counted from 1.
 fn joined(job: &Job, headed: &Model, before: &DividedNetwork) -> Result<BTreeMap<String, u32>, TrainerError> {
     let mut joined = before.settings.joined.clone();
     let known = before.suffix.parameters();
@@ -232,7 +234,7 @@ fn joined(job: &Job, headed: &Model, before: &DividedNetwork) -> Result<BTreeMap
     Ok(joined)
 }
 
-/// Dropout in front of each of the classifier's layers that is trained.
+/// Dropout before each trained layer of the classifier.
 fn dropouts(job: &Job, headed: &Model, suffix: &Model) -> Result<Vec<Dropout>, TrainerError> {
     let made = suffix.nodes().iter().flat_map(|node| &node.output);
     let there: HashSet<&String> = made.chain(suffix.inputs().map(|input| &input.name)).collect();

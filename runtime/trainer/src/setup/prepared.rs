@@ -9,24 +9,24 @@ use crate::{Event, Events};
 use frostline_client::Hosts;
 use std::sync::Arc;
 
-/// A job that is ready to begin: the data are listed, the network is divided, the host has what it needs.
+/// A prepared job. The data is listed, the network is divided, and the hosts have everything they need.
 pub(crate) struct Prepared {
     pub(crate) data: Data,
-    /// Trained weights are merged into its whole.
+    /// Trained weights are merged into this network for export.
     pub(crate) network: DividedNetwork,
     pub(crate) suffix: SuffixParts,
     pub(crate) offer: Arc<Offer>,
     pub(crate) chosen: Chosen,
     modules: Modules,
-    /// Whether hosts have the frozen layers, so that a split can be planned again.
+    /// True if the hosts have the frozen layers, so that a split can be planned again.
     pub(super) pushes: bool,
-    /// Samples of one guest call, where the hosts tell.
+    /// Samples per guest call, if the hosts report it.
     pub(super) grant: Option<usize>,
     /// Counts the bytes received for measurements.
     pub(crate) measuring: Hosts,
-    /// Watches a split that was planned; `None` for one that was given, or that nothing was measured for.
+    /// Watches a planned split; `None` if the split is fixed or was not measured.
     pub(crate) watch: Option<Watch>,
-    /// Whether all rows are kept already, so that nothing comes from a split.
+    /// True if all features are cached, so that nothing is fetched.
     pub(crate) all_kept: bool,
 }
 
@@ -52,7 +52,7 @@ impl Prepared {
         }
     }
 
-    /// Emits the split.
+    /// Emits the chosen split as an event.
     pub(super) fn announce(&self, events: &Events) {
         events(Event::Split {
             split: self.chosen.split.clone(),

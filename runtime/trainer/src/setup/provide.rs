@@ -1,4 +1,4 @@
-//! The hosts are given what the job needs there.
+//! Uploads the guest and the layers that the hosts need.
 
 use super::context::Setup;
 use super::layers::WithoutLayers;
@@ -11,25 +11,25 @@ use frostline_client::ClientError;
 use frostline_graph::ModelLimits;
 use frostline_wire::{Description, ErrorClass, Split};
 
-/// A job whose guest and layers are on the hosts.
+/// A job after the uploads.
 pub(super) struct ProvidedSetup<'a> {
     pub(super) setup: Setup<'a>,
     pub(super) offer: Offer,
     pub(super) frozen: FrozenLayers,
 }
 
-/// What became of the frozen layers.
+/// Placement of the frozen layers.
 pub(super) enum FrozenLayers {
-    /// The hosts have them, or need none.
+    /// The hosts have the layers or do not need them.
     OnHosts(Layers),
-    /// They stay here, by this planner.
+    /// On the trainer. The planner chooses from the remaining splits.
     OnTrainer(Box<Planner>),
-    /// They run here without a plan, for this reason.
+    /// The trainer executes the layers without planning, for this reason.
     Unused(String),
 }
 
 impl<'a> Setup<'a> {
-    /// Has the hosts take what the job needs there.
+    /// Uploads the guest and the frozen layers as far as the job needs them on the hosts.
     pub(super) async fn provide_layers(mut self) -> Result<ProvidedSetup<'a>, TrainerError> {
         let sent = match self.reason_to_stay().await? {
             Some(why) => Ok(self.unused(why)),
@@ -54,8 +54,9 @@ impl<'a> Setup<'a> {
         })
     }
 
-    /// Why the frozen layers run here without measuring: the host in this process has the same cores and no link, so that measuring takes
-    /// longer than any split saves; or no host takes them.
+    /// Returns the reason to run the frozen layers on the trainer without measuring. Either the host in this
+    /// process shares its cores and has no link, so that measuring takes longer than any split saves; or
+    /// hosts do not admit the layers.
     async fn reason_to_stay(&self) -> Result<Option<String>, TrainerError> {
         let job = self.job;
         if !self.needs_no_host() {
@@ -63,7 +64,7 @@ impl<'a> Setup<'a> {
         }
         if job.shared_cores && !self.measure && job.spec.link_bytes_per_second.is_none() {
             return Ok(Some(
-                "the host shares its cores, so that no split is faster".to_owned(),
+                "the host shares this machine's cores, so no split is faster".to_owned(),
             ));
         }
         if self.network.nothing_is_frozen(&job.freeze) {
@@ -75,13 +76,13 @@ impl<'a> Setup<'a> {
         Ok(refused.await?.map(|refused| refused.why.to_string()))
     }
 
-    /// What there is to choose from where hosts do not run the frozen layers.
+    /// Runs the frozen layers on the trainer, because of `why`.
     fn unused(&self, why: String) -> (Offer, FrozenLayers) {
         (self.stock_offer(None), FrozenLayers::Unused(why))
     }
 
-    /// Sends guest and frozen layers, as far as they are needed and worth it. With the split `none` and the stock guest there is nothing to
-    /// send.
+    /// Sends the guest and the frozen layers if they are needed and worth it. The split `none` with the stock
+    /// guest needs no upload.
     async fn send_layers(&mut self) -> Result<(Offer, FrozenLayers), TrainerError> {
         let job = self.job;
         if job.spec.split == Policy::Fixed(Split::None) && job.guest.is_stock() && !self.measure {
@@ -101,11 +102,11 @@ impl<'a> Setup<'a> {
         self.serve(&layers).await
     }
 
-    /// Uploads guest and frozen layers and asks the guest what it does.
+    /// Uploads the guest and the frozen layers, and requests the guest's description.
     async fn serve(&self, layers: &Upload) -> Result<(Offer, FrozenLayers), TrainerError> {
         let (on_hosts, layers) = self.send(layers).await?;
         let offer = match on_hosts.describe(&self.network.parameters, self.hosts).await {
-            // Of the stock guest it is known what it says, so nobody need wait for it behind others.
+            // The stock guest's description is known, so do not wait for a busy host.
             Err(TrainerError::Client(error)) if self.job.guest.is_stock() && error.may_pass_later() => {
                 self.stock_offer(Some(on_hosts))
             }
@@ -114,7 +115,7 @@ impl<'a> Setup<'a> {
         Ok((offer, FrozenLayers::OnHosts(layers)))
     }
 
-    /// Uploads what a plan without the frozen layers needs.
+    /// Uploads the first layers if the plan needs them.
     async fn without_layers(&self, without: WithoutLayers) -> Result<(Offer, FrozenLayers), TrainerError> {
         let on_hosts = match &without.first {
             Some(first) => Some(self.send(first).await?.0),
@@ -130,7 +131,7 @@ impl<'a> Setup<'a> {
     }
 }
 
-/// Whether the frozen layers are none that the hosts take or run.
+/// Returns true if the hosts refuse the frozen layers.
 fn are_refused(error: &TrainerError) -> bool {
     match error {
         TrainerError::LayersTooLarge { .. } => true,

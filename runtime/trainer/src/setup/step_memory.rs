@@ -1,27 +1,28 @@
-//! Whether a training step fits the memory of this machine, before layers are sent and anything is trained.
+//! Checks that a training step fits this machine's memory, before uploads and training.
 
 use crate::TrainerError;
 use crate::compute::not_trained;
 use frostline_graph::Model;
 use frostline_training::{CpuSteps, StepSettings};
 
-/// The step of a job.
+/// A training step to check.
 pub(super) struct StepPlan<'a> {
     pub(super) suffix: &'a Model,
     pub(super) settings: &'a StepSettings,
-    /// The freeze cut, for messages.
+    /// The freeze cut, used in error messages.
     pub(super) freeze: &'a str,
     /// Samples of a full batch.
     pub(super) batch: usize,
-    /// Batches that make an update.
+    /// Batches per update.
     pub(super) together: usize,
 }
 
 impl StepPlan<'_> {
-    /// Refuses a step that needs more than the `available` bytes, and proposes batches that fit.
+    /// Refuses a step that needs more than `available` bytes, and proposes a batch that fits.
     ///
     /// # Errors
-    /// [`TrainerError::StepMemory`]; [`TrainerError::Training`] where the suffix cannot be trained.
+    /// Returns [`TrainerError::StepMemory`] if the step does not fit, and [`TrainerError::Training`] if the
+    /// suffix cannot be trained.
     pub(super) fn check(&self, available: u64) -> Result<(), TrainerError> {
         let Some(needed) = self.bytes(self.batch)?.filter(|needed| *needed > available) else {
             return Ok(());
@@ -42,7 +43,7 @@ impl StepPlan<'_> {
         })
     }
 
-    /// `None` where it cannot be known.
+    /// Bytes required by a step; `None` if unknown.
     fn bytes(&self, batch: usize) -> Result<Option<u64>, TrainerError> {
         let steps = CpuSteps::of_batch(self.suffix, batch, self.settings);
         let steps = steps.map_err(|source| not_trained(self.freeze, source))?;
@@ -50,11 +51,11 @@ impl StepPlan<'_> {
     }
 }
 
-/// How samples `together` make an update in batches of at most `fits`.
+/// Proposes a batch of up to `fits` samples that divides an update of `together` samples evenly.
 fn advice(fits: usize, together: usize) -> String {
     match (1..=fits).rev().find(|batch| together.is_multiple_of(*batch)) {
         Some(batch) => format!(
-            "a batch of {fits} fits: pass --batch {batch} --gradient-accumulation-steps {}, which updates by as many samples",
+            "a batch of {fits} fits: pass --batch {batch} --gradient-accumulation-steps {}, with the same number of samples per update",
             together / batch
         ),
         None => "no batch fits: freeze more layers with --freeze, or train on a machine with more memory"

@@ -19,7 +19,7 @@ fn everything(recipe: &Recipe) -> Recipe {
     }
 }
 
-/// The same without any of it.
+/// The recipe with all augmentations removed.
 fn nothing(recipe: &Recipe) -> Recipe {
     Recipe {
         random_resized_crop: None,
@@ -53,7 +53,7 @@ async fn an_augmented_job_is_the_same_wherever_it_is_divided_and_when_it_runs_ag
             close && found.len() == expected.len(),
             "{split}: {found:?} {expected:?}"
         );
-        assert_eq!(measured, accuracy, "{split}: validated is what samples are");
+        assert_eq!(measured, accuracy, "{split}: validation must not augment");
     }
     let (plain, _) = losses("none", |recipe| *recipe = nothing(recipe)).await;
     let (once, _) = losses("none", |recipe| recipe.views = Some(1)).await;

@@ -14,25 +14,26 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-/// What a test host remembers: objects, what was uploaded, and which cuts its guest says it serves.
+/// State and settings of a test host.
 #[derive(Default)]
 pub(super) struct Storage {
     pub(super) objects: BTreeMap<String, Bytes>,
     pub(super) uploads: Mutex<BTreeMap<String, Bytes>>,
-    /// What the guest serves; everything faithfully when empty.
+    /// Cuts served by the guest. If empty, the guest serves all cuts faithfully.
     pub(super) serves: Vec<ServedCut>,
-    /// Whether the guest makes its own input.
+    /// True if the guest makes its own input.
     pub(super) own_pixels: bool,
-    /// Whether the link can be probed.
+    /// True if the link can be probed.
     pub(super) probed: bool,
-    /// The version of all objects; without, nobody can tell one from another.
+    /// Version of all objects. Objects without a version cannot be compared.
     pub(super) etag: Option<String>,
-    /// Keys of the samples that were extracted, in order.
+    /// Keys of extracted samples, in order.
     pub(super) extracted: Mutex<Vec<String>>,
 }
 
 impl Storage {
-    /// A host that decodes and computes as a real one does, one sample a message, last sample first.
+    /// Starts a host that decodes and computes like a real one. It sends samples in separate messages and in
+    /// reverse order.
     pub(super) async fn start(self) -> (FakeHost, Arc<Self>) {
         let storage = Arc::new(self);
         let script = Arc::clone(&storage);
@@ -42,12 +43,12 @@ impl Storage {
         )
     }
 
-    /// Keys that were extracted since the last time this was asked.
+    /// Returns the keys extracted since the last call.
     pub(super) fn extracted(&self) -> Vec<String> {
         std::mem::take(&mut *self.extracted.lock().unwrap())
     }
 
-    /// Names of what was uploaded.
+    /// Names of all uploads.
     pub(super) fn uploaded(&self) -> Vec<String> {
         self.uploads.lock().unwrap().keys().cloned().collect()
     }
@@ -182,7 +183,7 @@ impl Storage {
     }
 }
 
-/// What a loaded crop becomes: itself, network input, or an activation.
+/// Converts a loaded crop to the requested row: the crop itself, network input, or an activation.
 fn finish(
     crop: Vec<u8>,
     spec: &PixelSpec,

@@ -1,4 +1,4 @@
-//! Core-seconds of a survey, and plans for cost against a simulated world that changes.
+//! Tests core-seconds of surveys, and planning for cost in a simulated world.
 
 use super::simulated_world::{MBIT, STEPS, World, possible, survey};
 use crate::plan::{Candidate, CostModel, Slowdown, Survey};
@@ -19,7 +19,7 @@ fn candidate(survey: &Survey, split: &str) -> Candidate {
     found.unwrap()
 }
 
-/// A host of two lanes of three threads and four decoders, and a trainer of four cores.
+/// A host with four decoders and two lanes of three threads, and a trainer with four cores.
 fn several_cores() -> Survey {
     let mut survey = survey();
     let host = &mut survey.host;
@@ -49,12 +49,13 @@ fn near(value: f64, expected: f64) {
 fn work_counts_the_cores_that_each_part_uses() {
     let survey = several_cores();
     let freeze = candidate(&survey, "freeze").work;
-    // For each of 100 samples: 5 ms of one decoder, 2 ms of one encoder, 40 ms of six engine threads, 1 ms that reading takes from these.
+    // For each of 100 samples: 5 ms on a decoder, 2 ms on an encoder, and 41 ms on all six engine threads,
+    // including 1 ms for reading.
     near(freeze.host_core_seconds, 100.0 * (0.005 + 0.002 + 6.0 * 0.041));
     near(freeze.trainer_core_seconds, 4.0 * 0.5);
     let none = candidate(&survey, "none").work;
     near(none.host_core_seconds, 100.0 * 6.0 * 0.001);
-    // 5 ms of one thread, 40 ms of four, and the step.
+    // 5 ms on a single thread, 40 ms on four threads, and the step.
     near(
         none.trainer_core_seconds,
         100.0 * (0.005 + 4.0 * 0.04) + 4.0 * 0.5,
@@ -100,7 +101,8 @@ fn priced(prices: Prices) -> CostModel {
     }
 }
 
-/// The first split of a job that minimizes cost in the `first` world, and those that it changes to in the `later` one.
+/// Minimizes cost in the world `first`, then runs the job in the world `later`. Returns the first split and
+/// all changes.
 fn changes(prices: Prices, first: World, later: World) -> (String, Vec<String>) {
     let mut planner = first.planner();
     planner.workload.cost = priced(prices);
@@ -121,7 +123,7 @@ fn changes(prices: Prices, first: World, later: World) -> (String, Vec<String>) 
 
 #[test]
 fn a_running_job_minimizes_the_cost_too() {
-    // A fast link: few layers on the host make the shortest job, but traffic is what costs.
+    // With a fast link, few layers on the host make the shortest job, but the traffic is expensive.
     let fast = World {
         link: 1000.0 * MBIT,
         host: 1.0,
@@ -137,10 +139,10 @@ fn a_running_job_minimizes_the_cost_too() {
         assert_eq!(
             changes(traffic, fast, later),
             ("freeze".to_owned(), Vec::new()),
-            "no change pays what its bytes cost"
+            "changes cost more than they save"
         );
     }
-    // The trainer's hours weigh as much: where the host slows down they make the job dearer than traffic does.
+    // Here the trainer's hours matter as well: if the host slows down, they cost more than traffic.
     let both = Prices {
         host: 0.0,
         trainer: 3.6,
@@ -178,7 +180,7 @@ fn an_encoding_is_used_where_it_saves_money() {
         workload.cost = cost;
         survey.candidates(&[usable.clone()], &workload)[0].encoding
     };
-    // The host bounds the job at 100 Mbit/s, whatever travels.
+    // The host bounds the job at 100 Mbit/s with any encoding.
     assert_eq!(encoding(CostModel::default()), Encoding::F32);
     let traffic = Prices {
         gb: 0.09,

@@ -1,4 +1,4 @@
-//! What was tuned, measured.
+//! Evaluation of tuned models.
 
 use super::computing_host::Storage;
 use super::whole_job::{SIDE, job, network, photos, run};
@@ -35,7 +35,7 @@ async fn the_exported_model_scores_as_the_last_epoch_did_and_says_what_it_is() {
         (before.input, after.output.shape.dims()),
         (after.input.clone(), [3].as_slice())
     );
-    // The frozen layers are untouched, the trained ones are not what they began as.
+    // The frozen layers are untouched, unlike the trained layers.
     assert_eq!(tuned.weight("w1").unwrap(), network().weight("w1").unwrap());
     let (evaluation, _) = measure(&host, tuned, None).await;
     let evaluation = evaluation.unwrap();
@@ -62,7 +62,7 @@ pub(super) fn evaluation(model: Model) -> EvaluationJob {
     }
 }
 
-/// Evaluates `model` with `guest`, and what was told meanwhile.
+/// Evaluates `model` with `guest`. Returns the result and all events.
 pub(super) async fn measure(
     host: &FakeHost,
     model: Model,
@@ -81,7 +81,7 @@ pub(super) async fn measure(
     (evaluation, events)
 }
 
-/// Evaluates `model` by a table.
+/// Evaluates `model` with a table of labels.
 pub(super) async fn measure_by(
     host: &FakeHost,
     model: Model,
@@ -150,7 +150,7 @@ async fn a_model_trained_on_a_guests_own_input_is_measured_on_that_input_or_not_
     assert!(matches!(refused, TrainerError::GuestNeeded { .. }), "{refused}");
 }
 
-/// [`photos`] in class folders alone.
+/// [`photos`] in undivided class folders.
 fn undivided() -> Storage {
     let mut storage = photos();
     let objects = std::mem::take(&mut storage.objects);
@@ -171,7 +171,7 @@ async fn of_data_that_a_job_divided_only_what_it_held_out_is_measured_or_that_is
     wanted.spec.recipe.lr = Some(LearningRates::One(0.1));
     let outcome = run(&host, wanted).await.outcome.unwrap();
     let tuned = Model::read(&outcome.model).unwrap();
-    // Three of nine of each class.
+    // Three out of nine images per class.
     let (same, events) = measure(&host, tuned.clone(), None).await;
     let same = same.unwrap();
     assert_eq!(
@@ -193,7 +193,7 @@ async fn of_data_that_a_job_divided_only_what_it_held_out_is_measured_or_that_is
     let warned = |event: &Event| matches!(event, Event::Warning { message } if message.contains("evaluation may include samples"));
     assert!(events.iter().any(warned), "{events:?}");
 
-    // Data with parts of their own say themselves what is measured.
+    // If the data has parts, they determine the samples to evaluate.
     let (host, _) = photos().start().await;
     let (parts, events) = measure(&host, tuned, None).await;
     assert_eq!(parts.as_ref().unwrap().samples, 6);

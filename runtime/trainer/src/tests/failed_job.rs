@@ -1,4 +1,4 @@
-//! Jobs that end early: on bad data, on what cannot be done, when cancelled.
+//! Jobs that end early because of bad data, invalid settings, or cancellation.
 
 use super::computing_host::Storage;
 use super::whole_job::{differ, job, photos, run};
@@ -68,7 +68,8 @@ async fn a_job_that_diverges_late_keeps_its_best_model() {
     let (host, _) = photos().start().await;
     let out = TempDir::new().unwrap();
     let mut late = job("features", out.path());
-    // Every step takes three times each weight away: weights double, with changing signs, whatever the data say.
+    // Weight decay subtracts three times the weight per step. Weights double and change sign regardless of
+    // the data.
     late.spec.recipe = Recipe {
         lr: Some(LearningRates::One(0.01)),
         lr_scheduler: Scheduler::Constant,
@@ -93,13 +94,13 @@ async fn a_job_that_diverges_late_keeps_its_best_model() {
     assert!(!ran.events.iter().any(|event| matches!(event, Event::Done { .. })));
 }
 
-/// The error of a job on good data.
+/// Returns the error of a job with valid data.
 async fn refused(storage: Storage, change: impl FnOnce(&mut Job)) -> String {
     let (host, _) = storage.start().await;
     let out = TempDir::new().unwrap();
     let mut job = job("auto", out.path());
     change(&mut job);
-    // On the heap: a test of many of these would overflow its stack.
+    // Boxed, because a test with several of these would overflow the stack.
     let error = Box::pin(run(&host, job)).await.outcome.unwrap_err();
     assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), 0);
     error.to_string()
@@ -179,7 +180,7 @@ async fn a_guest_rules_out_what_it_does_not_serve() {
     assert!(text.contains("the guest makes the network's input"), "{text}");
 }
 
-/// A long job that is told to stop by the event that `stops` it, and the folder it wrote to.
+/// Runs a long job until the event `stops` cancels it. Returns the error and the output folder.
 async fn cancelled(stops: fn(&Event) -> bool, change: fn(&mut Job)) -> (TrainerError, TempDir) {
     let (host, _) = photos().start().await;
     let out = TempDir::new().unwrap();
@@ -236,13 +237,13 @@ async fn a_job_cancelled_later_leaves_a_model_and_says_which() {
         );
         assert!(
             !text.contains("--resume"),
-            "nothing was kept to go on from: {text}"
+            "no checkpoint exists: {text}"
         );
         let model = frostline_graph::Model::read(out.path().join("tuned.onnx")).unwrap();
         assert_ne!(
             model.weight("w3").unwrap().shape().dims(),
             [7, 6],
-            "it has its own head"
+            "the head is not replaced"
         );
     }
 }

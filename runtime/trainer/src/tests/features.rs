@@ -1,4 +1,4 @@
-//! Rows that are kept from one epoch and one job to the next.
+//! Features cached for later epochs and jobs.
 
 use super::computing_host::Storage;
 use super::pipeline::png;
@@ -28,14 +28,14 @@ async fn versioned(etag: &str) -> (FakeHost, Arc<Storage>) {
     storage.start().await
 }
 
-/// A job that keeps its rows in `folder`.
+/// A job with a feature cache in `folder`.
 pub(super) fn keeping(split: &str, folder: &TempDir) -> Job {
     let mut job = job(split, folder.path());
     job.features = Some(Cache::new(folder.path().join("features"), 1 << 30));
     job
 }
 
-/// How often each sample was extracted, the fewest and the most times of any.
+/// Number of samples extracted, with the minimum and maximum number of extractions per sample.
 fn times(extracted: &[String]) -> (usize, usize, usize) {
     let mut counts = BTreeMap::new();
     for key in extracted {
@@ -92,7 +92,7 @@ async fn rows_of_which_two_batches_do_not_fit_the_memory_are_not_kept() {
     let (host, _) = host().await;
     let folder = TempDir::new().unwrap();
     let mut wide = keeping("none", &folder);
-    // A batch of objects takes 173 KB, one of rows at the freeze cut 640.
+    // A batch of objects has 173 KB, a batch of features 640 KB.
     (wide.model, wide.freeze) = (widened(20_000), "wide".to_owned());
     wide.spec.memory_bytes = 400_000;
     let ran = run(&host, wide.clone()).await;
@@ -127,7 +127,7 @@ async fn a_second_job_asks_for_nothing_and_uploads_nothing() {
         (vec![(27, 27)], Split::None)
     );
     assert!(close(&second.losses(), &first.losses()));
-    // A split that is asked for is used for what is not kept, and that is nothing.
+    // A fixed split is only used for missing features, and all features are cached.
     let third = run(&second_host, keeping("features", &folder)).await;
     assert_eq!(storage.extracted().len(), 0);
     assert!(close(&third.losses(), &first.losses()));
@@ -156,7 +156,7 @@ async fn only_what_is_new_is_extracted() {
     extracted.sort();
     assert_eq!(extracted, ["train/red/new-0.png", "train/red/new-1.png"]);
     assert_eq!(epochs(&ran)[1..], [(29, 0), (29, 0)]);
-    // Objects of another version are other objects.
+    // Objects with a different version are different objects.
     let (third_host, storage) = versioned("2").await;
     run(&third_host, keeping("features", &folder))
         .await
@@ -260,7 +260,7 @@ async fn a_store_that_is_too_small_holds_what_it_can() {
     let (host, storage) = host().await;
     let folder = TempDir::new().unwrap();
     let mut small = keeping("features", &folder);
-    // Rows of six values.
+    // Rows with six values.
     let room = 14 * (6 * 4 + 24);
     small.features = Some(Cache::new(folder.path().join("features"), room));
     let without = run(&host, job("features", folder.path())).await;
@@ -273,7 +273,7 @@ async fn a_store_that_is_too_small_holds_what_it_can() {
         .iter()
         .filter(|event| matches!(event, Event::Warning { .. }));
     assert_eq!(warned.count(), 1);
-    // Rows on their way to the disk were found too, but only so many came there.
+    // During the first job, rows queued for the disk were found as well, but only 14 were written.
     let again = run(&host, small).await;
     assert_eq!(told(&again), [(14, 27)]);
 }
@@ -334,7 +334,7 @@ async fn each_freeze_cut_has_rows_of_its_own() {
     assert!(close(&again.losses(), &without.losses()));
 }
 
-/// A job whose bits count, with or without rows that are kept.
+/// A reproducible job with an optional feature cache.
 fn exact(run: RunFolder, split: &str, encoding: &str, cache: Option<&Cache>) -> Job {
     let job = kept(run, |job| {
         job.spec.split = split.parse().unwrap();
@@ -406,7 +406,7 @@ mod long {
             let whole = exact(RunFolder::new(at("whole")), split, encoding, None);
             let whole = run(&host, whole).await.losses();
             let cache = Cache::new(at("features"), 1 << 30);
-            // The second job finds all rows; those of the third are gone when it goes on.
+            // The second job finds all features. The third job loses them before it resumes.
             for (number, gone) in [(1, false), (2, false), (3, true)] {
                 let path = at(&number.to_string());
                 let begun = exact(RunFolder::new(&path), split, encoding, Some(&cache));

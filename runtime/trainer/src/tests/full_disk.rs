@@ -1,4 +1,4 @@
-//! A disk that fills up while a job runs.
+//! Disks that fill up during a job.
 
 use super::whole_job::{job, photos};
 use crate::{Event, Events, Outcome, RunFolder, TrainerError, train};
@@ -13,13 +13,14 @@ use tokio_util::sync::CancellationToken;
 
 const DISK: &str = "FROSTLINE_TEST_DISK";
 
-/// A job whose run lies on `disk`, which is filled once the job has begun; what it said in words.
+/// Runs a job with its run folder on `disk`, which is filled after the second step. Returns the result and
+/// all warnings.
 async fn filled(disk: &Path, out: &Path) -> (Result<Outcome, TrainerError>, Vec<String>) {
     let (host, _) = photos().start().await;
     let mut job = job("features", disk);
     job.spec.out = Some(out.to_owned());
     job.run = Some(RunFolder::new(disk.join("run")));
-    // So that its events take more than the room that is left in the last page of their file.
+    // Emit enough events to exceed the free space in the last page of the event file.
     job.spec.recipe.epochs = 40;
     let said: Arc<Mutex<Vec<String>>> = Arc::default();
     let (log, ballast) = (Arc::clone(&said), disk.join("ballast"));
@@ -43,7 +44,7 @@ async fn filled(disk: &Path, out: &Path) -> (Result<Outcome, TrainerError>, Vec<
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "on a small disk, which `a_model_is_written_although_the_disk_of_its_run_is_full` sees to"]
+#[ignore = "requires a small disk; `a_model_is_written_although_the_disk_of_its_run_is_full` runs it"]
 async fn on_a_small_disk() {
     let disk = PathBuf::from(std::env::var_os(DISK).unwrap());
     let elsewhere = TempDir::new().unwrap();
@@ -66,7 +67,7 @@ async fn on_a_small_disk() {
         "{said:#?}"
     );
 
-    // Where it is wanted there is no room either, but the job says so and leaves nothing half written.
+    // The output path is on the full disk as well: the job fails and leaves no partial files.
     let (outcome, _) = filled(&disk, &disk.join("mine.onnx")).await;
     let error = outcome.unwrap_err().to_string();
     assert!(

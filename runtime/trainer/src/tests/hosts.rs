@@ -1,4 +1,4 @@
-//! Jobs with several hosts: failover, hosts that come late.
+//! Jobs with multiple hosts, including failover and late starts.
 
 use super::computing_host::Storage;
 use super::whole_job::{Ran, job, photos, run};
@@ -19,7 +19,7 @@ fn hosts(of: &[&FakeHost]) -> Hosts {
     Hosts::new(of.iter().map(|host| client(&host.url)).collect()).unwrap()
 }
 
-/// The changes that were told of the host at `url`.
+/// Reported state changes of the host at `url`.
 fn states(events: &[Event], url: &str) -> Vec<HostState> {
     let state = |event: &Event| match event {
         Event::Notice(Notice::Host { host, state, .. }) if host == url => Some(*state),
@@ -28,7 +28,7 @@ fn states(events: &[Event], url: &str) -> Vec<HostState> {
     events.iter().filter_map(state).collect()
 }
 
-/// Runs a job with several hosts; `watch` sees every event.
+/// Runs a job with several hosts. `watch` is called for each event.
 pub(super) async fn run_with(
     hosts: Hosts,
     job: crate::Job,
@@ -66,7 +66,7 @@ async fn a_job_loses_nothing_when_one_of_its_three_hosts_dies() {
     let outcome = ran.outcome.as_ref().unwrap();
     assert_eq!(ran.losses(), expected.losses());
     assert_eq!(outcome.validation, expected.outcome.unwrap().validation);
-    // What it answered just before it died may be read after it was found dead, and is a sign of life.
+    // An answer from just before the failure may be read later, and briefly marks the host as up.
     let told = states(&ran.events, &url);
     assert!(
         told.starts_with(&[HostState::Down]) && told.ends_with(&[HostState::Down]),
@@ -96,7 +96,7 @@ async fn a_host_that_is_down_at_first_gets_what_it_needs_and_joins() {
                 return;
             }
         }
-        panic!("the job ended before");
+        panic!("the job ended too early");
     };
     let is = |wanted: HostState| {
         let late = late.clone();
@@ -108,7 +108,7 @@ async fn a_host_that_is_down_at_first_gets_what_it_needs_and_joins() {
     let (script, counter) = (Arc::clone(&storage), Arc::clone(&extractions));
     let _late = FakeHost::start_at(&address, move |_, parts, body| {
         if parts.uri.path() == "/v1/extractions" {
-            // Everything is there before the first sample is asked for.
+            // Uploads must be complete before the first extraction.
             assert_eq!(script.uploaded().len(), 2);
             counter.fetch_add(1, Ordering::SeqCst);
         }

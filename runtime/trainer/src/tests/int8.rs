@@ -1,4 +1,4 @@
-//! Jobs whose frozen layers compute in int8.
+//! Jobs with frozen layers in int8.
 
 use super::resuming::model;
 use super::whole_job::{Ran, differ, job, photos, run};
@@ -12,12 +12,12 @@ use tempfile::TempDir;
 fn int8_job(split: &str, out: &Path) -> Job {
     let mut job = job(split, out);
     job.spec.prefix_precision = PrefixPrecision::Int8;
-    // Three colors tell layers of random weights little apart.
+    // With random weights and three colors, activations are too similar for the precision check.
     job.spec.allow_imprecise = true;
     job
 }
 
-/// Whether int8 was used, and how many layers were quantized.
+/// Returns whether int8 was used, and the number of quantized layers.
 fn int8_event(ran: &Ran) -> Option<(bool, usize)> {
     ran.events.iter().find_map(|event| match event {
         Event::Int8 {
@@ -46,7 +46,7 @@ async fn losses_are_those_of_one_network_wherever_it_is_divided() {
         let worst = differ(&ran.losses(), &expected);
         assert!(worst < 1e-5, "{split}: {worst}, {:?}", ran.outcome);
     }
-    // The guest and one network: the frozen layers in int8.
+    // The guest and a single network with frozen layers in int8.
     assert_eq!(storage.uploaded().len(), 2, "{:?}", storage.uploaded());
     let inside = run(&host, int8_job("c1", out.path())).await.outcome;
     assert!(inside.unwrap_err().to_string().contains("c1"));
@@ -91,7 +91,7 @@ async fn a_resumed_run_computes_with_the_same_integers() {
     let path = folder.path().join("run");
     run(&host, kept(RunFolder::new(&path))).await.outcome.unwrap();
     let (record, before) = (path.join("int8.json"), model(&path));
-    // Other ranges than calibration finds now, as other images would give.
+    // Use ranges that calibration with these images would not find.
     let text = std::fs::read_to_string(&record).unwrap();
     let mut json: serde_json::Value = serde_json::from_str(&text).unwrap();
     json["ranges"]["r2"]["greatest"] = 123.0.into();
@@ -100,7 +100,7 @@ async fn a_resumed_run_computes_with_the_same_integers() {
     assert_eq!(int8_event(&resumed), Some((true, 2)), "{:?}", resumed.outcome);
     let again: serde_json::Value = serde_json::from_slice(&std::fs::read(&record).unwrap()).unwrap();
     assert_eq!(again["ranges"], json["ranges"]);
-    // It was finished, and stays as it was.
+    // The run was already finished, so the model does not change.
     assert_eq!(model(&path), before);
 }
 
@@ -114,7 +114,7 @@ async fn a_job_that_cannot_use_int8_says_why() {
         run(&host, job).await.outcome.unwrap_err().to_string()
     };
     let frozen = refused(|job| job.freeze = "image".to_owned()).await;
-    assert!(frozen.contains("nothing is frozen"), "{frozen}");
+    assert!(frozen.contains("requires frozen layers"), "{frozen}");
     let export = refused(|job| {
         job.spec.prefix_precision = PrefixPrecision::F32;
         job.spec.export_prefix = ExportPrefix::Int8;

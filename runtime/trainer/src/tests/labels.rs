@@ -1,4 +1,4 @@
-//! Jobs whose labels come from a table.
+//! Jobs with labels from a table.
 
 use super::computing_host::Storage;
 use super::evaluation::{measure, measure_by};
@@ -11,7 +11,7 @@ use frostline_graph::Model;
 use std::fmt::Write;
 use tempfile::TempDir;
 
-/// The photos beside a table with such columns, made from a photo's class.
+/// The photos with a table of labels. `values` returns the columns for a class.
 fn photos_with(columns: &str, values: fn(&str) -> &'static str) -> Storage {
     let mut storage = photos();
     let mut table = format!("file,{columns}\n");
@@ -23,7 +23,7 @@ fn photos_with(columns: &str, values: fn(&str) -> &'static str) -> Storage {
     storage
 }
 
-/// Which colors a photo has enough of.
+/// Labels that depend on the color.
 pub(super) fn flags() -> Storage {
     photos_with("warm,cold,blue", |class| match class {
         "red" => "1,0,0",
@@ -104,7 +104,7 @@ async fn numbers_are_trained_exported_and_evaluated_also_from_a_local_file() {
         panic!("{outcome:?}")
     };
     assert!(rmse < 50.0 && r2 > 0.5, "{outcome:?}");
-    // The head begins at the targets' means.
+    // The head starts with the mean of the targets.
     let Quality::Numbers { r2: before, .. } = outcome.baseline else {
         panic!("{outcome:?}")
     };
@@ -116,7 +116,8 @@ async fn numbers_are_trained_exported_and_evaluated_also_from_a_local_file() {
         measure(&host, tuned.clone(), None).await.0.unwrap().quality,
         outcome.validation
     );
-    // The same table as a file, where the data have none; columns in another order are the model's.
+    // Read the same table from a local file, with data that contains no table. If the columns are reordered,
+    // the model's order is used.
     let (bare, _) = photos().start().await;
     let file = out.path().join("mine.csv");
     std::fs::write(&file, &text).unwrap();
@@ -194,7 +195,7 @@ async fn what_has_no_sense_is_refused_before_anything_is_sent() {
     for (host, job, words) in [
         (&host, balanced, ["sampling", "balanced"]),
         (&host, missing, ["missing.csv", "labels table"]),
-        // Columns of 0 and 1 are no classes.
+        // Columns with 0 and 1 are not classes.
         (
             &host,
             wanted(LossName::CrossEntropy, &out),

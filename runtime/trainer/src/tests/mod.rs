@@ -1,4 +1,4 @@
-//! Tests of whole parts, most of them against a scripted host.
+//! Integration tests, usually with a scripted host.
 
 mod augmented;
 mod computing_host;

@@ -89,7 +89,7 @@ fn start_with(
     })
 }
 
-/// Every sample of the plan, from the rows of its batches, by the order they came in.
+/// Collects all samples from the rows of `batches` batches, in order.
 pub(super) async fn take(setting: &mut Setting, batches: usize) -> Result<Vec<(f32, i64)>, TrainerError> {
     let mut taken = Vec::new();
     for _ in 0..batches {
@@ -109,7 +109,7 @@ pub(super) async fn take(setting: &mut Setting, batches: usize) -> Result<Vec<(f
     Ok(taken)
 }
 
-/// All samples once, each with its own label.
+/// Checks that all samples occur exactly once and with the right label.
 pub(super) fn assert_complete(taken: &[(f32, i64)], count: usize) {
     let mut numbers: Vec<i64> = taken.iter().map(|(number, _)| *number as i64).collect();
     assert!(taken.iter().all(|(number, label)| *number as i64 % 3 == *label));
@@ -134,7 +134,7 @@ async fn rows_in_any_order_become_batches_in_order() {
     assert_eq!(take(&mut again, 3).await.unwrap(), epochs[0]);
 }
 
-/// Fails `s1` for good and `s2` twice for the moment.
+/// Fails `s1` permanently and `s2` in the first two attempts.
 fn with_bad_samples(
     asked: Arc<Mutex<HashMap<String, usize>>>,
 ) -> impl Fn(usize, &http::request::Parts, &[u8]) -> Reply {
@@ -203,7 +203,7 @@ async fn at_most_the_batches_ahead_are_asked_for() {
     let host = FakeHost::start(|_, _, body| answer_all(&extraction(body))).await;
     let mut setting = start(&host, plan(80, 1), source(RowKind::Values), OnBadSample::Fail).unwrap();
     let batch = setting.feed.next().await.unwrap();
-    // The one in use, the one ahead, and the next whose place is free: three requests each.
+    // A batch in use, a batch ahead, and the next batch with a free slot. Each needs three requests.
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert!((6..=9).contains(&host.calls()), "{}", host.calls());
     drop(batch);
@@ -228,13 +228,13 @@ async fn memory_for_two_batches_is_needed_and_enough() {
         ..plan(40, 1)
     };
     let mut setting = start(&host, enough, source(RowKind::Values), OnBadSample::Fail).unwrap();
-    // Two batches of three requests; a third would ask now.
+    // Two batches with three requests each. A third batch would already be requested by now.
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert!(host.calls() <= 6, "{}", host.calls());
     assert_complete(&take(&mut setting, 5).await.unwrap(), 40);
 }
 
-/// An uncompressed 8-bit RGB PNG of one color.
+/// An uncompressed 8-bit RGB PNG with a single color.
 pub(super) fn png(color: [u8; 3], side: u32) -> Bytes {
     let mut bytes = Vec::new();
     let mut encoder = png::Encoder::new(&mut bytes, side, side);
@@ -299,7 +299,7 @@ mod long {
             samples: 0,
             objects: 0,
         };
-        // Less than a batch takes, whatever its plan believes.
+        // Smaller than a batch, although the plan does not know.
         let plan = FeedPlan {
             memory_bytes: 128 << 10,
             largest: [light; 2],

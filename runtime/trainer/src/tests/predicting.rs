@@ -1,4 +1,4 @@
-//! What a model says of images on this machine, beside what an evaluation says of the same ones.
+//! Predictions on this machine, compared with evaluations of the same images.
 
 use super::computing_host::Storage;
 use super::evaluation::evaluation;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
-/// The storage's objects as files.
+/// Writes the storage's objects to files.
 fn files(storage: &Storage) -> TempDir {
     let root = TempDir::new().unwrap();
     for (key, bytes) in &storage.objects {
@@ -48,7 +48,8 @@ async fn predict(job: PredictionJob) -> Result<Vec<Prediction>, TrainerError> {
     Ok(all)
 }
 
-/// The lines that an evaluation of the validation part writes, a list of cells each, with the columns first.
+/// Evaluates the validation part and returns the lines of the CSV file as cells. The first line contains the
+/// column names.
 async fn evaluated(host: &FakeHost, model: Model, folder: &Path) -> Vec<Vec<String>> {
     let file = folder.join("predictions.csv");
     let job = EvaluationJob {
@@ -64,7 +65,8 @@ async fn evaluated(host: &FakeHost, model: Model, folder: &Path) -> Vec<Vec<Stri
         .collect()
 }
 
-/// A tuned model, what it says of the validation part here, by key, and what an evaluation says of it.
+/// Trains a model. Returns local predictions for the validation part by key. Also returns the lines of the
+/// evaluation.
 async fn both(storage: Storage, loss: LossName) -> (Vec<(String, Answer)>, Vec<Vec<String>>) {
     let root = files(&storage);
     let (host, _) = storage.start().await;
@@ -157,9 +159,9 @@ async fn a_broken_image_is_told_in_its_place_and_the_others_go_on() {
     assert!(whys[0].is_none() && whys[3].is_none(), "{whys:?}");
     assert!(whys[1].unwrap().contains("not a JPEG"), "{whys:?}");
     assert!(whys[2].unwrap().contains("empty"), "{whys:?}");
-    assert!(whys[4].unwrap().contains("cannot read it"), "{whys:?}");
+    assert!(whys[4].unwrap().contains("cannot read the path"), "{whys:?}");
     assert_eq!(said[4].path, missing);
-    // A model that names no classes.
+    // This model does not name its classes.
     let Ok(Answer::Classes(classes)) = &said[0].answer else {
         panic!("{said:?}")
     };
@@ -214,7 +216,7 @@ async fn a_place_for_predictions_that_cannot_be_is_refused_before_any_host_is_as
         predictions: Some(out.path().join("no/such.csv")),
         ..evaluation(network())
     };
-    // Nobody answers there.
+    // No host listens on this port.
     let client = HostClient::new("http://127.0.0.1:9", None).unwrap();
     let refused = evaluate(job, client, Arc::new(|_| ()), CancellationToken::new()).await;
     assert!(

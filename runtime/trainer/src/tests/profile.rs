@@ -57,13 +57,13 @@ async fn a_trainer_measures_itself_once() {
     );
 
     let again = trainer_profile(task(), Some(&cache), samples()).await.unwrap();
-    // JSON may change a number's last digit.
+    // JSON may change the last digit.
     assert!((again.step_seconds - first.step_seconds).abs() < 1e-12);
     assert_eq!(again.measured_at, first.measured_at);
     assert_eq!(
         fetched.load(Ordering::SeqCst),
         1,
-        "what is stored needs no samples"
+        "a stored profile needs no samples"
     );
     let others = [
         TrainerTask { batch: 7, ..task() },
@@ -98,7 +98,7 @@ async fn a_trainer_measures_itself_once() {
     assert_eq!(
         fetched.load(Ordering::SeqCst),
         6,
-        "a broken file is measured again"
+        "an unreadable profile is measured again"
     );
 }
 

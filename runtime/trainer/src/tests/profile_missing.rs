@@ -1,4 +1,4 @@
-//! Jobs whose hosts cannot be measured, or refuse what they are given.
+//! Jobs without a profile from the hosts, and jobs with refused uploads.
 
 use super::computing_host::Storage;
 use super::hosts::run_with;
@@ -29,7 +29,7 @@ fn load(queued: u64) -> Reply {
     })
 }
 
-/// Hosts that are asked for a profile for a moment only.
+/// Hosts with a very short profile deadline.
 fn hosts(of: &[&FakeHost]) -> Hosts {
     let deadlines = Deadlines {
         profile: Duration::from_millis(50),
@@ -39,7 +39,7 @@ fn hosts(of: &[&FakeHost]) -> Hosts {
     Hosts::new(of.iter().map(client).collect()).unwrap()
 }
 
-/// A host that answers as `storage` does, but for a profile.
+/// Starts a host that answers like `storage` except for profiles.
 async fn start(storage: Storage, profile: impl Fn() -> Reply + Send + Sync + 'static) -> FakeHost {
     FakeHost::start(move |_, parts, body| match parts.uri.path() {
         "/v1/profiles" => profile(),
@@ -56,7 +56,7 @@ fn probed() -> Storage {
     }
 }
 
-/// The first split that was told of, and why it was chosen.
+/// The first reported split and the reason.
 fn first(ran: &Ran) -> (Split, String) {
     let split = |event: &Event| match event {
         Event::Split { split, reason, .. } => Some((split.clone(), reason.clone())),
@@ -73,7 +73,7 @@ fn profile_events(events: &[Event]) -> Vec<ProfileState> {
     events.iter().filter_map(state).collect()
 }
 
-/// A job with the split left open, in which the layers are worth sending.
+/// A job with an open split and a link on which layers are worth sending.
 fn open_job(out: &TempDir) -> Job {
     let mut job = job("auto", out.path());
     job.spec.link_bytes_per_second = Some(1e9);
@@ -93,7 +93,7 @@ async fn a_job_starts_by_the_rule_of_bytes_where_no_profile_is_to_be_had() {
         let (split, why) = first(&ran);
         assert!(ran.outcome.is_ok(), "{:?}", ran.outcome);
         assert_eq!(ran.losses().len(), 9);
-        // The photos take some hundred bytes, all cuts before it thousands.
+        // The stored photos are smaller than all cuts before `features`.
         assert_eq!(split, Split::from("features"), "{why}");
         assert!(
             why.contains("fewest bytes") && why.contains("no profile from the hosts"),
@@ -113,7 +113,7 @@ async fn a_plan_is_not_shown_where_it_would_be_a_guess() {
     assert!(error.to_string().contains("as scripted"), "{error}");
 }
 
-/// A profile of other cuts than the job's: it says that the host was measured.
+/// A profile for other cuts. It shows that the host was measured.
 fn some_profile() -> Reply {
     Reply::json(&survey().host)
 }
@@ -136,7 +136,7 @@ async fn a_machine_that_cannot_measure_itself_trains_all_the_same() {
     let mut storage = probed();
     let keys: Vec<String> = storage.objects.keys().cloned().collect();
     let train: Vec<&String> = keys.iter().filter(|key| key.starts_with("train/")).collect();
-    // Each of those it would measure itself with.
+    // Break all samples that the trainer would measure.
     for index in 0..8 {
         let key = train[index * train.len() / 8].clone();
         storage.objects.insert(key, Bytes::from_static(b"no image"));
@@ -175,7 +175,7 @@ async fn layers_that_the_hosts_refuse_stay_here_where_the_split_is_open() {
             why.contains("the frozen layers run on this machine") && why.contains("as scripted"),
             "{why}"
         );
-        // Who asks for a split is told no.
+        // A fixed split is refused.
         let mut wanted = open_job(&out);
         wanted.spec.split = Policy::Fixed(Split::from("features"));
         let ran = run_with(hosts(&[&host]), wanted, |_| {}).await;
@@ -188,7 +188,7 @@ async fn layers_that_the_hosts_refuse_stay_here_where_the_split_is_open() {
 async fn a_host_that_refuses_the_first_layers_too_is_done_without() {
     let mut storage = probed();
     for photo in storage.objects.values_mut() {
-        // Larger than their pixels, so that a slow link is for `input`.
+        // Make objects larger than pixels, so that `input` is best on a slow link.
         *photo = [photo.as_ref(), &[0; 2000]].concat().into();
     }
     let host = FakeHost::start(move |_, parts, body| match parts.uri.path() {
@@ -240,7 +240,7 @@ fn request() -> ProfileRequest {
     }
 }
 
-/// Asks without long pauses.
+/// Requests a profile with short pauses.
 fn awaited(host: &FakeHost) -> AwaitedProfile {
     let pauses = Backoff::seeded(Duration::from_millis(1), Duration::from_millis(5), 1);
     let told: Events = Arc::new(|_| ());
@@ -253,12 +253,12 @@ async fn a_profile_is_asked_for_again_once_nobody_waits_and_changes_the_plan() {
     let (loads, asked) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (seen, asks) = (Arc::clone(&loads), Arc::clone(&asked));
     let host = FakeHost::start(move |_, parts, _| match parts.uri.path() {
-        // Two looks in which somebody waits, then none.
+        // The first two polls find a queue, later polls do not.
         "/v1/load" => load(u64::from(seen.fetch_add(1, Ordering::SeqCst) < 2)),
         _ => {
             assert!(
                 seen.load(Ordering::SeqCst) > 2,
-                "it was asked while others waited"
+                "requested a profile while others waited"
             );
             match asks.fetch_add(1, Ordering::SeqCst) {
                 0 => Reply::Refused(500, ErrorClass::Host, None),
@@ -267,7 +267,8 @@ async fn a_profile_is_asked_for_again_once_nobody_waits_and_changes_the_plan() {
         }
     })
     .await;
-    // On a link this fast the host bounds every cut; taken to be as quick as a trainer with a GPU, it does not.
+    // On this fast link the host bounds every cut, unless it is assumed to be as fast as a trainer with a
+    // GPU.
     let world = World {
         link: 2000.0 * MBIT,
         host: 1.0,
@@ -287,8 +288,8 @@ async fn a_profile_is_asked_for_again_once_nobody_waits_and_changes_the_plan() {
     let log = Arc::clone(&events);
     let told: Events = Arc::new(move |event| log.lock().unwrap().push(event));
     let mut watch = Watch::guessed(planner, start, Some(awaited(&host)), &told);
-    assert!(watch.planner().is_none(), "a guess is no plan");
-    // Nothing is seen of an iteration that does not count, but the profile comes in the end.
+    assert!(watch.planner().is_none(), "an assumption is not a plan");
+    // This iteration shows nothing about the host, but the profile arrives eventually.
     let freeze = Split::from("freeze");
     let mut step = 0;
     while profile_events(&events.lock().unwrap()).is_empty() {
@@ -307,5 +308,5 @@ async fn a_profile_is_asked_for_again_once_nobody_waits_and_changes_the_plan() {
     assert_eq!(profile_events(&events.lock().unwrap()), [ProfileState::Measured]);
     let measured = watch.planner().unwrap();
     let believed = measured.candidate(&freeze).unwrap().stages.host_seconds;
-    assert!((believed - 4.5).abs() < 1e-9, "as the profile says: {believed}");
+    assert!((believed - 4.5).abs() < 1e-9, "not the profile's value: {believed}");
 }

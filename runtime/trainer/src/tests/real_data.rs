@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
-/// The shared data. Only tests in a module `needs_shared` may ask for them.
+/// Path of the shared data. Only tests in a module `needs_shared` may use it.
 pub(super) fn data() -> PathBuf {
     frostline_needs::shared_file("data")
 }
 
-/// The first photos of every class.
+/// Returns the first photos of each class.
 pub(super) fn photos(data: &Path, train: usize, validation: usize) -> Storage {
     let mut storage = Storage::default();
     for (part, most) in [("train", train), ("validation", validation)] {

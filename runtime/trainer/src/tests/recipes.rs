@@ -1,4 +1,4 @@
-//! Jobs by recipes that say more than the default.
+//! Jobs with recipes other than the default.
 
 use super::computing_host::Storage;
 use super::evaluation::measure;
@@ -77,7 +77,7 @@ async fn small_batches_together_learn_what_a_large_one_does() {
     }
 }
 
-/// Two training samples, of which one cannot be decoded.
+/// Two training samples, including a bad one.
 fn half_bad() -> Storage {
     let mut storage = photos();
     let wanted = ["train/red/0.png", "train/blue/0.png", "validation/"];
@@ -108,7 +108,7 @@ async fn a_batch_without_a_good_sample_neither_skips_an_update_nor_counts_in_it(
         assert_eq!(ran.outcome.as_ref().unwrap().skipped, 1);
         ran.losses()
     };
-    // The bad one comes first in some epochs, and last in others.
+    // The position of the bad sample changes between epochs.
     let (together, apart) = (losses(2, 1).await, losses(1, 2).await);
     assert_eq!(together.len(), 12);
     let worst = differ(&together, &apart);
@@ -141,7 +141,7 @@ async fn standardized_features_are_learnt_from_faster_and_folded_into_the_model(
             losses.push(ran.losses());
             let outcome = ran.outcome.unwrap();
             let tuned = Model::read(&outcome.model).unwrap();
-            // What is written takes features as they come.
+            // The written model includes the standardization.
             assert_eq!(
                 measure(&host, tuned, None).await.0.unwrap().quality,
                 outcome.validation

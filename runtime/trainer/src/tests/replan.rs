@@ -1,4 +1,4 @@
-//! Planning anew against a simulated world whose link and host change under it.
+//! Replanning in a simulated world with a changing link and host.
 
 use super::simulated_world::{BATCH, MBIT, MOST, STEPS, World, bunched, job, possible, survey};
 use crate::plan::{Planner, Reuse, Slowdown, Survey, UsableSplit, Workload};
@@ -32,7 +32,7 @@ fn a_batch_that_stalls_moves_nothing() {
         link: 12.0 * MBIT,
         host: 1.0,
     };
-    // One batch in forty takes twenty times as long.
+    // The time increases by a factor of 20 in every 40th batch.
     let stalls = |step: u64| if step % 40 == 39 { 20.0 } else { 1.0 };
     let (quarter, end, changes) = job(world, world, stalls);
     assert_eq!((changes, quarter), (0, end));
@@ -52,13 +52,13 @@ fn a_link_that_recovers_is_seen_to() {
             replanner.saw(&world.iteration(&split, 1.0), 1);
         }
     }
-    // What an iteration moves now: the trainer bounds it, so the link does at least that.
+    // The current transfer rate. The trainer is the bottleneck, so this is a lower bound for the link.
     let moved = fast.stages(&split).1 * fast.link / fast.steady(&split);
     let believed = replanner.planner().workload.link_bytes_per_second;
     assert!((believed / moved - 1.0).abs() < 0.05, "{believed} for {moved}");
 }
 
-/// Deterministic noise of up to a tenth either way.
+/// Deterministic noise of up to 10 % in both directions.
 fn noise(step: u64) -> f64 {
     let hash = step.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
     0.9 + 0.2 * (hash % 1000) as f64 / 1000.0
@@ -90,7 +90,7 @@ fn a_host_that_slows_down_gets_less_to_do() {
     let loaded = World { host: 8.0, ..idle };
     let (quarter, end, changes) = job(idle, loaded, |_| 1.0);
     assert!(idle.steady(&quarter) <= 1.05 * idle.best(), "{quarter}");
-    // A change must save a tenth, so what is within that of the best stays.
+    // A change must save 10 %, so a split may stay if it is within that range of the best.
     assert!(loaded.steady(&end) <= 1.12 * loaded.best(), "{end}");
     assert!((1..=3).contains(&changes), "{changes}");
 }
@@ -135,7 +135,7 @@ fn several_hosts_divide_a_batch() {
 fn what_a_run_takes_in_any_case_weighs_more_in_small_batches() {
     let mut survey = survey();
     for cut in survey.host.cuts.iter_mut().chain(&mut survey.trainer.cuts) {
-        // Half of a run of 16 rows is fixed.
+        // Half the time of an engine batch with 16 rows is fixed.
         cut.compute.per_sample /= 2.0;
         cut.compute.fixed = 16.0 * cut.compute.per_sample;
     }
@@ -154,10 +154,10 @@ fn what_a_run_takes_in_any_case_weighs_more_in_small_batches() {
             .find(|candidate| candidate.split == Split::from("freeze"));
         freeze.unwrap().stages.host_seconds
     };
-    // 5 ms of decoding and 40 ms of compute a sample; with 8 rows the fixed half counts twice.
+    // 5 ms of decoding and 40 ms of compute per sample. With 8 rows, the fixed half counts twice.
     assert!((host_seconds(16) / 16.0 - 0.045).abs() < 1e-9);
     assert!((host_seconds(8) / 8.0 - 0.065).abs() < 1e-9);
-    // 24 are computed as two times 12.
+    // 24 rows are computed in two engine batches of 12.
     assert!((host_seconds(24) / 24.0 - (0.005 + 0.02 + 0.02 * 16.0 / 12.0)).abs() < 1e-9);
 }
 
@@ -178,14 +178,14 @@ fn requests_are_sized_to_travel_within_a_second() {
     };
     let [freeze, none] = [of("freeze"), of("none")];
     assert_eq!(freeze.request_samples, 32);
-    // 110 KB each: five a second, but not fewer than eight.
+    // 110 KB each: five per second, with a minimum of eight.
     assert_eq!(none.request_samples, 8);
-    // One batch on the link and one that waits; at the freeze cut the host is at work on another one.
+    // A batch on the link and a batch that waits. At the freeze cut, the host works on a third.
     assert_eq!((none.ahead, none.window), (2, MOST.window), "{none:?}");
     assert_eq!((freeze.ahead, freeze.window), (3, MOST.window), "{freeze:?}");
 }
 
-/// A survey in which f16 halves what f32 weighs, and the one split that there is.
+/// A survey in which f16 has half the bytes of f32, with a single usable split.
 fn rounding() -> (Survey, [UsableSplit; 1]) {
     let mut survey = survey();
     for cut in survey.host.cuts.iter_mut().chain(&mut survey.trainer.cuts) {
@@ -216,7 +216,7 @@ fn a_link_that_drops_may_change_the_encoding_alone() {
     let (first, _) = planner.choose().unwrap();
     assert_eq!(first.encoding, Encoding::F32);
     let mut replanner = Replanner::new(planner, first.clone());
-    // What travels stays f32 until it is changed, so each step takes the link as long.
+    // Activations stay in f32 until the change, so the link time of each step is constant.
     let trainer = first.stages.trainer_seconds;
     let bytes = first.bytes_per_sample * BATCH as f64;
     let step = Iteration {
@@ -309,11 +309,11 @@ fn only_iterations_that_fetch_are_worth_a_change() {
         steps.any(|change| change.is_some())
     };
     assert!(changes(100));
-    assert!(!changes(0), "all that is left takes kept rows");
+    assert!(!changes(0), "the remaining iterations use cached features");
 }
 
-/// A survey in which at this link two cuts take the same time within 2 %: the one by the trainer, the other by the host, so that noise makes
-/// now the one and now the other shorter.
+/// Returns a survey and a link with less than 2 % difference between two cuts. One is bounded by the trainer
+/// and the other by the host, so noise decides which is faster.
 fn near_ties() -> (Survey, World) {
     let mut survey = survey();
     for cut in survey.host.cuts.iter_mut().chain(&mut survey.trainer.cuts) {

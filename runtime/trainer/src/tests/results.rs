@@ -1,4 +1,4 @@
-//! What a run's folder says of the model beside the model.
+//! Results in the run folder.
 
 use super::labels::{flags, numbers, wanted};
 use super::whole_job::{job, photos, run};
@@ -57,7 +57,7 @@ async fn a_run_tells_every_prediction_and_shows_its_mistakes() {
                 .unwrap();
             let mut values = vec![0; decoded.output_buffer_size().unwrap()];
             decoded.next_frame(&mut values).unwrap();
-            // One color, its class' strongest: blue, green or red.
+            // The image has a single color. The strongest channel (blue, green or red) is the class.
             let strongest = ["red", "green", "blue"]
                 .into_iter()
                 .zip(&values[..3])

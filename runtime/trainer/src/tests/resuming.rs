@@ -1,4 +1,4 @@
-//! Reproducible jobs that are killed at any moment: gone on with, they come to the same weights bit for bit.
+//! Reproducible jobs must end with bitwise identical weights after a kill at any step.
 
 use super::computing_host::Storage;
 use super::whole_job::{Ran, job, photos, run};
@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
-/// A reproducible job with a run's folder, and a checkpoint every second step.
+/// A reproducible job with a run folder and a checkpoint after every second step.
 pub(super) fn kept(run: RunFolder, change: impl Fn(&mut Job)) -> Job {
     let mut job = job("features", &run.path);
     job.spec.out = None;
@@ -27,15 +27,15 @@ pub(super) fn kept(run: RunFolder, change: impl Fn(&mut Job)) -> Job {
     job
 }
 
-/// What a kill leaves of a folder: what lies there at one moment. A copy takes longer than a moment, so it is made again where files came or
-/// went meanwhile; the job waits for it, hence only the checkpoint under way can.
+/// Copies the state of a folder at a single point in time, to simulate a kill. The job waits for the copy, so
+/// only the checkpoint writer can change files meanwhile. The copy is repeated in this case.
 fn copy_as_killed(from: &Path, to: &Path) {
     loop {
         let before = files(from);
         for file in &before {
             let to = to.join(file.strip_prefix(from).unwrap());
             fs::create_dir_all(to.parent().unwrap()).unwrap();
-            // One that was renamed or removed meanwhile is seen below.
+            // Renamed and removed files are detected below.
             let _ = fs::copy(file, to);
         }
         if files(from) == before {
@@ -60,7 +60,8 @@ pub(super) fn model(folder: &Path) -> Vec<u8> {
     fs::read(folder.join("tuned.onnx")).unwrap()
 }
 
-/// Trains without interruption, and again from what a kill would have left at each of its steps.
+/// Trains without interruption, then resumes from the state after each second step and compares losses and
+/// weights.
 async fn survives(storage: Storage, change: fn(&mut Job)) {
     let (host, _) = storage.start().await;
     let folders = TempDir::new().unwrap();
@@ -124,7 +125,7 @@ async fn gathered_gradients_go_on_in_the_middle_of_a_group() {
 async fn dropout_goes_on_drawing() {
     survives(photos(), |job| {
         job.spec.recipe.dropout = 0.5;
-        // Steps of several sizes, each with a session of its own.
+        // Steps have different sizes and use separate sessions.
         (job.spec.recipe.batch, job.spec.recipe.gradient_accumulation_steps) = (6, 2);
     })
     .await;
@@ -134,7 +135,7 @@ async fn dropout_goes_on_drawing() {
 async fn dropout_goes_on_between_the_batch_that_adds_its_gradient_and_the_one_that_updates() {
     survives(photos(), |job| {
         job.spec.recipe.dropout = 0.5;
-        // Batches of one size, so that a mask depends on nothing but its step.
+        // All batches have the same size, so a mask only depends on its step.
         (job.spec.recipe.batch, job.spec.recipe.gradient_accumulation_steps) = (7, 3);
         job.spec.checkpoint_steps = Some(1);
     })
@@ -181,7 +182,8 @@ async fn rows_that_are_kept_go_on_also_after_a_middle() {
     survives(storage(), |job| keep_rows(job, "r2", "f16")).await;
 }
 
-/// Keeps rows at `r2` beside the run, so that a copy of the run has those of its moment; they come from `split` in this encoding.
+/// Caches features at `r2` in the run folder, to include them in copies of the run. Features travel from
+/// `split` in this encoding.
 fn keep_rows(job: &mut Job, split: &str, encoding: &str) {
     (job.freeze, job.spec.split) = ("r2".to_owned(), split.parse().unwrap());
     job.spec.encoding = encoding.parse().unwrap();
@@ -214,7 +216,7 @@ async fn a_split_that_was_chosen_is_taken_again() {
     survives(storage, |job| job.spec.split = "auto".parse().unwrap()).await;
 }
 
-/// A job that is told to stop after so many steps.
+/// Runs a job and cancels it after `after` steps.
 pub(super) async fn stopped(host: &FakeHost, job: Job, after: u64) -> Ran {
     let events: Arc<Mutex<Vec<Event>>> = Arc::default();
     let cancel = CancellationToken::new();
@@ -239,7 +241,7 @@ async fn a_job_stopped_again_and_again_goes_on_where_it_was_and_fetches_nothing_
     let reference = run(&host, kept(RunFolder::new(&whole), |_| ())).await;
     reference.outcome.as_ref().unwrap();
     let mut losses = Vec::new();
-    // The 3rd step is the last of its epoch: validation is still to come.
+    // Step 3 is the last step before validation.
     for (after, resume) in [(1, false), (3, true), (4, true), (8, true), (u64::MAX, true)] {
         let folder = match resume {
             true => RunFolder::resumed(&broken),

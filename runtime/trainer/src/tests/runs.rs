@@ -1,4 +1,4 @@
-//! Runs' folders: what lies there, which epoch is written, and what is not gone on with.
+//! Run folders: contents, the epoch to write, and refused resumes.
 
 use super::pipeline::png;
 use super::resuming::{kept, stopped};
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::TempDir;
 
-/// A folder with a run that was stopped after its 5th step.
+/// Returns a folder with a run that was stopped after step 5.
 async fn interrupted(host: &FakeHost) -> (TempDir, PathBuf) {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("run");
@@ -63,7 +63,7 @@ async fn a_run_is_a_folder_with_everything_in_it() {
         "samples.index",
         "tuned.onnx",
     ];
-    // Images of mistakes, if there were any.
+    // The folder `mistakes` only exists if there are mistakes.
     let mut left = files(&path);
     left.retain(|name| name != "mistakes");
     assert_eq!(left, expected);
@@ -73,7 +73,7 @@ async fn a_run_is_a_folder_with_everything_in_it() {
         steps.collect::<Vec<_>>(),
         ["step-000000008.checkpoint", "step-000000009.checkpoint"]
     );
-    // The second speaks of what was the best before the last epoch.
+    // The second checkpoint refers to the best epoch before the last one.
     let best = checkpoints.iter().filter(|name| name.starts_with("best-"));
     let best: Vec<&String> = best.collect();
     assert_eq!(
@@ -144,7 +144,7 @@ async fn runs_are_listed_with_what_became_of_them() {
     );
 }
 
-/// Weights that change their signs with every step, whatever the data say: epochs take turns in being good.
+/// Weights change sign with every step, regardless of the data. Good and bad epochs alternate.
 fn flipping(job: &mut Job) {
     job.spec.recipe.lr = Some(crate::LearningRates::One(0.05));
     (
@@ -210,7 +210,7 @@ async fn patience_ends_a_job_also_one_that_is_gone_on_with() {
     let folder = TempDir::new().unwrap();
     let patient = |job: &mut Job| {
         flipping(job);
-        // No step changes anything, so no epoch is better than the first.
+        // With this rate no epoch is better than the first.
         job.spec.recipe.lr = Some(crate::LearningRates::One(1e-12));
         job.spec.patience = Some(2);
     };
@@ -393,7 +393,7 @@ async fn two_jobs_do_not_share_a_folder() {
         .outcome
         .unwrap_err()
         .to_string();
-    assert!(error.contains("another job is running in it"), "{error}");
+    assert!(error.contains("another job is using the folder"), "{error}");
     assert_eq!(runs(path.parent().unwrap()).unwrap()[0].state, RunState::Running);
     lock.unlock().unwrap();
     resumed(&host, &path, |_| ()).await.outcome.unwrap();

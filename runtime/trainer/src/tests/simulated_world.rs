@@ -1,4 +1,4 @@
-//! A simulated world for the planner: a host and a link of a given speed, and jobs in which they change.
+//! A simulated world for the planner: a host and a link with given speeds, and jobs in which these change.
 
 use crate::Flow;
 use crate::Policy;
@@ -15,7 +15,7 @@ pub(super) const BATCH: usize = 100;
 pub(super) const STEPS: u64 = 200;
 pub(super) const MBIT: f64 = 1e6 / 8.0;
 
-/// Seconds and bytes of one sample at the cuts of a network whose activations shrink late.
+/// Seconds and bytes per sample at the cuts of a network with large early activations.
 const CUTS: [(&str, f64, f64); 3] = [
     ("early", 0.010, 200e3),
     ("middle", 0.020, 60e3),
@@ -105,7 +105,8 @@ pub(super) fn possible() -> Vec<UsableSplit> {
     possible
 }
 
-/// The world as it is, whatever the planner believes.
+/// The actual speeds, independent of the planner's assumptions. `link` is in bytes per second, `host` is a
+/// slowdown factor.
 #[derive(Clone, Copy)]
 pub(super) struct World {
     pub(super) link: f64,
@@ -153,7 +154,7 @@ impl World {
         }
     }
 
-    /// The split that is planned.
+    /// The planned split.
     pub(super) fn split(&self) -> Split {
         self.planner().choose().unwrap().1.split
     }
@@ -164,7 +165,7 @@ impl World {
         Replanner::new(planner, first)
     }
 
-    /// The best split here, and seconds of an iteration at `split`: on the host, the link and the trainer.
+    /// Seconds per iteration at `split` on the host, the link and the trainer.
     pub(super) fn stages(&self, split: &Split) -> (f64, f64, f64) {
         let survey = Survey {
             slowdown: Slowdown {
@@ -191,7 +192,7 @@ impl World {
             .fold(f64::INFINITY, f64::min)
     }
 
-    /// What the trainer sees of an iteration, `noise` times as long as it should be.
+    /// Simulates an iteration. `noise` scales the time for host and link.
     pub(super) fn iteration(&self, split: &Split, noise: f64) -> Iteration {
         let (host, link, trainer) = self.stages(split);
         let upstream = host.max(link) * noise;
@@ -206,7 +207,8 @@ impl World {
     }
 }
 
-/// Runs a job in which the world becomes `later` half way; returns the splits in use at a quarter, at the end, and all changes.
+/// Runs a job in which the world changes to `later` after half the steps. Returns the split after a quarter
+/// of the steps, the split at the end, and the number of changes.
 pub(super) fn job(first: World, later: World, noise: impl Fn(u64) -> f64) -> (Split, Split, usize) {
     let mut replanner = first.replanner();
     let mut split = first.split();
@@ -225,7 +227,7 @@ pub(super) fn job(first: World, later: World, noise: impl Fn(u64) -> f64) -> (Sp
     (quarter, split, changes)
 }
 
-/// Batches that were fetched together, which come together: the first after a wait as long as all of theirs.
+/// Simulates the waits if batches arrive in groups. The wait is added to the first batch of a group.
 pub(super) fn bunched(step: u64, steady: Iteration) -> Iteration {
     let together = MOST.ahead as u64 + 1;
     let waited = if step.is_multiple_of(together) {

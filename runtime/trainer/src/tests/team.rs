@@ -1,4 +1,4 @@
-//! Rows that machines share.
+//! Features shared between machines.
 
 use super::computing_host::Storage;
 use super::features::{TRAIN, VALIDATION, close, host, keeping};
@@ -16,14 +16,14 @@ use tempfile::TempDir;
 
 const ALL: usize = TRAIN + VALIDATION;
 
-/// What a store does not do.
+/// Operation to fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     None,
     List,
     Read,
     Put,
-    /// A put never ends.
+    /// Uploads never finish.
     Hang,
 }
 
@@ -49,7 +49,7 @@ impl Memory {
         self.objects.lock().unwrap().clone()
     }
 
-    /// The segments, by their keys.
+    /// All segments by key.
     fn segments(&self) -> BTreeMap<String, Vec<u8>> {
         let mut objects = self.objects();
         objects.retain(|key, _| !key.ends_with("about.json"));
@@ -58,7 +58,7 @@ impl Memory {
 
     fn does(&self, fault: Fault) -> Result<(), Unavailable> {
         if self.fault == fault {
-            return Err(Unavailable("nobody is there".to_owned()));
+            return Err(Unavailable("store unreachable".to_owned()));
         }
         Ok(())
     }
@@ -107,7 +107,7 @@ impl SegmentStore for Memory {
     }
 }
 
-/// A job on a machine of its own.
+/// A machine with a separate cache.
 struct Machine(TempDir);
 
 impl Machine {
@@ -179,7 +179,7 @@ async fn only_what_is_new_goes_up() {
         (storage.extracted().len(), shared(&third)),
         (0, vec![(Shared::Taken, 2)])
     );
-    // What the machine has already is neither fetched nor sent.
+    // Existing features are neither downloaded nor uploaded.
     let fourth = run(&second_host, machine.job("features", &store)).await;
     assert_eq!((shared(&fourth), store.segments().len()), (vec![], 2));
 }
@@ -189,7 +189,7 @@ async fn all_segments_are_looked_at_however_many_there_are() {
     let (first_host, _) = host().await;
     let (store, machine) = (Memory::new(), Machine::new());
     let first = run(&first_host, machine.job("features", &store)).await;
-    // The same rows in segments of two each, which takes several pages.
+    // Store the same rows in segments of two, to fill several pages.
     let cache = Cache::new(machine.0.path().join("features"), 1 << 30);
     let listed = cache.list().remove(0);
     let opened = cache.open(&listed.subject.unwrap(), &listed.row.unwrap(), 0, Arc::new(drop));
@@ -229,7 +229,7 @@ async fn a_broken_segment_is_named_passed_over_and_made_again() {
     };
     let odd = (format!("{folder}/notes.txt"), b"x".to_vec());
     let cut = (key.clone(), bytes[..bytes.len() - 1].to_vec());
-    // Magic, version, rows, bytes of a row, subject, checksum, a record, a row.
+    // Offsets of magic, version, row count, row size, subject, checksum, record and row.
     let places = [0, 8, 12, 16, 24, 40, 50, bytes.len() - 1];
     for (key, bytes) in places.into_iter().map(flipped).chain([cut, odd]) {
         let store = Memory::failing(Fault::None, BTreeMap::from([(key.clone(), bytes)]));
@@ -241,7 +241,7 @@ async fn a_broken_segment_is_named_passed_over_and_made_again() {
         let named = key.strip_prefix(folder).unwrap().trim_start_matches('/');
         assert!(warned.len() == 1 && warned[0].contains(named), "{warned:?}");
         assert_eq!(shared(&ran), [(Shared::Sent, ALL as u64)], "{name}");
-        // The next one finds the new ones beside it.
+        // The next job finds the new segments as well.
         let next = run(&host, Machine::new().job("features", &store)).await;
         assert_eq!(storage.extracted().len(), 0, "{:?}", store.objects().keys());
         assert!(close(&next.losses(), &first.losses()));
@@ -271,10 +271,10 @@ async fn a_store_that_fails_costs_one_warning() {
         assert!(close(&ran.losses(), &first.losses()));
         let warned = warnings(&ran);
         assert!(
-            warned.len() == 1 && warned[0].contains("nobody is there"),
+            warned.len() == 1 && warned[0].contains("store unreachable"),
             "{fault:?}: {warned:?}"
         );
-        // What could not be sent goes with the next job.
+        // The next job uploads the features that could not be sent.
         let mended = Memory::new();
         let next = run(&host, machine.job("features", &mended)).await;
         assert_eq!(

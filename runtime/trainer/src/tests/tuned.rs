@@ -1,4 +1,4 @@
-//! Tuned models: what they end in, how they say their input is made, and the part of the data that measures them once.
+//! Tuned models: output operators, preprocessing metadata, and the final evaluation on the test part.
 
 use super::evaluation::measure;
 use super::whole_job::{job, network, photos, run};
@@ -35,7 +35,7 @@ async fn the_test_part_measures_the_written_model_once() {
     let Event::Test { quality, .. } = ran.events[test] else {
         unreachable!()
     };
-    // They are the validation images under other names.
+    // These are copies of the validation images.
     assert_eq!(quality, outcome.validation);
 
     let (host, _) = photos().start().await;
@@ -88,7 +88,7 @@ async fn where_preprocessing_comes_from_is_said() {
         ..usual
     };
     assert_eq!((recipe, source), (expected, PixelSource::Flags));
-    // The tuned model carries it.
+    // The tuned model contains the recipe.
     let outcome = flagged.outcome.unwrap();
     let tuned = Model::read(&outcome.model).unwrap();
     let (evaluated, events) = measure(&host, tuned, None).await;
@@ -117,7 +117,7 @@ fn what_stands_beside_a_model_is_taken_unless_it_says_its_own() {
         (recipe.interpolation, recipe.resize_mode, recipe.resize),
         (Interpolation::Bicubic, ResizeMode::Squash, 8)
     );
-    // A tuned model carries it as its own.
+    // A tuned model contains the recipe in its own metadata.
     crate::notes::write(&mut model, &Input::Pixels(recipe), Task::Classes, &[], None);
     assert_eq!(source(&model), PixelSource::Model);
     std::fs::write(&beside, config.replace("8,", "9,")).unwrap();

@@ -1,4 +1,4 @@
-//! Jobs that train more from later epochs on.
+//! Jobs that train more layers in later epochs.
 
 use super::computing_host::Storage;
 use super::whole_job::{Ran, differ, job, network, photos, run};
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 async fn ran(host: &FakeHost, split: &str, unfreeze: &str, change: fn(&mut Job)) -> (Ran, Option<Model>) {
     let out = TempDir::new().unwrap();
     let mut job = job(split, out.path());
-    // What is trained last is what is looked at, and whatever is measured, nothing is rounded on its way.
+    // Compare the weights of the last epoch, and avoid rounding in transit at any split.
     job.spec.keep = Keep::Last;
     (job.spec.encoding, job.spec.recipe.epochs) = (EncodingChoice::Fixed(Encoding::F32), 4);
     if !unfreeze.is_empty() {
@@ -32,7 +32,7 @@ async fn layers_without_weights_change_nothing_so_the_optimizer_remembers() {
         |job: &mut Job| job.spec.recipe.model_ema_decay = Some(0.9),
     ] {
         let (plain, _) = ran(&host, "none", "", change).await;
-        // Nothing between these cuts has weights.
+        // There are no weights between these cuts.
         let (unfrozen, _) = ran(&host, "auto", "2=pooled,3=r2", change).await;
         assert!(differ(&plain.losses(), &unfrozen.losses()) < 1e-5);
         let (plain, unfrozen) = (plain.outcome.unwrap(), unfrozen.outcome.unwrap());
@@ -53,7 +53,7 @@ async fn more_is_trained_from_an_epoch_on_and_the_split_follows() {
     let (plain, frozen) = ran(&host, "features", "", constant).await;
     let (reference, tuned) = ran(&host, "none", "3=r1", constant).await;
     let (before, after) = (plain.losses(), reference.losses());
-    // Three steps an epoch.
+    // Each epoch has three steps.
     assert!(differ(&before[..6], &after[..6]) < 1e-5);
     assert_ne!(before[7], after[7]);
     let (frozen, tuned) = (frozen.unwrap(), tuned.unwrap());
@@ -79,7 +79,7 @@ async fn more_is_trained_from_an_epoch_on_and_the_split_follows() {
         if split == "freeze" {
             assert!(later.clone().all(|split| split == Split::from("r1")));
         }
-        // Hosts have what they need for earlier cuts.
+        // Hosts already have the layers for earlier cuts.
         let more = storage.uploads.lock().unwrap().len() - uploads;
         assert!(more <= 3, "{split}: {more} uploads");
     }

@@ -1,4 +1,4 @@
-//! Jobs from the listing to the tuned model: what they compute, send, choose and tell.
+//! Jobs from the listing to the tuned model: computation, transfers, choices and events.
 
 use super::computing_host::Storage;
 use super::pipeline::png;
@@ -60,7 +60,7 @@ pub(crate) fn network() -> Model {
     Model::from_proto(model(17, graph)).unwrap()
 }
 
-/// Three classes, told apart by color.
+/// Three classes with different colors.
 pub(super) fn photos() -> Storage {
     let mut storage = Storage::default();
     let colors = [
@@ -130,7 +130,7 @@ async fn the_loss_of_every_step_is_the_same_wherever_the_network_is_divided() {
     let reference = run(&host, job("none", out.path())).await;
     assert!(storage.uploaded().is_empty(), "{:?}", storage.uploaded());
     let expected = reference.losses();
-    // Two full batches and one of five, three times.
+    // Three epochs with two full batches and a batch of five.
     assert_eq!(expected.len(), 9);
     assert!(expected.last() < expected.first());
     for split in ["input", "c1", "r2", "pooled", "features", "auto"] {
@@ -148,7 +148,8 @@ async fn the_loss_of_every_step_is_the_same_wherever_the_network_is_divided() {
     assert!(uploaded[1].starts_with("/v1/models/tiny-net-"), "{uploaded:?}");
 }
 
-/// The largest difference of two runs' losses; infinite when they have not the same steps, or when one of them is no number.
+/// Returns the largest difference between the losses of two runs. Infinite if the number of steps differs or
+/// a loss is NaN.
 pub(super) fn differ(left: &[f32], right: &[f32]) -> f32 {
     if left.len() != right.len() {
         return f32::INFINITY;
@@ -235,7 +236,7 @@ async fn received_bytes_add_up_to_what_the_host_sent() {
         ..received
     };
     assert_eq!(received, expected);
-    // The first answers of a probe alone are larger.
+    // A probe receives more than 100 KB.
     assert!(
         received.measuring > 100_000 && received.listing > 1000,
         "{received:?}"
@@ -265,12 +266,13 @@ async fn what_is_no_image_is_left_out_before_anything_starts() {
     assert_eq!(ran.events[0], Event::LeftOut(left_out));
 }
 
-/// The network with two wide layers before its features: 96 KB of weights.
+/// [`widened`] with 96 KB of weights in two wide layers.
 pub(crate) fn heavy() -> Model {
     widened(2000)
 }
 
-/// The network with two layers before its features, of which the first has so many outputs, `wide`.
+/// The network with two additional layers before the features. The first has `outputs` outputs and is called
+/// `wide`.
 pub(super) fn widened(outputs: usize) -> Model {
     let mut proto = network().into_proto();
     let graph = proto.graph.as_mut().unwrap();
@@ -291,7 +293,8 @@ pub(super) fn widened(outputs: usize) -> Model {
     Model::from_proto(proto).unwrap()
 }
 
-/// A job with the split left open, on a link over which its 96 KB of frozen layers take 96 seconds; and bytes of models uploaded.
+/// Runs a job with an open split on a slow link that needs 96 seconds for the frozen layers. Returns the
+/// result and the bytes of uploaded models.
 async fn planned(epochs: u32) -> (Ran, usize) {
     let storage = Storage {
         probed: true,
@@ -302,7 +305,7 @@ async fn planned(epochs: u32) -> (Ran, usize) {
     let mut job = job("auto", out.path());
     job.model = heavy();
     (job.spec.link_bytes_per_second, job.spec.recipe.epochs) = (Some(1e3), epochs);
-    // The same rate however many epochs there are.
+    // Learning rates must not depend on the number of epochs.
     (job.spec.recipe.lr_scheduler, job.spec.recipe.warmup_ratio) = (Scheduler::Constant, 0.0);
     let ran = run(&host, job).await;
     let uploads = storage.uploads.lock().unwrap();
@@ -395,7 +398,7 @@ async fn requests_are_whole_grants_where_a_host_tells_what_one_is() {
     assert_eq!((job.spec.recipe.batch, job.spec.request_samples), (8, 3));
     assert!(run(&host, job).await.outcome.is_ok());
     let asked = asked.lock().unwrap();
-    // What is left of a batch is less than a grant.
+    // The last request of a batch can contain a single sample.
     assert!(asked.iter().all(|samples| *samples <= 2), "{asked:?}");
     assert!(asked.contains(&2), "{asked:?}");
 }
@@ -405,9 +408,9 @@ mod long {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn layers_are_sent_only_for_a_job_that_takes_longer_than_sending_them() {
-        // An epoch of 21 photos takes some seconds of that link, whole or decoded.
+        // An epoch of 21 photos needs several seconds on this link, even if decoded.
         let (short, sent) = planned(2).await;
-        assert!(sent < 5_000, "at most the first layer: {sent}");
+        assert!(sent < 5_000, "more than the first layer was sent: {sent}");
         let why = reason(&short);
         assert!(
             why.contains("the frozen layers") && why.contains("stay on the trainer"),
@@ -430,7 +433,7 @@ mod long {
             "{}",
             reason(&long)
         );
-        // As far as both went, they learnt the same.
+        // Losses are equal up to the end of the shorter job.
         let (short, long) = (short.losses(), long.losses());
         let worst = differ(&short, &long[..short.len()]);
         assert!(!short.is_empty() && worst < 1e-5, "{worst}");

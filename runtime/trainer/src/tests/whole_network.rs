@@ -1,4 +1,4 @@
-//! Jobs in which nothing is frozen, and what becomes of BatchNormalization.
+//! Jobs with no frozen layers, and the handling of BatchNormalization.
 
 use super::whole_job::{differ, job, photos, run};
 use crate::{Job, Policy, TrainerError};
@@ -7,7 +7,7 @@ use frostline_job::BatchNorm;
 use std::path::Path;
 use tempfile::TempDir;
 
-/// The job with the network's input for its freeze cut.
+/// A job with the network's input as the freeze cut.
 fn unfrozen(split: &str, out: &Path) -> Job {
     let mut job = job(split, out);
     job.freeze = "image".to_owned();
@@ -64,6 +64,6 @@ async fn statistics_that_no_longer_exist_are_not_updated() {
     job.spec.recipe.batch_norm = BatchNorm::Updated;
     job.spec.split = Policy::Auto;
     let refused = run(&host, job).await.outcome.unwrap_err().to_string();
-    assert!(refused.contains("no BatchNormalization is left"), "{refused}");
+    assert!(refused.contains("no BatchNormalization with statistics"), "{refused}");
     assert!(storage.uploaded().is_empty(), "{:?}", storage.uploaded());
 }

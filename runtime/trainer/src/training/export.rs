@@ -2,7 +2,7 @@ use crate::{TrainerError, whole_file};
 use frostline_graph::{GraphError, Model, ONE_FILE};
 use std::path::Path;
 
-/// Refuses a target that cannot be written to, before hours are spent on what should go there.
+/// Refuses an unwritable target before hours of training.
 pub(crate) fn check_target(path: &Path) -> Result<(), TrainerError> {
     whole_file::check(path).map_err(|source| TrainerError::Export {
         path: path.to_owned(),
@@ -10,18 +10,18 @@ pub(crate) fn check_target(path: &Path) -> Result<(), TrainerError> {
     })
 }
 
-/// Writes `model` to `path`: whole, or not at all. A file that was there stays as it is until the new one takes its place. Over
-/// 2 GiB the weights go to `<file name>.<hash>.data` beside it.
+/// Writes `model` to `path` atomically. An existing file stays valid until the new file is complete. Above 2
+/// GiB, the weights are in a second file `<file name>.<hash>.data`.
 ///
 /// # Errors
-/// [`TrainerError::Export`] with the system's reason, such as a full disk.
+/// Returns [`TrainerError::Export`] if the system reports an error, such as a full disk.
 pub(crate) fn write(model: &Model, path: &Path) -> Result<(), TrainerError> {
     write_within(model, path, ONE_FILE)
 }
 
-/// [`write`], with the weights beside the model over `limit` bytes.
+/// [`write`] with external weights above `limit` bytes.
 fn write_within(model: &Model, path: &Path, limit: usize) -> Result<(), TrainerError> {
-    // Dropped on any way out but the last, and with it go the files.
+    // Without a commit, dropping this removes the files.
     let staged = model.stage(path, limit).map_err(failed)?;
     staged.commit().map_err(failed)
 }

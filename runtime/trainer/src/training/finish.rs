@@ -1,4 +1,4 @@
-//! What a job came to: the weights that are written, and what ended it.
+//! Ends a job: selects the weights to write and explains early errors.
 
 use super::export;
 use super::results::Results;
@@ -14,43 +14,43 @@ use frostline_graph::Model;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// A job that has trained and has yet to write its model.
+/// A job after training, before the model is written.
 pub(crate) struct Tuned {
     pub(crate) model: TunedModel,
-    /// What the written model is measured with.
+    /// Samples to measure the written model with.
     pub(crate) test: Arc<Samples>,
-    /// What its run's folder says of it.
+    /// Files for the run folder.
     pub(crate) results: Option<Results>,
-    /// What goes to its team meanwhile.
+    /// Background uploads of features.
     pub(crate) sharing: Sharing,
-    /// What ended the job before its time, though there are weights to keep.
+    /// The error that ended the job early, if there are weights to write.
     pub(crate) ended: Option<TrainerError>,
-    /// Without what is known only in the end.
+    /// Result of the job, except for the figures that are only known at the end.
     pub(crate) outcome: Outcome,
 }
 
-/// A model as it is written.
+/// A model to write.
 pub(crate) struct TunedModel {
-    /// Without its weights.
+    /// The network before the trained weights are merged.
     headed: Model,
-    /// Where it was trained behind frozen layers in int8.
+    /// Set if the frozen layers were in int8 during training.
     int8: Option<Int8Note>,
-    /// What makes probabilities of its scores, as in the network that was given.
+    /// Operator that turns scores into probabilities, as in the original network.
     probabilities: Option<String>,
     input: Input,
     task: Task,
     classes: Vec<String>,
     division: Option<Division>,
     weights: Weights,
-    /// Where it is written.
+    /// Paths to write to.
     targets: Vec<PathBuf>,
 }
 
 impl TunedModel {
-    /// Writes it to all its targets; returns what became of each.
+    /// Writes the model to all targets. Returns the model and the result for each target.
     ///
     /// # Errors
-    /// [`TrainerError::Graph`].
+    /// Returns [`TrainerError::Graph`] if the weights cannot be merged.
     pub(crate) fn write(mut self) -> Result<(Model, Vec<Result<(), TrainerError>>), TrainerError> {
         notes::write(
             &mut self.headed,
@@ -75,20 +75,20 @@ impl TunedModel {
     }
 }
 
-/// The weights that are written.
+/// Weights to write.
 struct Chosen {
-    /// The best epoch, where it is one.
+    /// The best epoch, if selected.
     best: Option<BestNote>,
-    /// Which they are.
+    /// Epoch and quality of the weights.
     note: BestNote,
     kept: SavedEpoch,
 }
 
 impl TrainingLoop<'_> {
-    /// Trains the epochs that are left, or those before something ends it.
+    /// Trains the remaining epochs, or until an error ends the job.
     ///
     /// # Errors
-    /// Whatever ends the job and leaves no model to write.
+    /// Returns the error that ended the job if there is no model to write.
     pub(crate) async fn run(mut self) -> Result<Tuned, TrainerError> {
         let ended = self.epochs().await;
         self.tell_kept();
@@ -106,7 +106,7 @@ impl TrainingLoop<'_> {
         Ok(self.tuned(chosen, ended))
     }
 
-    /// Chooses the weights to write: the best epoch's, or those that there are.
+    /// Selects the weights to write: the best epoch's or the current ones.
     async fn choose(&mut self, diverged: bool) -> Result<Chosen, TrainerError> {
         let best = self.run.best.take();
         let best = best.filter(|_| diverged || self.context.job.spec.keep == Keep::Best);
@@ -198,10 +198,11 @@ impl TrainingLoop<'_> {
         }
     }
 
-    /// Saves the state of a job that `error` ends; returns the error where there is still a model to write.
+    /// Saves the state of a job ended by `error`. Returns the error if a model can still be written, and
+    /// fails with it otherwise.
     async fn end_early(&mut self, error: TrainerError) -> Result<TrainerError, TrainerError> {
         if let TrainerError::Diverged { .. } = error {
-            // The last checkpoint is from before it showed; what is there now is worth nothing.
+            // The last checkpoint precedes the divergence, and the current state is useless.
             return match self.run.best {
                 Some(_) => Ok(error),
                 None => Err(self.after_checkpoint(error).await),
@@ -210,7 +211,7 @@ impl TrainingLoop<'_> {
         if self.run.progress.step == 0 {
             return Err(self.after_checkpoint(error).await);
         }
-        // What ended the job is what counts, whatever becomes of this.
+        // The original error is more important than a failure of this checkpoint.
         let _ = self.run.save().await;
         match error {
             TrainerError::Cancelled => Ok(error),
@@ -218,7 +219,7 @@ impl TrainingLoop<'_> {
         }
     }
 
-    /// `error`, once what was to be written is.
+    /// Waits for pending checkpoints, then returns `error`.
     async fn after_checkpoint(&mut self, error: TrainerError) -> TrainerError {
         if let Some(checkpoint_writer) = self.run.checkpoint_writer.as_mut() {
             checkpoint_writer.settle().await;
@@ -226,7 +227,7 @@ impl TrainingLoop<'_> {
         error
     }
 
-    /// The weights as they are now.
+    /// Epoch and quality of the current weights.
     fn current_note(&self) -> BestNote {
         let epoch = self.run.progress.epoch.saturating_sub(1);
         let quality = self.run.last.map(|last| last.quality).or(self.run.baseline);
@@ -236,7 +237,7 @@ impl TrainingLoop<'_> {
         }
     }
 
-    /// What ended the job, with what was written all the same: the `best` epoch, or what there is.
+    /// Adds to `error` which model was written and how to resume.
     fn explained(&self, error: TrainerError, best: Option<BestNote>, checkpoint: bool) -> TrainerError {
         let progress = self.run.progress;
         let mut kept = self.written_model(best);
@@ -268,7 +269,7 @@ impl TrainingLoop<'_> {
         }
     }
 
-    /// The model that is written of a job that ends before its time.
+    /// Describes the model written by a job that ended early.
     fn written_model(&self, best: Option<BestNote>) -> WrittenModel {
         let progress = self.run.progress;
         let out = self.context.job.targets().into_iter().next().unwrap_or_default();

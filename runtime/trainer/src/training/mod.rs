@@ -1,8 +1,8 @@
-//! A job from its first step, or from a checkpoint, to the files it writes.
+//! Trains a job, from the first step or a checkpoint to the files it writes.
 //!
-//! * [`train`]: the whole of it.
-//! * [`training_loop`]: epochs and phases; [`start`] is what comes before them, [`finish`] what they came to.
-//! * [`run`]: batches in, steps out, and the split reconsidered after each.
+//! * [`train`]: entry point.
+//! * [`start`]: preparation. [`training_loop`]: epochs and phases. [`finish`]: result.
+//! * [`run`]: batches, steps, and changes of the split.
 
 pub(crate) mod export;
 mod finish;

@@ -1,4 +1,4 @@
-//! Results beside the model in a run's folder: predictions for each validation sample, and the worst mistakes with their images.
+//! Results in the run folder: predictions for all validation samples, and the worst mistakes with images.
 
 use crate::compute::blocking;
 use crate::evaluation::{Mistake, Predictions};
@@ -13,40 +13,40 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Mistakes that are shown: what somebody looks at.
+/// Number of mistakes to show. More would rarely be looked at.
 const MISTAKES: usize = 24;
-/// Pixels of a side of their images.
+/// Width and height of the images in pixels.
 const SIDE: u32 = 128;
-/// Bytes of their objects together: room for the photos of most data sets, and a second or two on most links.
+/// Limit for the size of the objects in total: enough for photos in most data sets, and transferred within
+/// two seconds on most links.
 const BYTES: u64 = 8 << 20;
-/// How long their objects may take.
+/// Timeout for fetching the objects.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What a job leaves in its folder.
+/// Results to write to the run folder.
 pub(crate) struct Results {
-    /// The run's folder.
     pub(crate) folder: PathBuf,
     pub(crate) predictions: Arc<Predictions>,
     /// Names of the outputs.
     pub(crate) names: Vec<String>,
     /// The data root.
     pub(crate) root: String,
-    /// Whether this machine can decode samples as they are.
+    /// True if this machine can decode the samples.
     pub(crate) images: bool,
 }
 
-/// An entry of `mistakes/mistakes.json`.
+/// Entry of `mistakes/mistakes.json`.
 #[derive(Serialize)]
 struct ListedMistake {
     #[serde(flatten)]
     mistake: Mistake,
-    /// The file of its image.
+    /// File name of the image.
     #[serde(skip_serializing_if = "Option::is_none")]
     image: Option<String>,
 }
 
 impl Results {
-    /// Writes all of it. A failure is a warning; the model is already written.
+    /// Writes all results. Failures are warnings, because the model is already written.
     pub(crate) async fn write(self, hosts: &Hosts, events: &Events) {
         let warn = |what: String| {
             let message = format!("the run's folder is incomplete: {what}");
@@ -80,7 +80,7 @@ impl Results {
         }
     }
 
-    /// The images of those samples that fit into [`BYTES`], each with its place among `worst`.
+    /// Fetches images up to [`BYTES`] in total. Returns pairs of an index in `worst` and an image.
     async fn images(
         &self,
         hosts: &Hosts,
@@ -121,7 +121,7 @@ impl Results {
     }
 }
 
-/// The places of `sizes` that fit into `room` together, those before others first.
+/// Selects the indices of `sizes` that fit in `room` together, in order.
 fn fitting(sizes: impl Iterator<Item = u64>, room: u64) -> Vec<usize> {
     let mut left = room;
     let mut fits = |size: u64| left.checked_sub(size).inspect(|rest| left = *rest).is_some();
@@ -129,7 +129,8 @@ fn fitting(sizes: impl Iterator<Item = u64>, room: u64) -> Vec<usize> {
     places.map(|(place, _)| place).collect()
 }
 
-/// Writes what was said of the `worst`, and their `images`, pixels of 0 to 1 `[3, side, side]`, in place of what the folder had.
+/// Writes the mistakes `worst` and their `images` to `folder` and removes its previous content. Images have
+/// the shape `[3, side, side]` and values from 0 to 1.
 fn show(folder: &Path, worst: Vec<(ObjectInfo, Mistake)>, images: &[(usize, Vec<f32>)]) -> io::Result<()> {
     match std::fs::remove_dir_all(folder) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

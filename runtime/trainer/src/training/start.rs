@@ -1,4 +1,4 @@
-//! Everything that comes before a job's first step, or the first after its checkpoint.
+//! Preparation of new and resumed jobs.
 
 use super::run::{Best, Run};
 use super::training_loop::{JobContext, TrainingLoop, parts};
@@ -14,7 +14,7 @@ use crate::{Event, Events, Job, TrainerError};
 use std::sync::Arc;
 
 impl<'a> TrainingLoop<'a> {
-    /// Prepares a job, from the checkpoint in `folder` if there is one, and evaluates its initial model.
+    /// Prepares a job and evaluates the initial model. Resumes from the checkpoint in `folder` if one exists.
     pub(crate) async fn start(
         context: JobContext<'a>,
         mut folder: Option<LockedRun>,
@@ -42,7 +42,7 @@ impl<'a> TrainingLoop<'a> {
             Some(found) => resume(&mut run, found, &prepared.data.feed),
             None => {
                 run.baseline().await?;
-                // What was measured and chosen is kept from here on.
+                // From here on, a resume can reuse the measurements and the chosen split.
                 run.save().await?;
             }
         }
@@ -56,7 +56,7 @@ impl<'a> TrainingLoop<'a> {
     }
 }
 
-/// Writes plan and samples to the run's folder; returns the checkpoint writer.
+/// Writes the plan and the samples to the run folder, and returns the checkpoint writer.
 async fn record_plan(
     folder: LockedRun,
     prepared: &Prepared,
@@ -73,14 +73,14 @@ async fn record_plan(
     Ok(folder.checkpoint_writer(note, events))
 }
 
-/// The phase in which a checkpoint was written.
+/// Index of the phase stored in the checkpoint.
 fn place_of(found: &FoundCheckpoint, phases: &[Phase]) -> usize {
     let freeze = &found.snapshot.note.at.freeze;
     let place = phases.iter().position(|phase| phase.freeze == *freeze);
     place.unwrap_or(0)
 }
 
-/// The initial state of a later phase, for a job that resumes in it.
+/// Prepares a later phase if the checkpoint belongs to it.
 async fn later(
     context: JobContext<'_>,
     phase: &Phase,
@@ -94,7 +94,7 @@ async fn later(
     unfreeze(&in_phase, prepared, trained, context.hosts, context.events).await
 }
 
-/// Starts to fetch and to compute, with the state of the checkpoint that was `found`.
+/// Starts fetching and computing, with the state of the checkpoint `found` if any.
 async fn start_run(
     context: JobContext<'_>,
     phase: &Phase,
@@ -125,7 +125,7 @@ async fn start_run(
     Ok(run)
 }
 
-/// Emits which run it is, and what it resumes from.
+/// Emits the run folder and the checkpoint to resume from.
 fn announce(job: &Job, found: Option<&FoundCheckpoint>, events: &Events) {
     let Some(run) = &job.run else { return };
     let progress = found.map(|found| found.snapshot.note.at.progress);
@@ -142,7 +142,7 @@ fn announce(job: &Job, found: Option<&FoundCheckpoint>, events: &Events) {
     }
 }
 
-/// Has the run be where the checkpoint was written.
+/// Restores the state of the run from a checkpoint.
 fn resume(run: &mut Run, found: FoundCheckpoint, feed: &FeedPlan) {
     let note = found.snapshot.note.at;
     (run.progress, run.last) = (note.progress, note.last);

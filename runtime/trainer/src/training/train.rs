@@ -14,22 +14,25 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Fine-tunes a model and writes it, with the help of one [`HostClient`](frostline_client::HostClient) or several [`Hosts`].
+/// Fine-tunes a model and writes it, using a single [`HostClient`](frostline_client::HostClient) or several
+/// [`Hosts`].
 ///
-/// `events` is told what happens. When `cancel` is cancelled before the first step, the job ends at once and leaves nothing behind; later it ends
-/// after the step under way and writes what it has: the model of the best epoch so far, or the current one before the first epoch ended. A job with a
-/// [`RunFolder`](crate::RunFolder) writes a checkpoint then, as it does periodically and on failure, to resume from.
+/// `events` receives the progress of the job. If `cancel` is cancelled before the first step, the job ends
+/// immediately without a model. After that, the job finishes the current step and writes the model of the
+/// best epoch so far, or the current model if no epoch has ended. A job with a
+/// [`RunFolder`](crate::RunFolder) then writes a checkpoint to resume from, as it does periodically and on
+/// failure.
 ///
 /// # Errors
-/// [`TrainerError`]; no model is written then, but for [`TrainerError::Stopped`], and the best one of a job that diverged after epochs that
-/// went well.
+/// Returns [`TrainerError`] if the job fails. No model is written in this case, with two exceptions:
+/// [`TrainerError::Stopped`], and [`TrainerError::Diverged`] if an epoch ended before the divergence.
 pub async fn train(
     job: Job,
     hosts: impl Into<Hosts>,
     events: Events,
     cancel: CancellationToken,
 ) -> Result<Outcome, TrainerError> {
-    // On the heap: a job and what it waits for are large.
+    // Boxed, because the future of a job is large.
     Box::pin(run(job, hosts.into(), events, cancel)).await
 }
 
@@ -90,7 +93,7 @@ async fn tune(
         cancel,
         ..
     } = context;
-    // On the heap: what prepares a job is large.
+    // Boxed, because the future of the preparation is large.
     let begun = Box::pin(TrainingLoop::start(context, folder));
     let training = tokio::select! {
         biased;
@@ -107,11 +110,11 @@ async fn tune(
     } = training.run().await?;
     let (model, written) = blocking(move || model.write()).await?;
     let unwritten = unwritten(written, events);
-    // A job that was told to end does so soon.
+    // Skip the results if the job is cancelled.
     if let Some(results) = results.filter(|_| !cancel.is_cancelled()) {
         results.write(hosts, events).await;
     }
-    // Whoever does not want to wait has the model already.
+    // The model is already written, so cancelling ends the uploads.
     unless_cancelled(cancel, sharing.finish()).await;
     if let Some(error) = unwritten.or(ended) {
         return Err(error);
@@ -137,7 +140,7 @@ async fn unless_cancelled(cancel: &CancellationToken, work: impl Future<Output =
     }
 }
 
-/// Measures the written model with the test part. The job is done whatever becomes of that.
+/// Measures the written model on the test part. A failure is only a warning, because the job is done.
 async fn measure(context: &JobContext<'_>, model: Model, test: Arc<Samples>) {
     let JobContext {
         job, hosts, events, ..
@@ -153,13 +156,13 @@ async fn measure(context: &JobContext<'_>, model: Model, test: Arc<Samples>) {
         },
         Err(error) => Event::Warning {
             message: format!(
-                "the {samples} test images were not measured: {error}; frostline eval --part test measures them"
+                "cannot evaluate the {samples} test images: {error}; run frostline eval --part test"
             ),
         },
     });
 }
 
-/// Why the model is not where it is wanted, the first of the places that it was `written` to; of another one that is a warning.
+/// Returns the error of the first target. Errors of other targets become warnings.
 fn unwritten(written: Vec<Result<(), TrainerError>>, events: &Events) -> Option<TrainerError> {
     let mut written = written.into_iter();
     let wanted = written.next().and_then(Result::err);

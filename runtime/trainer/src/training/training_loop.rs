@@ -1,4 +1,4 @@
-//! Epochs and phases of a job, until it is through or something ends it.
+//! Epochs and phases of a job.
 
 use super::run::{Run, RunParts};
 use super::unfreeze::Phase;
@@ -11,7 +11,7 @@ use frostline_quantization::WeightBits;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-/// A job, its hosts, events and cancellation.
+/// Job, hosts, events and cancellation.
 #[derive(Clone, Copy)]
 pub(crate) struct JobContext<'a> {
     pub(crate) job: &'a Job,
@@ -20,18 +20,18 @@ pub(crate) struct JobContext<'a> {
     pub(crate) cancel: &'a CancellationToken,
 }
 
-/// A job on its way through its epochs.
+/// A job during training.
 pub(crate) struct TrainingLoop<'a> {
     pub(super) context: JobContext<'a>,
     pub(super) prepared: Prepared,
     pub(super) run: Run,
     pub(super) sharing: Sharing,
-    /// The phase of the layers that are trained.
+    /// Index of the current phase.
     pub(super) phase: usize,
 }
 
 impl TrainingLoop<'_> {
-    /// Trains the epochs that are left.
+    /// Trains the remaining epochs.
     pub(super) async fn epochs(&mut self) -> Result<(), TrainerError> {
         for (place, phase) in self.context.job.phases().iter().enumerate().skip(self.phase) {
             if place > self.phase {
@@ -42,12 +42,12 @@ impl TrainingLoop<'_> {
                 self.phase = place;
             }
             for epoch in self.run.progress.epoch..=phase.last {
-                // Of a job that is resumed, too.
+                // A resumed job may already have reached the limit.
                 if self.run.progress.batch == 0 && self.out_of_patience() {
                     return Ok(());
                 }
                 self.run.epoch(epoch).await?;
-                // The first epoch makes nearly all rows; the last one sees what was passed over.
+                // The first epoch caches nearly all features. Later uploads add features skipped before.
                 if epoch == phase.first || epoch == phase.last || self.would_stop() {
                     let features = self.prepared.data.feed.features.as_ref();
                     self.sharing
@@ -65,7 +65,7 @@ impl TrainingLoop<'_> {
         }
     }
 
-    /// Whether early stopping applies; emits an event if so.
+    /// Returns true if early stopping applies, and emits an event in this case.
     fn out_of_patience(&self) -> bool {
         let out = self.would_stop();
         if let Some(best) = self.run.best.as_ref().filter(|_| out) {
@@ -77,7 +77,7 @@ impl TrainingLoop<'_> {
         out
     }
 
-    /// Whether no epoch was better for too long.
+    /// Returns true if the best epoch is older than the configured number of epochs.
     fn would_stop(&self) -> bool {
         let (Some(patience), Some(best)) = (self.context.job.spec.patience, self.run.best.as_ref()) else {
             return false;
@@ -104,9 +104,9 @@ impl TrainingLoop<'_> {
             self.context.hosts,
             self.context.events,
         );
-        // They go with the phase that kept them.
+        // The cache is replaced together with the phase.
         self.tell_kept();
-        // On the heap: what plans is large, and lies deep here.
+        // Boxed, because the future is large and deeply nested.
         self.prepared = tokio::select! {
             biased;
             () = self.context.cancel.cancelled() => return Err(TrainerError::Cancelled),
@@ -120,7 +120,7 @@ impl TrainingLoop<'_> {
     }
 }
 
-/// What a run is made of for the epochs of a phase.
+/// Parts of the run for the epochs of a phase.
 pub(super) fn parts(job: &Job, prepared: &mut Prepared, phase: &Phase) -> Result<RunParts, TrainerError> {
     let chosen = &prepared.chosen;
     let source = prepared

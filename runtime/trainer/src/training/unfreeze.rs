@@ -1,20 +1,20 @@
-//! Gradual unfreezing (Howard and Ruder 2018): from some epochs on more of the network is trained.
+//! Gradual unfreezing (Howard and Ruder 2018): later epochs train more layers.
 
 use crate::{Job, TrainerError, Unfreezing};
 use frostline_graph::Network;
 use std::collections::BTreeMap;
 
-/// Epochs with one freeze cut.
+/// Epochs with the same freeze cut.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Phase {
-    /// From 1.
+    /// First epoch, counted from 1.
     pub(crate) first: u32,
     pub(crate) last: u32,
     pub(crate) freeze: String,
 }
 
 impl Job {
-    /// Its epochs by their freeze cuts.
+    /// Divides the epochs of the job by freeze cut.
     pub(crate) fn phases(&self) -> Vec<Phase> {
         let later = self
             .spec
@@ -31,7 +31,7 @@ impl Job {
             .collect()
     }
 
-    /// The job as it is in a phase.
+    /// Returns the job with the freeze cut of `phase`.
     pub(crate) fn in_phase(&self, phase: &Phase) -> Self {
         Self {
             freeze: phase.freeze.clone(),
@@ -39,17 +39,17 @@ impl Job {
         }
     }
 
-    /// The earliest cut that anything is frozen up to, after which lies all that is ever trained.
+    /// Returns the earliest freeze cut. All layers after this cut are trained in some phase.
     pub(crate) fn earliest_freeze(&self) -> &str {
         self.spec.unfreeze.0.values().next_back().unwrap_or(&self.freeze)
     }
 }
 
-/// The freeze cuts of a job, called by their tensors.
+/// Resolves the freeze cuts of a job to tensor names.
 ///
 /// # Errors
-/// [`TrainerError::Graph`] for cuts that the network does not have, [`TrainerError::Unfreezing`] for epochs that the job does not have and for
-/// cuts that do not lie before those they follow.
+/// Returns [`TrainerError::Graph`] if the network does not have a cut, and [`TrainerError::Unfreezing`] if an
+/// epoch is out of range or a cut is not before the previous one.
 pub(crate) fn within(
     unfreeze: &Unfreezing,
     network: &Network,
@@ -79,12 +79,12 @@ pub(crate) fn within(
             cut => network.named(cut)?.name.clone(),
         };
         network.frozen_row(&name)?;
-        // The network's input is no cut, and lies before all of them.
+        // The network's input is not a cut and compares less than all cuts.
         if place(&name) >= place(&before) {
             return refused(
                 *epoch,
                 cut,
-                format!("the cut must lie before '{before}', the freeze cut until then"),
+                format!("the cut must be before '{before}', the previous freeze cut"),
             );
         }
         before.clone_from(&name);

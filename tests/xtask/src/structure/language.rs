@@ -1,9 +1,10 @@
-//! Names and phrases that product code and pages do not use. The vocabulary of `runtime/docs/architecture.md` has the words to use instead.
+//! Words that product code and pages do not use: the column "never" of the vocabulary in `runtime/docs/architecture.md`, and names of functions
+//! that do not say what they do.
 
 use super::source::{Crate, attributes, is_test};
 use crate::workspace::{output, root};
 use anyhow::{Context, Result, bail};
-use proc_macro2::{Literal, TokenStream, TokenTree};
+use proc_macro2::{Ident, Literal, TokenStream, TokenTree};
 use std::process::Command;
 use syn::visit::{self, Visit};
 use syn::{Attribute, ImplItemFn, Item, ItemFn, ItemImpl, LitStr, Macro, Signature, TraitItemFn};
@@ -13,39 +14,76 @@ const VAGUE_NAMES: [&str; 10] = [
     "of", "begin", "said", "told", "found", "gone", "kept", "look", "tell", "come",
 ];
 
-/// Phrases that pages and string literals do not use, and what to write instead.
-const PHRASES: [(&str, &str); 7] = [
-    ("go on with", "resume"),
-    ("goes on with", "resumes"),
-    ("kept rows", "cached features"),
-    ("is no number", "invalid number"),
-    ("is no url", "invalid URL"),
-    ("on its way", "in flight"),
-    ("in vain", "without success"),
-];
-
-/// The page whose vocabulary table quotes words that are replaced.
+/// The page with the vocabulary table, which quotes the words that it replaces.
 const VOCABULARY: &str = "runtime/docs/architecture.md";
 
-/// Refuses [`VAGUE_NAMES`] and [`PHRASES`] in the product's crates, and the phrases in every tracked page.
+/// Tracked files whose whole text is checked.
+const PAGES: [&str; 3] = ["*.md", "*.py", "*.wit"];
+
+/// A phrase of the column "never", and the terms to use instead.
+#[derive(Debug, PartialEq, Eq)]
+struct Replaced {
+    words: Vec<String>,
+    terms: String,
+}
+
+/// Refuses vague function names, and the words of the column "never" in the names, comments and strings of the product's crates and in pages.
 pub(crate) fn check(crates: &[Crate]) -> Result<()> {
-    let mut refused: Vec<String> = crates.iter().flat_map(refused_in_crate).collect();
-    let pages = output(Command::new("git").args(["ls-files", "*.md"]).current_dir(root()))?;
+    let vocabulary = read(VOCABULARY)?;
+    let replaced = replaced_words(&vocabulary);
+    if replaced.is_empty() {
+        bail!("{VOCABULARY} has no vocabulary table with a column \"never\"");
+    }
+    let mut refused: Vec<String> = crates
+        .iter()
+        .flat_map(|each| refused_in_crate(each, &replaced))
+        .collect();
+    let pages = output(
+        Command::new("git")
+            .arg("ls-files")
+            .args(PAGES)
+            .current_dir(root()),
+    )?;
     for page in pages.lines() {
-        let text =
-            std::fs::read_to_string(root().join(page)).with_context(|| format!("cannot read {page}"))?;
-        refused.extend(refused_in_page(page, &text));
+        refused.extend(refused_in_page(page, &read(page)?, &replaced));
     }
     if !refused.is_empty() {
-        bail!("unclear names or phrases:\n  {}", refused.join("\n  "));
+        bail!("unclear names or words:\n  {}", refused.join("\n  "));
     }
     Ok(())
 }
 
-fn refused_in_crate(krate: &Crate) -> Vec<String> {
+fn read(page: &str) -> Result<String> {
+    std::fs::read_to_string(root().join(page)).with_context(|| format!("cannot read {page}"))
+}
+
+/// The phrases in the fourth column of the vocabulary table.
+fn replaced_words(page: &str) -> Vec<Replaced> {
+    let mut replaced = Vec::new();
+    for line in page.lines() {
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        if let [terms, _, _, never] = cells[..]
+            && !matches!(never, "never" | "---")
+        {
+            let phrases = never.split(',').map(|phrase| words(phrase).collect());
+            let phrases = phrases.filter(|words: &Vec<String>| !words.is_empty());
+            replaced.extend(phrases.map(|words| Replaced {
+                words,
+                terms: terms.to_owned(),
+            }));
+        }
+    }
+    replaced
+}
+
+fn refused_in_crate(krate: &Crate, replaced: &[Replaced]) -> Vec<String> {
     let files = krate.files.iter().flat_map(|(module, file)| {
-        let mut reader = Reader::default();
+        let mut reader = Reader {
+            replaced,
+            refused: Vec::new(),
+        };
         reader.visit_file(&file.syntax);
+        reader.check_comments(&file.text);
         let place = format!("{} {}", krate.name, module.join("::"));
         reader
             .refused
@@ -55,44 +93,61 @@ fn refused_in_crate(krate: &Crate) -> Vec<String> {
     files.collect()
 }
 
-fn refused_in_page(page: &str, text: &str) -> Vec<String> {
+fn refused_in_page(page: &str, text: &str, replaced: &[Replaced]) -> Vec<String> {
     let lines = text.lines().enumerate();
     let prose = lines.filter(|(_, line)| page != VOCABULARY || !line.starts_with('|'));
     let words = prose.flat_map(|(index, line)| words(line).map(move |word| (index + 1, word)));
-    let refused = refused_phrases(&words.collect::<Vec<_>>());
+    let refused = refused_phrases(&words.collect::<Vec<_>>(), replaced);
     refused
         .into_iter()
         .map(|(line, why)| format!("{page}:{line}: {why}"))
         .collect()
 }
 
-/// The words of a text in lower case, without punctuation around them.
-fn words(text: &str) -> impl Iterator<Item = String> {
-    let is_punctuation = |character: char| !character.is_alphanumeric();
-    text.split_whitespace()
-        .map(move |word| word.trim_matches(is_punctuation).to_lowercase())
+/// The words of a text in lower case, without punctuation. Names are split into their words.
+fn words(text: &str) -> impl Iterator<Item = String> + '_ {
+    let parts = text.split(|character: char| !character.is_alphanumeric());
+    parts.flat_map(words_of_name)
 }
 
-/// The line on which each of [`PHRASES`] starts in `words`, and what to write instead.
-fn refused_phrases(words: &[(usize, String)]) -> Vec<(usize, String)> {
+/// The words of a name in camel case.
+fn words_of_name(name: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    let mut after_lower = false;
+    for character in name.chars() {
+        match words.last_mut() {
+            Some(word) if !(after_lower && character.is_uppercase()) => word.extend(character.to_lowercase()),
+            _ => words.push(character.to_lowercase().collect()),
+        }
+        after_lower = character.is_lowercase();
+    }
+    words
+}
+
+/// The line on which each replaced phrase starts in `words`, and what to write instead.
+fn refused_phrases(words: &[(usize, String)], replaced: &[Replaced]) -> Vec<(usize, String)> {
     let mut refused = Vec::new();
-    for (phrase, instead) in PHRASES {
-        let phrase_words: Vec<&str> = phrase.split(' ').collect();
-        let windows = words.windows(phrase_words.len());
-        let uses = windows.filter(|window| window.iter().map(|(_, word)| word).eq(&phrase_words));
+    for phrase in replaced {
+        let windows = words.windows(phrase.words.len());
+        let uses = windows.filter(|window| window.iter().map(|(_, word)| word).eq(&phrase.words));
         let lines = uses.filter_map(|window| window.first().map(|(line, _)| *line));
-        refused.extend(lines.map(|line| (line, format!("\"{phrase}\"; write \"{instead}\""))));
+        let why = format!(
+            "\"{}\"; the term is in the vocabulary, at \"{}\"",
+            phrase.words.join(" "),
+            phrase.terms
+        );
+        refused.extend(lines.map(|line| (line, why.clone())));
     }
     refused
 }
 
-/// What is refused in a file, by line. Tests and attributes (documentation among them) are skipped.
-#[derive(Default)]
-struct Reader {
+/// Collects what is refused in a file, by line. Names and strings in tests are skipped.
+struct Reader<'a> {
+    replaced: &'a [Replaced],
     refused: Vec<(usize, String)>,
 }
 
-impl Reader {
+impl Reader<'_> {
     fn check_name(&mut self, signature: &Signature) {
         let name = signature.ident.to_string();
         if VAGUE_NAMES.contains(&name.as_str()) {
@@ -102,12 +157,28 @@ impl Reader {
         }
     }
 
+    fn check_comments(&mut self, text: &str) {
+        let lines = text.lines().enumerate();
+        let comments =
+            lines.filter_map(|(index, line)| Some((index + 1, line.trim_start().strip_prefix("//")?)));
+        let words: Vec<_> = comments
+            .flat_map(|(line, comment)| words(comment).map(move |word| (line, word)))
+            .collect();
+        self.refused.extend(refused_phrases(&words, self.replaced));
+    }
+
+    fn check_words(&mut self, line: usize, text: &str) {
+        let words: Vec<_> = words(text).map(|word| (line, word)).collect();
+        self.refused.extend(refused_phrases(&words, self.replaced));
+    }
+
     fn check_tokens(&mut self, tokens: TokenStream) {
         for token in tokens {
             match token {
                 TokenTree::Group(group) => self.check_tokens(group.stream()),
                 TokenTree::Literal(literal) => self.check_literal(literal),
-                TokenTree::Ident(_) | TokenTree::Punct(_) => {}
+                TokenTree::Ident(name) => self.check_words(name.span().start().line, &name.to_string()),
+                TokenTree::Punct(_) => {}
             }
         }
     }
@@ -119,7 +190,7 @@ impl Reader {
     }
 }
 
-impl<'ast> Visit<'ast> for Reader {
+impl<'ast> Visit<'ast> for Reader<'_> {
     fn visit_item(&mut self, item: &'ast Item) {
         if !is_test(attributes(item)) {
             visit::visit_item(self, item);
@@ -155,12 +226,14 @@ impl<'ast> Visit<'ast> for Reader {
     }
 
     fn visit_lit_str(&mut self, text: &'ast LitStr) {
-        let line = text.span().start().line;
-        let words: Vec<_> = words(&text.value()).map(|word| (line, word)).collect();
-        self.refused.extend(refused_phrases(&words));
+        self.check_words(text.span().start().line, &text.value());
     }
 
-    /// What a macro is given may not be Rust.
+    fn visit_ident(&mut self, name: &'ast Ident) {
+        self.check_words(name.span().start().line, &name.to_string());
+    }
+
+    /// The tokens of a macro may not be Rust.
     fn visit_macro(&mut self, call: &'ast Macro) {
         self.check_tokens(call.tokens.clone());
     }
@@ -172,13 +245,18 @@ impl<'ast> Visit<'ast> for Reader {
 mod tests {
     use super::*;
 
+    const TABLE: &str = "| term | meaning | not | never |\n|---|---|---|---|\n\
+        | in flight | requested | | on its way |\n\
+        | efficient batch, time slice | the smallest | run | knee, quantum |\n\
+        | cut | a point | place | |\n";
+
     fn refused(text: &str) -> Vec<String> {
         let mut whole = Crate {
             name: "runtime/job".to_owned(),
             ..Crate::default()
         };
         whole.parse(vec!["plan".to_owned()], text.to_owned()).unwrap();
-        refused_in_crate(&whole)
+        refused_in_crate(&whole, &replaced_words(TABLE))
     }
 
     #[test]
@@ -199,16 +277,29 @@ mod tests {
     }
 
     #[test]
-    fn a_replaced_phrase_is_refused_in_literals_and_pages() {
+    fn the_last_column_of_the_vocabulary_has_the_words_that_are_refused() {
+        let replaced = replaced_words(TABLE);
+        let phrases: Vec<String> = replaced.iter().map(|each| each.words.join(" ")).collect();
+        assert_eq!(phrases, ["on its way", "knee", "quantum"]);
+        assert_eq!(replaced[2].terms, "efficient batch, time slice");
+    }
+
+    #[test]
+    fn a_replaced_word_is_refused_in_names_comments_strings_and_pages() {
+        let why = "\"knee\"; the term is in the vocabulary, at \"efficient batch, time slice\"";
+        let at = |line: u32| [format!("runtime/job plan:{line}: {why}")];
+        assert_eq!(refused("\nstruct KneeSearch;"), at(2));
+        assert_eq!(refused("struct Rate { knee_rows: u32 }"), at(1));
+        assert_eq!(refused("/// The knee's rows.\nfn f() {}"), at(1));
+        assert_eq!(refused("fn f() {\n  // Below the knee.\n}"), at(2));
+        assert_eq!(refused("fn f() { bail!(\"{rows} over the knee\") }"), at(1));
+        assert_eq!(refused("fn f() { assert!(rate.knee()) }"), at(1));
+        assert!(refused("/// Kneeling runs.\nfn f() { g(\"place\") }").is_empty());
+        assert!(refused("#[cfg(test)] mod checks { fn knee() {} }").is_empty());
         assert_eq!(
-            refused("fn f() {\n  bail!(\"'{text}' is \\\n no number\")\n}"),
-            ["runtime/job plan:2: \"is no number\"; write \"invalid number\""]
+            refused_in_page("README.md", "# Runs\nRows on its\nway", &replaced_words(TABLE)),
+            ["README.md:2: \"on its way\"; the term is in the vocabulary, at \"in flight\""]
         );
-        assert!(refused("/// Kept rows.\nfn f() { g(\"it is no numbered page\") }").is_empty());
-        assert_eq!(
-            refused_in_page("README.md", "# Runs\nTo go\non with a run"),
-            ["README.md:2: \"go on with\"; write \"resume\""]
-        );
-        assert!(refused_in_page(VOCABULARY, "| feature cache | kept rows |").is_empty());
+        assert!(refused_in_page(VOCABULARY, TABLE, &replaced_words(TABLE)).is_empty());
     }
 }

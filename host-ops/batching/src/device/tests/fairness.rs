@@ -1,14 +1,15 @@
-//! Time that is shared.
+//! Tests of fair scheduling.
 
 use super::super::*;
 use super::world::{MILLI, Truth, World};
 use frostline_tensor::Terms;
 use proptest::prelude::*;
 
-/// Rows that wait of each tenant at least.
+/// Minimum number of waiting rows per tenant.
 const BACKLOG: usize = 64;
 
-/// Every tenant has always something waiting, of its own stage, until the time is over.
+/// Executes work of tenants with separate stages and a constant backlog until the time `until`. Returns the
+/// device time per tenant.
 fn share(lanes: usize, tenants: &[(u32, Truth)], until: Duration) -> (World, Vec<Duration>) {
     let truths: Vec<Truth> = tenants.iter().map(|(_, truth)| *truth).collect();
     let mut world = World::new(DeviceRules::for_lanes(lanes), 1 << 40, truths);
@@ -45,7 +46,7 @@ fn weights_divide_the_time_within_5_percent() {
     }
 }
 
-/// Who for a moment after each run has nothing at all is not taken for a newcomer then.
+/// A competitor that has no work for a moment after each batch does not lose its credit.
 #[test]
 fn moments_without_work_lose_no_share() {
     let mut shares = shares::Shares::default();
@@ -87,7 +88,7 @@ fn jobs_of_a_tenant_share_its_time() {
     assert!(used["a"].abs_diff(used["b"]) <= 3, "{used:?}");
 }
 
-/// The works of 16 rows that `jobs` sent at once, in the order of their runs.
+/// Returns the order in which work items of 16 rows from `jobs` execute if they were sent at the same time.
 fn order_of_runs(jobs: [&str; 3]) -> Vec<u64> {
     let mut world = World::new(DeviceRules::for_lanes(1), 1 << 40, vec![millis(100)]);
     for job in jobs {
@@ -96,7 +97,7 @@ fn order_of_runs(jobs: [&str; 3]) -> Vec<u64> {
     world.finish();
     let parts = world.runs.iter().flat_map(|run| &run.parts);
     let mut works: Vec<u64> = parts.map(|part| part.work).collect();
-    assert!(works.len() > 2 * jobs.len(), "each takes several runs: {works:?}");
+    assert!(works.len() > 2 * jobs.len(), "expected several batches per work item: {works:?}");
     works.dedup();
     works
 }
@@ -126,7 +127,8 @@ fn ranks_come_first_and_who_wants_nothing_is_forgotten() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
 
-    /// However many lanes there are, and however little waits: but for two quanta until all lanes have all sessions.
+    /// For any number of lanes and any backlog, within two time slices until all lanes have opened all
+    /// sessions.
     #[test]
     fn weights_divide_the_time_of_all_lanes(
         tenants in prop::collection::vec((1..8_u32, 5..200_u32), 2..6),
@@ -138,12 +140,13 @@ proptest! {
         let slack = world.device.rules.quantum * 2;
         for ((weight, _), used) in tenants.iter().zip(used) {
             let due = all.mul_f64(f64::from(*weight) / f64::from(weights));
-            prop_assert!(used.abs_diff(due) <= due.mul_f64(0.05) + slack, "{weight}: {used:?} of {due:?}");
+            prop_assert!(used.abs_diff(due) <= due.mul_f64(0.05) + slack, "{weight}: used {used:?}, expected {due:?}");
         }
     }
 
-    /// A tenant with work that waits begins again after its own run, one that was on its way, and of each other (w_j / w_i + 1) quanta over the
-    /// lanes: it is passed while others have used less for their weight, and by what each uses beyond that in its last run.
+    /// The next batch of a tenant with waiting work starts after its previous batch, another batch in flight,
+    /// and (w_j / w_i + 1) time slices of each other tenant, divided by the number of lanes. Others precede
+    /// it while they have used less per weight, and each of them exceeds that by up to its last batch.
     #[test]
     fn a_backlogged_tenant_waits_no_longer_than_promised(
         tenants in prop::collection::vec((1..8_u32, 1..400_u32), 2..6),
@@ -152,7 +155,7 @@ proptest! {
         let tenants: Vec<(u32, Truth)> = tenants.into_iter().map(|(weight, each)| (weight, millis(each))).collect();
         let (world, _) = share(lanes, &tenants, Duration::from_secs(60));
         let quantum = world.device.rules.quantum;
-        // Before that it is not known what runs take.
+        // Durations of batches are still being measured before this time.
         let learnt = Duration::from_secs(20);
         for (index, (weight, _)) in tenants.iter().enumerate() {
             let others = tenants.iter().enumerate().filter(|(other, _)| *other != index);
@@ -161,7 +164,7 @@ proptest! {
             let name = format!("t{index}");
             let begun: Vec<Duration> = world.begun.iter().filter(|(_, tenant)| *tenant == name).map(|(at, _)| *at).collect();
             for pair in begun.windows(2).filter(|pair| pair[0] > learnt) {
-                prop_assert!(pair[1] - pair[0] <= bound, "{name}: {:?} of {bound:?}", pair[1] - pair[0]);
+                prop_assert!(pair[1] - pair[0] <= bound, "{name}: waited {:?}, limit {bound:?}", pair[1] - pair[0]);
             }
         }
     }
@@ -170,7 +173,7 @@ proptest! {
 mod long {
     use super::*;
 
-    /// A stage keeps to its lane, but not so that those who share that lane fall behind the others.
+    /// Stages keep their lanes, but the tenants on a busy lane do not fall behind.
     #[test]
     fn lanes_that_differ_in_load_lose_no_share() {
         let tenants = [(1, millis(1)), (2, millis(3)), (4, millis(2))];

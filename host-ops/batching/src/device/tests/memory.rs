@@ -1,4 +1,4 @@
-//! Memory that is never exceeded.
+//! Tests of memory predictions and limits.
 
 use super::super::needs::{Needs, Took};
 use super::super::*;
@@ -33,7 +33,7 @@ fn memory_is_learnt_from_runs_and_predicted_well() {
     assert_eq!((figures.fixed, figures.per_row), (7 * MIB, 25 * MIB));
     assert!(world.device.predictions().error_95().unwrap() < 0.1);
     let most = world.runs.iter().map(|run| run.rows).max().unwrap();
-    assert!((32..=38).contains(&most), "{most} rows of 38 at most");
+    assert!((32..=38).contains(&most), "{most} rows, the limit is 38");
 }
 
 #[test]
@@ -47,15 +47,15 @@ fn what_a_run_takes_is_narrowed_by_what_later_ones_show() {
         let missed = needs.note_run(1, took, 100 * MIB, false);
         (missed.error, needs.expected(1) / MIB)
     };
-    assert_eq!(after(0, 60), (None, 60), "the first counts as the most");
+    assert_eq!(after(0, 60), (None, 60), "the upper bound of the first measurement counts");
     assert_eq!(after(0, 70), (Some(0.0), 60));
     assert_eq!(after(0, 20), (Some(2.0), 20));
     assert_eq!(after(10, 50), (Some(0.0), 20));
     assert_eq!(after(25, 30), (Some(0.2), 25));
 }
 
-/// Each lane has less than the other one's session leaves of what both are given: were the latest want all that counts, they would take turns
-/// for ever.
+/// Sessions of different sizes leave different amounts of the same reservation on each lane. If only the
+/// latest failure counted, the lanes would fail alternately forever.
 #[test]
 fn lanes_whose_sessions_differ_do_not_lack_memory_in_turns() {
     let truth = Truth {
@@ -219,7 +219,7 @@ fn what_can_never_fit_is_refused_with_both_numbers_and_the_next_one_at_once() {
     let second = world.send("c", 1, 0, 1, Terms::default());
     world.finish();
     assert!(refused(&world, second));
-    assert_eq!(world.runs.len(), runs, "it was not tried");
+    assert_eq!(world.runs.len(), runs, "refused without an attempt");
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn what_others_hold_for_the_work_that_waits_is_not_waited_for() {
         },
         ..Truth::default()
     };
-    // Four times the guess, which is reserved at first, is more than is free and less than there is at most.
+    // The initial reservation, four times the estimate, exceeds the free memory but not the maximum.
     let truths = vec![truth(100, 190), truth(500, 190)];
     let mut world = World::new(DeviceRules::for_lanes(2), 1000 * MIB, truths);
     world.others = 600 * MIB;

@@ -1,4 +1,4 @@
-//! What the device promises.
+//! Tests of the device scheduler.
 
 mod fairness;
 mod memory;

@@ -1,4 +1,5 @@
-//! What holds whatever comes: memory is never exceeded, every row is done once or refused for a reason, and no lane is idle without one.
+//! Property tests: memory never exceeds the budget, every row is computed once or refused with a reason, and
+//! no lane is idle without a reason.
 
 use super::super::*;
 use super::world::{MILLI, Truth, World};
@@ -36,7 +37,7 @@ fn truths() -> impl Strategy<Value = Vec<Truth>> {
 
 type Sending = (usize, usize, usize, u32, u32, u32);
 
-/// Who sends, what, how many rows, with which fixed batch, and how long after the one before.
+/// Generates tenant, stage, rows, fixed batch, delay after the previous work item, and weight.
 fn sendings() -> impl Strategy<Value = Vec<Sending>> {
     let one = (
         0..4_usize,
@@ -72,7 +73,8 @@ fn play(world: &mut World, sendings: Vec<Sending>, mut check: impl FnMut(&World)
     world.finish();
 }
 
-/// No lane is idle while something fits in what is not kept: what waits lacks memory, or is better off with a lane that soon is free.
+/// Checks that no lane is idle while work fits into memory that is not set aside. Waiting work either lacks
+/// memory or waits for a lane that is soon free.
 fn assert_not_idle(world: &World) {
     let device = &world.device;
     if device.idle() == 0 {
@@ -114,7 +116,8 @@ fn assert_not_idle(world: &World) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// Whatever comes: never over budget (the world asserts that), no lane idle without a reason, and every row is done once or refused.
+    /// Random stages and arrivals never exceed the budget (asserted by the simulation), leave no lane idle
+    /// without a reason, and every row is computed once or refused.
     #[test]
     fn nothing_exceeds_the_budget_nothing_is_lost_and_nobody_idles(
         truths in truths(),
@@ -135,7 +138,7 @@ proptest! {
                     let rows = work.terms.terms.fixed_batch.unwrap_or(1) as u64;
                     let really = truth.session + truth.fixed + truth.per_row * rows;
                     prop_assert!(needs > most);
-                    prop_assert!(really + really / 8 + 2 * MIB > budget * MIB, "{work:?} of {really} was refused");
+                    prop_assert!(really + really / 8 + 2 * MIB > budget * MIB, "{work:?} was refused although {really} bytes fit");
                 }
                 other => prop_assert!(false, "{other:?}"),
             }

@@ -1,10 +1,10 @@
-//! What runs are made of, and what becomes of them.
+//! Tests of the composition and outcome of batches.
 
 use super::super::*;
 use super::world::{MILLI, Truth, World};
 use frostline_tensor::Terms;
 
-/// One lane, without want of memory, and a network whose batches pay.
+/// Simulates one lane with ample memory and a network that benefits from batching.
 fn world() -> World {
     let truth = Truth {
         time: MILLI * 20,
@@ -14,7 +14,7 @@ fn world() -> World {
     World::new(DeviceRules::for_lanes(1), 1 << 30, vec![truth; 3])
 }
 
-/// The same, knowing how the first stage behaves.
+/// Same as [`world`], with measurements of the first stage.
 fn warm() -> World {
     let mut world = world();
     for _ in 0..4 {
@@ -43,7 +43,7 @@ fn a_large_work_is_cut_and_its_rows_come_in_order() {
         .collect();
     assert!(rows.is_sorted() && rows.len() == 50, "{rows:?}");
     assert_eq!(world.works[&id].over, Some(PartOutcome::Done { last: true }));
-    assert_eq!(world.runs[0].rows, 1, "nothing is known of it yet");
+    assert_eq!(world.runs[0].rows, 1, "nothing is measured yet");
 }
 
 #[test]
@@ -188,16 +188,16 @@ fn an_abort_is_put_down_to_memory_until_it_had_all_that_is_free() {
     let mut world = warm();
     let aborts = world.send("a", 1, 0, 8, Terms::default());
     world.decide();
-    assert!(world.device.may_lack(0), "it had what was expected of it");
+    assert!(world.device.may_lack(0), "the first reservation was limited");
     let bounded = world.runs[0].bytes;
     world.device.ended(world.now, 0, End::Aborted);
     world.device.started(0, 0);
     let Decision::Run(run) = world.device.next(world.now, world.room()) else {
-        panic!("it is tried again");
+        panic!("expected another attempt");
     };
     assert_eq!((run.parts[0].work, run.rows), (aborts, 1));
     assert!(run.bytes > bounded && run.bytes == world.room().now);
-    assert!(!world.device.may_lack(0), "now it is to blame");
+    assert!(!world.device.may_lack(0), "the second attempt had all memory");
 }
 
 #[test]
@@ -290,15 +290,15 @@ fn the_queue_has_room_for_newcomers() {
     world.send("new", 1, 0, 1, Terms::default());
     assert!(
         check(&world, "new", 1).is_err(),
-        "it has its one, and the queue is full"
+        "its share of a full queue is one"
     );
     world.finish();
     assert!(
         check(&world, "greedy", 1 << 20).is_ok(),
-        "a tenant alone may use all"
+        "a single tenant may use the whole queue"
     );
     assert!(
         check(&world, "greedy", (1 << 20) + 1).is_ok(),
-        "one work is taken at any time"
+        "the first work item is always accepted"
     );
 }

@@ -2,7 +2,7 @@ use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-/// Wakes a lane that waits for its process. Whoever rings never waits.
+/// Wakes a lane while it waits for an answer. Writing to `rope` never blocks.
 pub(super) struct Bell {
     pub(super) rope: Arc<UnixStream>,
     pub(super) sound: UnixStream,
@@ -19,7 +19,7 @@ impl Bell {
         })
     }
 
-    /// Forgets what rang before.
+    /// Discards earlier signals.
     pub(super) fn silence(&self) {
         let mut bytes = [0; 16];
         while matches!((&self.sound).read(&mut bytes), Ok(1..)) {}

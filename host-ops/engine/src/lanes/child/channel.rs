@@ -5,14 +5,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// The largest message. It carries names and texts only, tensors go through the window; names that come near this
-/// are nobody's tensors.
+/// Maximum size of a message in bytes. Messages contain names and texts, while tensors use the window. Real
+/// tensor names are far below this limit.
 pub(super) const MESSAGE_BYTES: usize = 1 << 20;
 
-/// The longest a message may take to leave: the other end reads all the time, unless it is stopped.
+/// Timeout for sending. A process reads continuously unless stopped by a signal.
 const SEND_LIMIT: Duration = Duration::from_secs(5);
 
-/// Messages over a socket: a length (4 bytes, little-endian), then that many bytes of JSON.
+/// Sends and receives messages on a socket. A message is a length (4 bytes, little-endian) followed by JSON.
 pub(super) struct Channel {
     stream: UnixStream,
     received: Vec<u8>,
@@ -27,18 +27,20 @@ impl Channel {
         })
     }
 
-    /// The same socket, for another thread to send on.
+    /// Returns another handle to the same socket, for sending from another thread.
     pub(super) fn sender(&self) -> Result<Self> {
         Self::new(self.stream.try_clone()?)
     }
 
+    /// Sends a message.
+    ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] for a message beyond [`MESSAGE_BYTES`], of which nothing was sent.
+    /// Returns [`ErrorKind::InvalidInput`] and sends nothing if the message exceeds [`MESSAGE_BYTES`].
     pub(super) fn send(&mut self, message: &impl Serialize) -> Result<()> {
         let body = serde_json::to_vec(message)?;
         let length = u32::try_from(body.len()).ok();
         let length = length.filter(|_| body.len() <= MESSAGE_BYTES).ok_or_else(|| {
-            let text = format!("a message of {} bytes is beyond {MESSAGE_BYTES}", body.len());
+            let text = format!("a message has {} bytes, but the limit is {MESSAGE_BYTES}", body.len());
             Error::new(ErrorKind::InvalidInput, text)
         })?;
         let frame = [&length.to_le_bytes()[..], body.as_slice()].concat();
@@ -48,7 +50,7 @@ impl Channel {
     /// Waits for the next message.
     ///
     /// # Errors
-    /// [`ErrorKind::UnexpectedEof`] when the other end is gone.
+    /// Returns [`ErrorKind::UnexpectedEof`] if the other end was closed.
     pub(super) fn receive<M: DeserializeOwned>(&mut self) -> Result<M> {
         loop {
             if let Some(message) = self.next_message()? {
@@ -58,14 +60,14 @@ impl Channel {
         }
     }
 
-    /// The next message, when all of it has come.
+    /// Returns the next message if it was received completely.
     pub(super) fn next_message<M: DeserializeOwned>(&mut self) -> Result<Option<M>> {
         let Some((length, rest)) = self.received.split_first_chunk::<4>() else {
             return Ok(None);
         };
         let length = u32::from_le_bytes(*length) as usize;
         if length > MESSAGE_BYTES {
-            let text = format!("a message of {length} bytes was announced");
+            let text = format!("the announced message of {length} bytes exceeds the limit");
             return Err(Error::new(ErrorKind::InvalidData, text));
         }
         let Some(body) = rest.get(..length) else {
@@ -76,7 +78,7 @@ impl Channel {
         Ok(Some(message))
     }
 
-    /// Takes in what has come, at least a byte.
+    /// Waits for data and appends it to the receive buffer.
     pub(super) fn fill(&mut self) -> Result<()> {
         let mut bytes = [0; 4096];
         let count = match self.stream.read(&mut bytes) {
@@ -89,7 +91,7 @@ impl Channel {
     }
 }
 
-/// One word for the ways in which the system says that the other end is no more.
+/// Converts the system's errors for a closed connection to [`ErrorKind::UnexpectedEof`].
 fn as_closed(error: Error) -> Error {
     match error.kind() {
         ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => ErrorKind::UnexpectedEof.into(),

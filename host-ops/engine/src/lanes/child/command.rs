@@ -1,4 +1,4 @@
-//! How a lane's process is started: what it finds around it.
+//! Command and environment of a lane's process.
 
 use super::super::ChildLanes;
 use crate::library::{NO_TELEMETRY, PATH_VARIABLE};
@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// What ONNX Runtime and CUDA need of the environment. The rest, with whatever secrets it holds, stays with the host.
+/// Variables that ONNX Runtime and CUDA need. The rest of the environment may contain secrets and is removed.
 const KEPT_VARIABLES: [&str; 4] = [
     "LD_LIBRARY_PATH",
     "CUDA_VISIBLE_DEVICES",
@@ -14,14 +14,18 @@ const KEPT_VARIABLES: [&str; 4] = [
     "NVIDIA_VISIBLE_DEVICES",
 ];
 
-/// From so many bytes on a block is mapped apart, and beyond so many free ones at its end the heap is cut back.
+/// Settings of malloc in bytes: blocks of [`MAPPED_FROM`] and more are mapped separately, and the heap is
+/// trimmed if more than [`TRIMMED_BEYOND`] is free at the end.
 pub(super) const MAPPED_FROM: usize = 8 << 20;
 pub(super) const TRIMMED_BEYOND: usize = 16 << 20;
 
-/// How malloc works there: the same from the first run on, where its thresholds would grow with use. What is large is mapped apart and goes
-/// back when it is freed; what a layer of a few rows takes stays for the next layer, as the system clears fresh memory page by page: with all
-/// of it mapped apart (128 KiB) a row of DenseNet121 takes twice as long. Where the system lends huge pages to who asks (`madvise`), large
-/// blocks come in few of them. Threads share one heap. The figures are in docs/lanes.md.
+/// Returns the settings of malloc, with fixed thresholds instead of ones that grow with use.
+///
+/// Large blocks are mapped separately and returned to the system when they are freed. The memory of a layer
+/// with few rows stays for the next layer, because the system clears fresh memory page by page: if all blocks
+/// are mapped separately (128 KiB), a row of DenseNet121 takes twice as long. Large blocks use few huge pages
+/// if the system provides them on request (`madvise`). All threads share a heap. The figures are in
+/// docs/lanes.md.
 fn malloc() -> [(&'static str, String); 4] {
     [
         ("MALLOC_MMAP_THRESHOLD_", MAPPED_FROM.to_string()),
@@ -31,7 +35,7 @@ fn malloc() -> [(&'static str, String); 4] {
     ]
 }
 
-/// The program of `place` with ONNX Runtime's `library`, without what else is in the host's environment.
+/// Creates the command for `place` with ONNX Runtime's `library` and a minimal environment.
 pub(super) fn command(place: &ChildLanes, library: OsString) -> Command {
     let kept = KEPT_VARIABLES.map(|name| (name, std::env::var_os(name)));
     let kept = kept.into_iter().filter_map(|(name, value)| Some((name, value?)));
@@ -44,7 +48,7 @@ pub(super) fn command(place: &ChildLanes, library: OsString) -> Command {
         .env(PATH_VARIABLE, library)
         .env(NO_TELEMETRY, "1")
         .current_dir("/")
-        // Ctrl-C on the host's terminal is for the host, which lets running work finish.
+        // Ctrl-C on the host's terminal must only reach the host, which drains running work.
         .process_group(0);
     command
 }

@@ -1,5 +1,5 @@
-//! How the process of a lane begins: what it takes over, what it opens, and the walls that it enters before it starts a thread or hears of
-//! anything that is a tenant's.
+//! Start of a lane's process: taking over the channel and the window, opening required files, and entering
+//! the walls. Threads and data of tenants follow later.
 
 use super::channel::Channel;
 use super::memory;
@@ -13,7 +13,7 @@ use std::io::{Error, ErrorKind, Result};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
-/// The process of a lane behind its walls.
+/// Process of a lane inside the walls.
 pub struct ConfinedLane {
     pub(super) requests: Channel,
     pub(super) answers: Channel,
@@ -21,14 +21,17 @@ pub struct ConfinedLane {
     pub(super) start: Start,
 }
 
-/// Makes this process that of a lane, for the one that started it for [`LanesPlace::Child`](crate::LanesPlace::Child): to be called before
-/// the process does anything else. Only the calling thread, and those that it starts later, are behind the walls.
+/// Turns this process into the process of a lane, on behalf of the process that started it for
+/// [`LanesPlace::Child`](crate::LanesPlace::Child). This must be the first call in the process. The walls
+/// only confine the calling thread and threads that are started later.
 ///
-/// Standard input is the channel of messages, standard output the shared memory for tensors; what anybody prints there later goes to
-/// standard error. What else was inherited is closed. The process leaves no core dump, and is ended with the thread that started it.
+/// Standard input is the message channel, and standard output is the shared memory for tensors. Later prints
+/// to standard output go to standard error. Other inherited descriptors are closed. The process writes no
+/// core dumps and is killed when the thread that started it ends.
 ///
 /// # Errors
-/// [`EngineError::Lane`] when standard input is no lane's channel, or the process cannot work; the other end is told as well.
+/// Returns [`EngineError::Lane`] if standard input is not the channel of a lane or the process cannot work.
+/// The other end receives the reason.
 pub fn enter_lane() -> std::result::Result<ConfinedLane, EngineError> {
     enter().map_err(|error| EngineError::Lane { reason: error.into() })
 }
@@ -58,7 +61,8 @@ fn enter() -> Result<ConfinedLane> {
     })
 }
 
-/// Takes channel and window from where they were inherited, and leaves nothing there that a library could disturb.
+/// Takes over the inherited channel and window, and redirects the standard streams so that libraries cannot
+/// disturb them.
 fn take_over() -> Result<(Channel, Window)> {
     let channel = std::io::stdin().as_fd().try_clone_to_owned()?;
     let window = std::io::stdout().as_fd().try_clone_to_owned()?;
@@ -78,7 +82,7 @@ fn limit(resource: Resource, value: u64) -> Result<()> {
     Ok(setrlimit(resource, limit)?)
 }
 
-/// Bounds the process, opens what it needs of the system, and enters the walls; those that it lacks.
+/// Sets resource limits, loads ONNX Runtime and enters the walls. Returns the missing walls.
 fn prepare(start: &Start) -> std::result::Result<Vec<Wall>, String> {
     let limits = start.limits.map(|limits| {
         [
@@ -89,7 +93,7 @@ fn prepare(start: &Start) -> std::result::Result<Vec<Wall>, String> {
     });
     let space = start.address_space.map(|bytes| (Resource::As, bytes));
     for (resource, most) in limits.into_iter().flatten().chain(space) {
-        limit(resource, most).map_err(|error| format!("cannot bound what it takes: {error}"))?;
+        limit(resource, most).map_err(|error| format!("cannot set a resource limit: {error}"))?;
     }
     let threads = frostline_walls::threads();
     let ready = library::environment().and_then(|_| session::check_device(start.device));
@@ -100,9 +104,9 @@ fn prepare(start: &Start) -> std::result::Result<Vec<Wall>, String> {
             "walls are required, and {} cannot be relied on here; {}",
             names(&missing),
             if start.device == Device::Cpu {
-                "use Linux 5.13 or later, let the container or service manager permit them, use a library that starts no threads of its own, or do not require them"
+                "use Linux 5.13 or later, allow them in the container or service manager, use an ONNX Runtime library that does not start threads, or do not require walls"
             } else {
-                "lanes on a GPU have no walls: use the CPU, or do not require them"
+                "lanes on a GPU have no walls; use the CPU or do not require walls"
             }
         )),
         _ => Ok(missing),
@@ -111,17 +115,17 @@ fn prepare(start: &Start) -> std::result::Result<Vec<Wall>, String> {
 
 fn confine(start: &Start, threads: Option<usize>) -> std::result::Result<Vec<Wall>, String> {
     if start.device != Device::Cpu {
-        // CUDA opens devices and libraries whenever it likes, by calls that differ from driver to driver.
+        // CUDA opens devices and libraries at any time. The system calls depend on the driver.
         return Ok(Wall::ALL.to_vec());
     }
-    // What ONNX Runtime asks of the machine it asks once, with the first session.
+    // ONNX Runtime queries the machine when the first session is opened.
     session::warm_up().map_err(|error| error.to_string())?;
     let files = match (&start.folder, start.limits) {
         (None, _) => Files::None,
         (Some(folder), None) => Files::Read(folder),
         (Some(folder), Some(_)) => Files::Write(folder),
     };
-    // A thread that the library started stays outside, with all of the process's memory within its reach.
+    // A thread of the library stays outside of the walls and can access all memory of the process.
     let outside = frostline_walls::threads() != threads;
     let missing = frostline_walls::enter(files).map_err(|error| error.to_string())?;
     Ok(if outside { Wall::ALL.to_vec() } else { missing })
@@ -133,5 +137,5 @@ pub(super) fn names(walls: &[Wall]) -> String {
 }
 
 pub(super) fn out_of_turn() -> Error {
-    Error::new(ErrorKind::InvalidData, "a message came out of turn")
+    Error::new(ErrorKind::InvalidData, "unexpected message")
 }

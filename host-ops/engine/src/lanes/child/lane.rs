@@ -1,4 +1,4 @@
-//! A lane whose sessions live in a process of their own.
+//! Lanes with sessions in child processes.
 
 use super::super::batch::{Batch, Output};
 use super::super::config::SMALLEST_RUN;
@@ -10,15 +10,15 @@ use crate::EngineError;
 use frostline_tensor::Stage;
 use std::sync::Arc;
 
-/// What a process is taken to hold before one was measured: ONNX Runtime's library, and what it sets up.
+/// Assumed memory of an unmeasured process: ONNX Runtime's library with initialized state.
 const PROCESS: u64 = 64 << 20;
 
-/// The lane's side. It starts a process where there is none.
+/// Starts and uses a lane's child process. A missing process is started on demand.
 pub(crate) struct ChildLane {
     index: usize,
     place: Arc<ChildLanes>,
     process: Option<LaneProcess>,
-    /// What a process held when it had just started.
+    /// Bytes held by the latest process after the start.
     empty: u64,
 }
 
@@ -32,7 +32,7 @@ impl ChildLane {
         }
     }
 
-    /// Makes sure that there is a process that can work, within the host's memory.
+    /// Ensures that a working process exists and fits into the host's memory.
     pub(crate) fn prepare(&mut self, shared: &Shared) -> Result<(), EngineError> {
         if self.process.as_mut().is_some_and(LaneProcess::is_alive) {
             return Ok(());
@@ -44,7 +44,8 @@ impl ChildLane {
         Ok(())
     }
 
-    /// What is given up before a run of another tenant. Whether that run can begin: not where it counted on what was given up.
+    /// Clears the state of the previous tenant. Returns false if the next batch cannot start because it
+    /// relied on that state or a new process could not be started.
     pub(crate) fn change_tenant(&mut self, shared: &Shared) -> bool {
         if self.place.isolation == Isolation::Shared {
             let held = self.rest();
@@ -54,22 +55,22 @@ impl ChildLane {
         self.process = None;
         match self.start(shared) {
             Ok(id) => shared.replaced(self.index, id, self.empty),
-            // The lane tries again, with patience.
+            // The lane tries again with increasing pauses.
             Err(error) => {
-                tracing::warn!(lane = self.index, %error, "a lane has no process for its next tenant");
+                tracing::warn!(lane = self.index, %error, "cannot start a process for a lane's next tenant");
                 false
             }
         }
     }
 
-    /// Starts a process, within the host's memory; its id.
+    /// Starts a process if it fits into the host's memory. Returns the process id.
     fn start(&mut self, shared: &Shared) -> Result<u32, EngineError> {
         self.book(shared, self.empty)?;
         let mut process = LaneProcess::start(shared.config(), &self.place)?;
         let held = process
             .rest()
             .map_err(|lost| process.unusable(&self.place, &lost))?;
-        // Without figures nothing is promised.
+        // Nothing can be reserved if the system does not report memory.
         self.empty = held.unwrap_or(0);
         self.book(shared, self.empty)?;
         shared.book_beside(self.index, process.host);
@@ -78,7 +79,7 @@ impl ChildLane {
         Ok(id)
     }
 
-    /// Reserves what the process holds, where the smallest run has room as well.
+    /// Reserves the memory of the process. Fails if the smallest engine batch would not fit in addition.
     fn book(&self, shared: &Shared, process: u64) -> Result<(), EngineError> {
         let least = process.saturating_add(SMALLEST_RUN);
         let booked = shared
@@ -87,12 +88,12 @@ impl ChildLane {
         booked.map_err(|room| EngineError::Memory { process, least, room })
     }
 
-    /// Keeps no memory for the next run: none comes for now. The bytes that it holds then.
+    /// Releases the memory that the next batch would reuse. Returns the held bytes.
     pub(crate) fn rest(&mut self) -> Option<u64> {
         self.tidy(LaneProcess::rest)
     }
 
-    /// Closes the sessions of `stages`; the bytes that it holds then.
+    /// Closes the sessions of `stages`. Returns the held bytes.
     pub(crate) fn close(&mut self, stages: &[Stage]) -> Option<u64> {
         let close = |process: &mut LaneProcess| {
             let closed = stages.iter().map(|stage| process.close(stage));
@@ -101,7 +102,7 @@ impl ChildLane {
         self.tidy(close)
     }
 
-    /// One that is lost meanwhile is replaced before the next run.
+    /// Sends a request to the process. If the process is lost, it is replaced before the next batch.
     fn tidy(&mut self, tidy: impl FnOnce(&mut LaneProcess) -> Result<Option<u64>, Lost>) -> Option<u64> {
         let held = tidy(self.process.as_mut()?);
         held.unwrap_or_else(|lost| {
@@ -111,7 +112,7 @@ impl ChildLane {
         })
     }
 
-    /// Does `order`, as far as there is memory for it.
+    /// Executes `order` if its memory can be reserved.
     pub(crate) fn run(&mut self, shared: &Shared, order: &Order, batch: &Batch<'_>) -> Ended {
         if !order.close.is_empty() {
             let held = self.close(&order.close);
@@ -120,7 +121,7 @@ impl ChildLane {
         if !shared.reserve(self.index, order.bytes) {
             return Ended::OutOfBudget;
         }
-        // The system bounds what a process takes of its own memory alone.
+        // The system only limits private memory of the process, not device memory.
         let config = shared.config();
         let reservation = config.bounded().filter(|_| config.device_memory.is_none());
         let reservation = reservation.map(|_| order.bytes);
@@ -138,7 +139,7 @@ impl ChildLane {
         }
     }
 
-    /// Clears away a process that was lost, and says how.
+    /// Removes the lost process and returns the reason.
     fn lose(&mut self, lost: &Lost) -> Loss {
         let process = self.process.take();
         process.map_or_else(Loss::idle, |mut process| process.reap(lost))

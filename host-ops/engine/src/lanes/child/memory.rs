@@ -1,5 +1,5 @@
-//! What this process takes of memory, and bounds of that: a lane's process has nothing else to do than its run, so what the system
-//! counts for it is the run's.
+//! Measurement and limits of this process's memory. A lane's process has no other work, so the system's
+//! counters measure the current execution.
 
 use super::super::batch::RunMemory;
 use super::command::{MAPPED_FROM, TRIMMED_BEYOND};
@@ -8,23 +8,25 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 
-/// What malloc and threads may take of address space beyond what a run comes to touch: the stack of a thread that ONNX Runtime starts
-/// (8 MiB), the ends of blocks and heaps that are never written, and what the process needs to say how the run ended.
+/// Slack for address space that malloc and threads map without touching: the stack of a thread started by
+/// ONNX Runtime (8 MiB), and the ends of blocks and heaps. It also covers the memory needed to report the
+/// result.
 const SLACK: u64 = 16 << 20;
 
-/// A figure that may be off by more than this part of itself is none.
+/// A measurement is discarded if the uncertainty exceeds this part (1/16) of the measured value.
 const UNSURE: u64 = 16;
 
-/// More than the system has to say of a process.
+/// Buffer size for reading `/proc/self/status`, which is smaller.
 const STATUS_BYTES: usize = 16 << 10;
 
-/// What `/proc` says of this process, and where its peak is counted anew. Once the process is behind its walls neither can be opened.
+/// Files in `/proc` that report the memory of this process and reset the recorded peak. They must be opened
+/// before the process enters the walls.
 struct Accounts {
     status: File,
     clear: File,
 }
 
-/// `None` where there is no `/proc`.
+/// Returns the files, or `None` without `/proc`.
 fn accounts() -> Option<&'static Accounts> {
     static ACCOUNTS: OnceLock<Option<Accounts>> = OnceLock::new();
     let open = || {
@@ -36,25 +38,25 @@ fn accounts() -> Option<&'static Accounts> {
     ACCOUNTS.get_or_init(open).as_ref()
 }
 
-/// Bytes that the system counts for this process.
+/// Memory of this process in bytes, as counted by the system.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Usage {
-    /// Its own memory.
+    /// Private memory.
     pub(super) anonymous: u64,
-    /// Pages of files and shared memory that it has mapped.
+    /// Mapped pages of files and shared memory.
     pub(super) shared: u64,
-    /// The most of both since [`fresh_usage`].
+    /// Peak of private and mapped memory since [`fresh_usage`].
     pub(crate) peak: u64,
-    /// Address space that it may write to and shares with nobody: what [`bound`] counts.
+    /// Private writable address space, which [`bound`] limits.
     pub(super) data: u64,
 }
 
-/// Whether the system tells what is taken. To be asked first before the walls are entered.
+/// Returns true if memory usage can be measured. The first call must precede the walls.
 pub(super) fn is_measured() -> bool {
     fresh_usage().is_some()
 }
 
-/// `None` where there is no `/proc`.
+/// Returns the current usage, or `None` without `/proc`.
 pub(crate) fn usage() -> Option<Usage> {
     let mut text = [0; STATUS_BYTES];
     let read = accounts()?.status.read_at(&mut text, 0).ok()?;
@@ -75,20 +77,21 @@ pub(crate) fn usage() -> Option<Usage> {
 }
 
 impl Usage {
-    /// The most of its own memory.
+    /// Returns the peak of private memory.
     fn own_peak(&self) -> u64 {
         self.peak.saturating_sub(self.shared)
     }
 }
 
-/// Bounds what the process may take while this lives.
+/// Limits the memory of the process while this value exists.
 pub(super) struct Bound {
     reservation: u64,
-    /// What it had of its own then.
+    /// Private memory when the limit was set.
     anonymous: u64,
 }
 
-/// From now on the process may take `reservation` bytes beyond what it has. What it cannot have, malloc refuses.
+/// Limits the process to `reservation` bytes in addition to the memory that it holds. Further allocations
+/// fail.
 pub(super) fn bound(reservation: Option<u64>) -> Option<Bound> {
     let (reservation, now) = (reservation?, usage()?);
     let bound = Bound {
@@ -98,7 +101,8 @@ pub(super) fn bound(reservation: Option<u64>) -> Option<Bound> {
     bound.renew(&now).then_some(bound)
 }
 
-/// So many bytes of files are about to be mapped: they count while they are, as ONNX Runtime maps them writable.
+/// Raises the limit before files of `bytes` are mapped. ONNX Runtime maps files writable, so they count
+/// towards the limit.
 pub(super) fn widen(bytes: u64) {
     if let Some(current) = getrlimit(Resource::Data).current {
         limit_data(Some(current.saturating_add(bytes)));
@@ -106,7 +110,8 @@ pub(super) fn widen(bytes: u64) {
 }
 
 impl Bound {
-    /// Counts what is mapped `now`, and what was taken so far; whether it holds.
+    /// Recomputes the limit from the memory that is mapped `now` and the rest of the reservation. Returns
+    /// true on success.
     pub(super) fn renew(&self, now: &Usage) -> bool {
         let taken = now.anonymous.saturating_sub(self.anonymous);
         let left = self.reservation.saturating_sub(taken);
@@ -120,7 +125,8 @@ impl Drop for Bound {
     }
 }
 
-/// Gives back what malloc keeps for the next run at the end of its heap: it does when so much is freed there that it is over its threshold.
+/// Releases the free memory at the end of malloc's heap, by allocating and freeing enough blocks to exceed
+/// malloc's trim threshold.
 pub(super) fn give_back() {
     const BLOCK: usize = MAPPED_FROM - (64 << 10);
     let blocks: Vec<Vec<u8>> = (0..=2 * (TRIMMED_BEYOND / MAPPED_FROM))
@@ -132,7 +138,7 @@ pub(super) fn give_back() {
     drop(std::hint::black_box(blocks));
 }
 
-/// Only the soft limit: the process may lift it again.
+/// Sets only the soft limit, which the process can raise again.
 fn limit_data(bytes: Option<u64>) -> bool {
     let maximum = getrlimit(Resource::Data).maximum;
     let current = match (bytes, maximum) {
@@ -142,18 +148,19 @@ fn limit_data(bytes: Option<u64>) -> bool {
     setrlimit(Resource::Data, Rlimit { current, maximum }).is_ok()
 }
 
-/// What the process has when nothing runs and malloc keeps nothing of earlier runs for the next. What it keeps is held, and how much of it
-/// a run uses cannot be seen.
+/// Memory of the idle process without memory that malloc retains from earlier executions. Retained memory
+/// counts as held, but it is unknown how much of it an execution reuses.
 #[derive(Default)]
 pub(super) struct Floor(Option<u64>);
 
 impl Floor {
-    /// A session was closed: nothing is known any more.
+    /// Resets the floor after a session was closed.
     pub(super) fn forget(&mut self) {
         self.0 = None;
     }
 
-    /// The session is there, which took `grown` bytes, and the run has yet to begin: what is kept beyond the floor, of `bytes` in all.
+    /// Updates the floor between opening a session, which added `grown` bytes, and the execution. Returns the
+    /// part of `bytes` above the floor.
     fn sink(&mut self, grown: u64, bytes: u64) -> u64 {
         let floor = self
             .0
@@ -162,18 +169,19 @@ impl Floor {
     }
 }
 
-/// Measures one run.
+/// Measures an execution.
 pub(super) struct Meter {
-    /// Bytes of what was there before the run and is used by it.
+    /// Bytes used by the execution that were allocated before.
     used: u64,
-    /// When the batch had been taken in.
+    /// Usage after the batch was read.
     begun: Option<Usage>,
-    /// When the session was there: what the process had then without the run, and how much of that was kept for it.
+    /// Usage when the session was ready, the part of this usage that does not belong to the execution, and
+    /// the part that malloc retained.
     opened: Option<(Usage, u64, u64)>,
 }
 
 impl Meter {
-    /// Begins, with a batch of so many bytes in memory.
+    /// Starts a measurement with a batch of this size in memory.
     pub(super) fn new(batch: usize) -> Self {
         Self {
             used: batch as u64,
@@ -182,8 +190,8 @@ impl Meter {
         }
     }
 
-    /// A session was opened: the most that this took. Of one `is_mapped` it is what is left of that: files that were mapped for a while
-    /// hide the rest.
+    /// Returns the peak usage while a session was opened. If `is_mapped`, returns only the remaining memory,
+    /// because temporarily mapped files hide the peak.
     pub(super) fn opening(&self, is_mapped: bool) -> Option<u64> {
         let (begun, now) = (self.begun?, usage()?);
         let most = match is_mapped {
@@ -193,7 +201,8 @@ impl Meter {
         Some(most.saturating_sub(begun.anonymous))
     }
 
-    /// The session is there, with `kept` bytes of memory for inputs and outputs; what the process takes now.
+    /// Records that the session is ready, with buffers of `kept` bytes for inputs and outputs. Returns the
+    /// current usage.
     pub(super) fn opened(&mut self, floor: &mut Floor, kept: usize) -> Option<Usage> {
         self.used += kept as u64;
         let (begun, now) = (self.begun?, fresh_usage()?);
@@ -203,13 +212,13 @@ impl Meter {
         Some(now)
     }
 
-    /// The run has ended.
+    /// Returns the result after the execution.
     pub(super) fn end(self) -> Option<RunMemory> {
         let now = usage()?;
         let spare = self.opened.map_or(0, |(_, _, spare)| spare);
         let taken = self.opened.and_then(|(before, without, _)| {
             let taken = now.own_peak().saturating_sub(without);
-            // Pages of files that came after the peak are no part of it, and nobody knows when they came.
+            // File pages mapped after the peak do not belong to it, but the time of their mapping is unknown.
             let unsure = now.shared.saturating_sub(before.shared);
             (unsure <= (taken + spare) / UNSURE).then_some(taken)
         });
@@ -221,7 +230,7 @@ impl Meter {
     }
 }
 
-/// What is taken now, from where the peak counts anew.
+/// Resets the peak and returns the current usage.
 fn fresh_usage() -> Option<Usage> {
     accounts()?.clear.write_all_at(b"5", 0).ok()?;
     usage()

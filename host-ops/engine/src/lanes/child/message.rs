@@ -5,93 +5,97 @@ use frostline_walls::Wall;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// What a lane says to its process. One [`Request::Run`] at a time, and what lies in the window belongs to the message
-/// that was sent last.
+/// Messages from a lane to its process. A new [`Request::Run`] is sent after the previous one was answered.
+/// The content of the window belongs to the latest message.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Request {
-    /// Comes first.
+    /// The first message.
     Start(Start),
-    /// Run `stage` on the batch in the window, within so many bytes beyond what is held.
+    /// Run `stage` on the batch in the window. `reservation` limits the additional memory in bytes.
     Run {
         stage: Stage,
         batch: TensorSpec,
         reservation: Option<u64>,
     },
-    /// The network that was wanted lies in the window.
+    /// The requested network is in the window.
     Network { bytes: usize },
-    /// The network that was wanted lies prepared in the process's folder, until its session is open.
+    /// The requested network is prepared in the process's folder, until the session is open.
     Prepared,
-    /// There is no such network.
+    /// The requested network is not available.
     NoNetwork,
-    /// Leave the network that lies in the window prepared in the process's folder, holding no more memory than so many bytes.
+    /// Prepare the network in the window in the process's folder, with a total memory of up to `most` bytes.
     Prepare { bytes: usize, most: u64 },
-    /// No run follows for now: keep no memory for it.
+    /// Release the memory that the next batch would reuse, because no work is waiting.
     Rest,
-    /// Close the session of `stage`, if there is one.
+    /// Close the session of `stage` if it is open.
     Close { stage: Stage },
-    /// End the run.
+    /// End the current execution.
     End,
 }
 
-/// What the process answers.
+/// Answers of the process.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Answer {
-    /// To [`Request::Start`]: it can work; whether the system tells what memory it takes, and which walls it lacks.
+    /// Answer to [`Request::Start`] if the process can work. `measures` is true if the system reports memory
+    /// usage, and `missing` contains the missing walls.
     Ready { measures: bool, missing: Vec<Wall> },
-    /// To [`Request::Start`]: it cannot.
+    /// Answer to [`Request::Start`] if the process cannot work.
     Unable { reason: String },
-    /// There is no session for the stage; its network is wanted.
+    /// Requests the network of the stage, which has no session.
     Wanted,
-    /// There is a session for the stage, the run begins; how that one was opened, if it was for this run.
+    /// The session is ready and the execution starts. `opened` is set if the session was opened for this
+    /// batch.
     Opened { opened: Option<Opened> },
-    /// The run ended well, its output lies in the window.
+    /// The execution succeeded and the output is in the window.
     Done { output: TensorSpec, memory: Seen },
-    /// The run ended with an error.
+    /// The execution failed.
     Failed { error: OpError, memory: Seen },
-    /// The run ended as there was no memory for it within its reservation.
+    /// The execution exceeded the reservation.
     OutOfMemory { error: OpError, memory: Seen },
-    /// To [`Request::Prepare`]: it is done.
+    /// Answer to [`Request::Prepare`] on success.
     Prepared,
-    /// To [`Request::Close`] and [`Request::Rest`]: the bytes that it still holds, and of the host's memory where those are a device's.
+    /// Answer to [`Request::Close`] and [`Request::Rest`]: the held bytes, which are device memory if `host`
+    /// contains the bytes of host memory.
     Holds { bytes: Option<u64>, host: Option<u64> },
 }
 
-/// What was seen of memory.
+/// Memory measurements.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Seen {
-    /// What the run took of what lanes go by: a device's memory, or else the system's.
+    /// Memory of the execution: device memory if it bounds the lanes, otherwise host memory.
     pub(super) run: Option<RunMemory>,
-    /// Bytes that the process holds of the system's, where `run` is of a device's.
+    /// Bytes of host memory that the process holds, if `run` contains device memory.
     pub(super) host: Option<u64>,
 }
 
-/// How the process works.
+/// Settings of the process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Start {
     pub(super) device: Device,
     pub(super) threads: usize,
     pub(super) sessions: usize,
     pub(super) session_bytes: usize,
-    /// Whether lanes go by the device's memory, and how much of it an arena may have.
+    /// True if device memory bounds the lanes. `arena_bytes` limits the sessions' arenas on the device.
     pub(super) gauged: bool,
     pub(super) arena_bytes: Option<u64>,
     pub(super) address_space: Option<u64>,
-    /// The one folder that it opens files in.
+    /// The only folder in which the process opens files.
     pub(super) folder: Option<PathBuf>,
-    /// Of a process that prepares a network there, and ends: it writes to its folder, which others only read.
+    /// Limits for preparing a network in a disposable process. With limits, the process can write to the
+    /// folder. Otherwise the folder is read-only.
     pub(super) limits: Option<Limits>,
-    /// Whether it must not work without one of its walls.
+    /// Fail if a wall is missing.
     pub(super) require_walls: bool,
 }
 
-/// What a process may take that is thrown away.
+/// Resource limits of a disposable process.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Limits {
-    /// Bytes of memory that only it has.
+    /// Bytes of private memory (`RLIMIT_DATA`).
     pub(super) memory: u64,
-    /// Bytes of a file that it writes.
+    /// Size of each written file in bytes.
     pub(super) files: u64,
     pub(super) cpu_seconds: u64,
 }

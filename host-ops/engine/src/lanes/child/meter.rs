@@ -1,4 +1,4 @@
-//! What one run takes: of the system's memory, or of a device's where that is what lanes go by.
+//! Memory measurement of executions on the CPU or a device.
 
 use super::super::batch::RunMemory;
 use super::memory::{self, Floor, Meter, Usage};
@@ -6,14 +6,14 @@ use super::message::Seen;
 use crate::gauge::Gauge;
 use std::sync::Arc;
 
-/// Measures one run.
+/// Measures one execution.
 pub(super) enum RunMeter {
     Process(Meter),
     Device(DeviceMeter),
 }
 
-/// Measures one run by what the driver says before and after. What ONNX Runtime's arena took for it is kept there for the next one, so it
-/// is still to be seen when the run is over.
+/// Measures an execution by the driver's values at the start and the end. ONNX Runtime's arena retains the
+/// memory of an execution, so it is still visible afterwards.
 pub(super) struct DeviceMeter {
     gauge: Arc<dyn Gauge>,
     begun: u64,
@@ -21,20 +21,21 @@ pub(super) struct DeviceMeter {
 }
 
 impl RunMeter {
-    /// Begins, with a batch of so many bytes in memory.
+    /// Starts a measurement when a batch of this size is in memory.
     pub(super) fn new(gauge: Option<&Arc<dyn Gauge>>, batch: usize) -> Self {
         match gauge {
             None => Self::Process(Meter::new(batch)),
             Some(gauge) => Self::Device(DeviceMeter {
                 gauge: Arc::clone(gauge),
-                // Before its first session a process takes nothing, and the driver does not know it.
+                // Until the first session is opened, the process uses no device memory and the driver does
+                // not list the process.
                 begun: gauge.used().unwrap_or(0),
                 opened: None,
             }),
         }
     }
 
-    /// As [`Meter::opening`].
+    /// Like [`Meter::opening`].
     pub(super) fn opening(&self, is_mapped: bool) -> Option<u64> {
         match self {
             Self::Process(meter) => meter.opening(is_mapped),
@@ -42,7 +43,7 @@ impl RunMeter {
         }
     }
 
-    /// As [`Meter::opened`]; on a device nothing is bound by what is told.
+    /// Like [`Meter::opened`]. Returns `None` for a device, because device memory has no limit to renew.
     pub(super) fn opened(&mut self, floor: &mut Floor, kept: usize) -> Option<Usage> {
         match self {
             Self::Process(meter) => meter.opened(floor, kept),
@@ -53,7 +54,7 @@ impl RunMeter {
         }
     }
 
-    /// The run has ended.
+    /// Returns the result after the execution.
     pub(super) fn end(self) -> Seen {
         match self {
             Self::Process(meter) => Seen {
@@ -84,7 +85,7 @@ mod tests {
     use super::*;
     use parking_lot::Mutex;
 
-    /// A device that tells these figures, one after the other.
+    /// A device that reports these values in sequence.
     struct Told(Mutex<Vec<Option<u64>>>);
 
     impl Gauge for Told {
@@ -93,7 +94,7 @@ mod tests {
         }
     }
 
-    /// What opening took, and what the run did.
+    /// Returns the measured memory of opening a session and of an execution.
     fn measured(told: [Option<u64>; 4]) -> (Option<u64>, Option<RunMemory>) {
         let gauge: Arc<dyn Gauge> = Arc::new(Told(Mutex::new(told.to_vec())));
         let mut meter = RunMeter::new(Some(&gauge), 7);
@@ -118,7 +119,7 @@ mod tests {
         assert_eq!(
             measured([None, Some(150), Some(150), Some(150)]),
             (Some(150), run(Some(0), 150)),
-            "the first session of a process"
+            "first session in the process"
         );
         assert_eq!(measured([None, None, None, None]), (None, None), "nobody tells");
         assert_eq!(measured([None, None, None, Some(9)]), (None, run(None, 9)));

@@ -1,5 +1,5 @@
-//! Lanes in child processes. Each lane keeps a process of its own, gives it one run at a time, and starts another when it
-//! dies: so a network that crashes ONNX Runtime ends nothing but the run it was in.
+//! Lanes in child processes. Each lane has a separate process, which executes batches in sequence and is
+//! replaced after a crash. A network that crashes ONNX Runtime therefore only ends the batch that ran it.
 
 mod bell;
 mod channel;

@@ -1,4 +1,5 @@
-//! Stages are prepared in processes that are thrown away: optimizing a stranger's network may crash, or take what it can get.
+//! Preparation of stages in disposable processes, because optimizing an untrusted network may crash or
+//! exhaust memory.
 
 use super::super::{ChildLanes, LanesConfig};
 use super::message::{Answer, Limits};
@@ -7,32 +8,34 @@ use crate::Interrupt;
 use frostline_tensor::OpError;
 use std::path::Path;
 
-/// Memory of a process that prepares a network, in bytes of it, and beside that: the usual ones took up to 3.5 times theirs (VGG19), and a
-/// process without one 60 to 100 MiB.
+/// Memory limit for preparing a network: a factor of the network's size and a constant. Common networks
+/// needed a factor of up to 3.5 (VGG19), and a process without a network 60 to 100 MiB.
 const HELD: (u64, u64) = (4, 128 << 20);
 
-/// What a process may take of address space beyond the network that it prepares.
+/// Private memory in bytes that a process may map in addition to the factor [`TIMES`].
 const BASE_BYTES: u64 = 512 << 20;
 
-/// Address space and files of a process, in bytes of its network: it holds the network as it came, as it was parsed, laid out for kernels and as
-/// it is written, and files have most weights twice, as they were and laid out (VGG19: 3.5 and 1.9 times).
+/// Limit on private memory and written files as a factor of the network's size. The process holds the network
+/// as received, parsed, in kernel layout and as written. Written files contain most weights both in the
+/// original and in the kernel layout. VGG19 needs a factor of 3.5 in memory and 1.9 in files.
 const TIMES: u64 = 6;
 
-/// Bytes that preparing a network of so many may hold: those of the process.
+/// Returns the maximum number of bytes a process holds while preparing a network of this size.
 pub(crate) fn held(network: usize) -> u64 {
     let (times, beside) = HELD;
     (network as u64).saturating_mul(times).saturating_add(beside)
 }
 
-/// Bytes that preparing it takes: those, and the window's, where the network lies.
+/// Returns the bytes to reserve for preparing a network of this size: those of the process and of the window
+/// that contains the network.
 pub(crate) fn takes(network: usize) -> u64 {
     held(network).saturating_add(network as u64)
 }
 
-/// Leaves `network` prepared in `folder`.
+/// Prepares `network` in `folder`.
 ///
 /// # Errors
-/// Why that could not be done.
+/// Returns the reason if the network cannot be prepared.
 pub(crate) fn prepare(
     config: &LanesConfig,
     place: &ChildLanes,
@@ -56,9 +59,9 @@ pub(crate) fn prepare(
     match process.prepare(network, limit, most, interrupt) {
         Ok(Answer::Prepared) => Ok(()),
         Ok(Answer::Failed { error, .. } | Answer::OutOfMemory { error, .. }) => Err(message_of(error)),
-        Ok(_) => Err("the process that prepares it answered out of turn".to_owned()),
+        Ok(_) => Err("unexpected answer of the process that prepares the stage".to_owned()),
         Err(lost) => Err(format!(
-            "the process that prepares it was lost: {}",
+            "the process that prepares the stage was lost: {}",
             process.reap(&lost).how
         )),
     }

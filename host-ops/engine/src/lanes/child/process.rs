@@ -1,4 +1,4 @@
-//! The process of one lane, as the lane sees it.
+//! Control of a lane's process by the host.
 
 use super::super::batch::{BatchRun, Opened, Output, RunEnd, RunError, RunMemory};
 use super::super::order::{Loss, LossBy};
@@ -27,26 +27,26 @@ use std::process::{Child, Stdio};
 use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
-/// The longest a process may take to be ready: it loads ONNX Runtime, and CUDA's libraries from a cold disk.
+/// Time limit for starting a process, which loads ONNX Runtime, and CUDA's libraries from a cold disk.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
-/// How long a run that holds up another tenant may take to end: a few layers of the usual networks.
+/// Grace for an execution that blocks another tenant. It covers several layers of common networks.
 const HELD_UP_GRACE: Duration = Duration::from_secs(1);
 
-/// A process that runs one lane. Dropping it ends it.
+/// Process of a lane. Dropping this value kills the process.
 pub(super) struct LaneProcess {
     child: Child,
     channel: Channel,
     window: Window,
     bell: Bell,
     grace: Duration,
-    /// The one folder that it reads files in, where stages are lent to it.
+    /// The only folder in which the process reads files. Stages are lent through this folder.
     folder: Option<LaneFolder>,
-    /// Bytes that it holds of the host's memory, where lanes go by a device's.
+    /// Bytes of host memory that the process holds, if device memory bounds the lanes.
     pub(super) host: Option<u64>,
 }
 
-/// The process is gone, or no longer makes sense.
+/// The process ended or sent an invalid message.
 #[derive(Debug)]
 pub(super) struct Lost {
     why: Error,
@@ -69,7 +69,8 @@ impl LaneProcess {
         Ok(process)
     }
 
-    /// Starts one that opens files in `folder` alone; with `limits`, which it never goes beyond, it prepares a network there.
+    /// Starts a process that can only open files in `folder`. If `limits` are set, the process can only
+    /// prepare networks in that folder.
     pub(super) fn start_in(
         config: &LanesConfig,
         place: &ChildLanes,
@@ -89,7 +90,7 @@ impl LaneProcess {
                 Ok(process)
             }
             Ok(Answer::Unable { reason }) => Err(failed(reason.into())),
-            Ok(_) => Err(failed("it answers something else than lanes do".into())),
+            Ok(_) => Err(failed("unexpected answer".into())),
             Err(lost) => Err(failed(process.reap(&lost).how.into())),
         }
     }
@@ -121,7 +122,7 @@ impl LaneProcess {
         self.answer(&mut progress, &Interrupt::new())
     }
 
-    /// Why one that was lost before its first run cannot be used.
+    /// Returns the error for a process that failed before the first batch.
     pub(super) fn unusable(&mut self, place: &ChildLanes, lost: &Lost) -> EngineError {
         EngineError::Process {
             program: place.program.clone(),
@@ -129,24 +130,25 @@ impl LaneProcess {
         }
     }
 
-    /// What the system knows it by.
+    /// Returns the process id.
     pub(super) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Whether it has not ended, as far as the system knows.
+    /// Returns true if the process is running.
     pub(super) fn is_alive(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Keeps no memory for the next run, here or there; the bytes that it still holds, where the system tells. Only between two: this
-    /// empties the window.
+    /// Releases the memory that the next batch would reuse, here and in the process. Returns the held bytes
+    /// if the system reports them. Must not be called during an execution, because the window is emptied.
     pub(super) fn rest(&mut self) -> Result<Option<u64>, Lost> {
         self.window.clear()?;
         self.tidy(&Request::Rest)
     }
 
-    /// Closes the session of `stage`, if it has one; the bytes that it still holds. Only between two runs.
+    /// Closes the session of `stage` if it is open. Returns the held bytes if the system reports them. Must
+    /// not be called during an execution.
     pub(super) fn close(&mut self, stage: &Stage) -> Result<Option<u64>, Lost> {
         let stage = stage.clone();
         self.tidy(&Request::Close { stage })
@@ -168,11 +170,11 @@ impl LaneProcess {
         }
     }
 
-    /// Does `run` and shows `take` its output: the network comes from `source` when the process has no session, `opened` is told when
-    /// it has one.
+    /// Executes `run` and calls `take` with the output. If the process has no session for the stage, it
+    /// receives the network from `source`. `opened` is called when the session is ready.
     ///
     /// # Errors
-    /// [`Lost`] when the process did not live to say how the run ended.
+    /// Returns [`Lost`] if the process ended or failed before it reported the result.
     pub(super) fn run<T>(
         &mut self,
         source: &Networks,
@@ -227,7 +229,7 @@ impl LaneProcess {
         Ok(progress.end(outcome, memory))
     }
 
-    /// What a run took of what lanes go by, the window among it where that is the host's memory.
+    /// Returns the memory usage of an execution. The window is included if host memory bounds the lanes.
     fn add_window(&mut self, seen: Seen, run: &BatchRun<'_>) -> Option<RunMemory> {
         let in_window = run.batch.pieces().map(<[u8]>::len).sum::<usize>() as u64;
         match seen {
@@ -243,12 +245,13 @@ impl LaneProcess {
         }
     }
 
-    /// `bytes` that the process holds, and those that lie in the window.
+    /// Adds the size of the window to the `bytes` that the process holds.
     fn with_window(&self, bytes: Option<u64>) -> Option<u64> {
         Some(bytes?.saturating_add(self.window.bytes().unwrap_or(0)))
     }
 
-    /// Gives the process the run. What fails here is not its fault, and it has heard nothing of the run.
+    /// Sends the batch and the request to the process. On failure, the process has not received the request
+    /// and is not at fault.
     fn hand_over(&mut self, run: &BatchRun<'_>) -> Result<(), OpError> {
         let request = Request::Run {
             stage: run.stage.clone(),
@@ -257,14 +260,14 @@ impl LaneProcess {
         };
         let written = self.window.write(run.batch.pieces());
         let sent = written.and_then(|()| match self.channel.send(&request) {
-            // The answer that never comes tells that the process is gone.
+            // If the process ended, waiting for the answer reports it.
             Err(error) if error.kind() != ErrorKind::InvalidInput => Ok(()),
             sent => sent,
         });
         sent.map_err(|error| not_handed(run.stage, "batch", &error))
     }
 
-    /// Gives the process the network it wants, or the word that there is none.
+    /// Sends the requested network to the process, or a message that the network is not available.
     fn provide(
         &mut self,
         source: &Networks,
@@ -276,14 +279,14 @@ impl LaneProcess {
             Request::NoNetwork
         });
         self.channel.send(&answer)?;
-        // While it was prepared, the bell was that of another process.
+        // While the stage was prepared, the interrupt was connected to another process.
         match run.interrupt.cause() {
             Some(_) => self.end(progress, run.interrupt),
             None => Ok(()),
         }
     }
 
-    /// The network of `run`: lent in the process's folder, or laid into the window.
+    /// Provides the network of `run` in the process's folder or in the window.
     fn given(
         &self,
         source: &Networks,
@@ -298,7 +301,7 @@ impl LaneProcess {
                     return Ok(Request::Prepared);
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "a prepared stage cannot be lent to a lane, which keeps a copy of its weights");
+                    tracing::warn!(%error, "cannot lend a prepared stage to a lane, so the lane loads a copy of the weights");
                     source.bytes(run.stage)?
                 }
             },
@@ -310,11 +313,12 @@ impl LaneProcess {
 
     fn lend(&self, lent: Lent) -> std::io::Result<Loan> {
         let folder = self.folder.as_ref();
-        let folder = folder.ok_or_else(|| Error::other("it has no folder of its own"))?;
+        let folder = folder.ok_or_else(|| Error::other("the process does not have a folder"))?;
         folder.lend(lent)
     }
 
-    /// Has the process leave `network` prepared in its folder, within `limit` and `most` bytes of memory; its answer.
+    /// Makes the process prepare `network` in the process's folder, within `limit` and with up to `most`
+    /// bytes of memory. Returns the answer.
     pub(super) fn prepare(
         &mut self,
         network: &[u8],
@@ -338,8 +342,8 @@ impl LaneProcess {
         self.answer(&mut progress, interrupt)
     }
 
-    /// Waits for the next answer. When `interrupt` rings meanwhile, tells the process to end the run, and gives it up
-    /// when it has not after the grace.
+    /// Waits for the next answer. If `interrupt` is triggered meanwhile, asks the process to end the
+    /// execution, and gives up the process after the grace.
     fn answer(&mut self, progress: &mut Progress, interrupt: &Interrupt) -> Result<Answer, Lost> {
         loop {
             if let Some(answer) = self.channel.next_message()? {
@@ -349,7 +353,7 @@ impl LaneProcess {
                 .killed_at
                 .map(|at| at.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {
-                return Err(Error::new(ErrorKind::TimedOut, "it did not end when it was told to").into());
+                return Err(Error::new(ErrorKind::TimedOut, "the process did not answer in time").into());
             }
             let (spoken, rung) = self.wait(left)?;
             if rung {
@@ -364,9 +368,9 @@ impl LaneProcess {
 
     fn end(&mut self, progress: &mut Progress, interrupt: &Interrupt) -> Result<(), Lost> {
         let grace = match interrupt.cause() {
-            // Nobody needs the sessions of a host that is shutting down.
+            // The sessions are not needed after a shutdown.
             Some(InterruptCause::Shutdown) => Duration::ZERO,
-            // Somebody else waits for the lane.
+            // Another tenant is waiting for the lane.
             Some(InterruptCause::HeldUp { .. }) => self.grace.min(HELD_UP_GRACE),
             _ => self.grace,
         };
@@ -374,7 +378,7 @@ impl LaneProcess {
         Ok(self.channel.send(&Request::End)?)
     }
 
-    /// Whether the process said something, and whether the bell rang, within `limit`.
+    /// Waits up to `limit`. Returns whether the process sent data, and whether the bell rang.
     fn wait(&self, limit: Option<Duration>) -> Result<(bool, bool), Lost> {
         let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
         let mut both = [
@@ -389,10 +393,10 @@ impl LaneProcess {
         Ok((spoken, rung))
     }
 
-    /// Ends what is left of it, and says how it ended.
+    /// Kills the process if it is still running, and returns a description of the loss.
     pub(super) fn reap(&mut self, lost: &Lost) -> Loss {
         let gone = lost.why.kind() == ErrorKind::UnexpectedEof;
-        // Of one that is ending already this changes nothing.
+        // Has no effect if the process has already ended.
         drop(self.child.kill());
         match self.child.wait() {
             Ok(status) if gone => Loss::from_status(status),
@@ -426,7 +430,7 @@ fn start(config: &LanesConfig, place: &ChildLanes, folder: Option<PathBuf>, limi
     }
 }
 
-/// Says once that nothing is known of what runs take, and which walls are not there.
+/// Warns once if memory cannot be measured or walls are missing.
 fn say_what_is_missing(measures: bool, missing: &[Wall]) {
     static SAID: Once = Once::new();
     if measures && missing.is_empty() {
@@ -435,25 +439,25 @@ fn say_what_is_missing(measures: bool, missing: &[Wall]) {
     SAID.call_once(|| {
         if !measures {
             tracing::warn!(
-                "the memory of lanes cannot be measured or bounded, as there is no /proc; the host works, but promises nothing of it: mount \
-                 /proc where memory_budget is to hold"
+                "cannot measure or limit the memory of lanes, because /proc is not available; mount \
+                 /proc to enforce memory_budget"
             );
         }
         if !missing.is_empty() {
             let missing = names(missing);
             tracing::warn!(
                 missing,
-                "lanes run without these walls: a network that takes its lane over can do more than it should (runtime/docs/security.md); \
-                 --require-walls refuses that"
+                "lanes run without these walls, so a network that takes over a lane is less confined (runtime/docs/security.md); \
+                 use --require-walls to refuse this"
             );
         }
     });
 }
 
-/// An error that came while `run` was interrupted comes from that.
+/// Replaces `error` by the interrupt if `run` was interrupted.
 ///
 /// # Errors
-/// That it was interrupted.
+/// Returns the error for the interrupt.
 fn explain(run: &BatchRun<'_>, error: OpError) -> Result<OpError, OpError> {
     match run.interrupt.cause() {
         Some(cause) => Err(about(run.stage, &cause.into())),
@@ -465,10 +469,10 @@ fn not_handed(stage: &Stage, what: &str, error: &Error) -> OpError {
     let stage = describe(stage);
     OpError::of_host(
         OpErrorCode::RuntimeError,
-        format!("{stage}: cannot hand the {what} to the lane's process: {error}; try again"),
+        format!("{stage}: cannot send the {what} to the lane's process: {error}; try again"),
     )
 }
 
 fn out_of_turn() -> Lost {
-    Error::new(ErrorKind::InvalidData, "it answered out of turn").into()
+    Error::new(ErrorKind::InvalidData, "unexpected message").into()
 }

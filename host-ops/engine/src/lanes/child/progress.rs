@@ -3,27 +3,27 @@ use crate::prepared::Loan;
 use frostline_tensor::OpError;
 use std::time::{Duration, Instant};
 
-/// Where a run stands.
+/// Progress of a request to the process.
 #[derive(Default)]
 pub(super) struct Progress {
-    /// Since the process was told to end it: when it is killed.
+    /// Time at which the process is given up if it has not answered.
     pub(super) killed_at: Option<Instant>,
-    /// The network was asked for.
+    /// True after the process requested the network.
     pub(super) wanted: bool,
-    /// Why it was not given.
+    /// Error of loading the network.
     pub(super) refusal: Option<OpError>,
-    /// What keeps it where it is until it is open.
+    /// Keeps a prepared stage in place until the session is open.
     pub(super) lent: Option<Loan>,
-    /// The session that was opened.
+    /// The newly opened session, if any.
     pub(super) opened: Option<Opened>,
-    /// Since when the time of the run counts.
+    /// Start of the execution.
     pub(super) since: Option<Instant>,
-    /// What it was.
+    /// Duration of the execution.
     pub(super) time: Option<Duration>,
 }
 
 impl Progress {
-    /// The run is done: what follows is no part of its time.
+    /// Records the end of the execution. The output is read later.
     pub(super) fn stop(&mut self) {
         self.time = self.since.map(|since| since.elapsed());
     }

@@ -1,4 +1,4 @@
-//! What runs in the process of a lane.
+//! Main loop of a lane's process.
 
 use super::super::LanesConfig;
 use super::super::batch::{Opened, Output, RunError, TensorSpec};
@@ -26,20 +26,20 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-/// Characters of an error's text that are passed on: none takes more than six bytes.
+/// Maximum number of characters in an error text. JSON needs up to six bytes per character.
 const TEXT_CHARACTERS: usize = MESSAGE_BYTES / 8;
 
 impl ConfinedLane {
-    /// Runs the lane, until the process that started this one ends or closes standard input. What goes wrong with a run is told to the
-    /// other end.
+    /// Serves the lane until the process that started this one ends or closes standard input. Errors of
+    /// single batches are reported to the other end.
     ///
     /// # Errors
-    /// [`EngineError::Lane`] when the other end makes no sense.
+    /// Returns [`EngineError::Lane`] if the other end sends invalid messages.
     pub fn serve(self) -> std::result::Result<(), EngineError> {
         self.serve_on(Arc::new(Driver))
     }
 
-    /// [`ConfinedLane::serve`] on a device whose memory `gauge` tells.
+    /// [`ConfinedLane::serve`] with `gauge` for the device's memory.
     pub(crate) fn serve_on(self, gauge: Arc<dyn Gauge>) -> std::result::Result<(), EngineError> {
         match serve(self, gauge) {
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(()),
@@ -106,7 +106,7 @@ fn serve(lane: ConfinedLane, gauge: Arc<dyn Gauge>) -> Result<()> {
     }
 }
 
-/// A run as it was asked for; its batch lies in the window.
+/// Request for an execution. The batch is in the window.
 struct RunRequest {
     stage: Stage,
     batch: TensorSpec,
@@ -114,33 +114,33 @@ struct RunRequest {
     reservation: Option<u64>,
 }
 
-/// What the thread of the sessions is asked for.
+/// Work for the thread of the sessions.
 enum Work {
     Run(RunRequest),
-    /// Keep no memory for the next run.
+    /// Release the memory that the next batch would reuse.
     Rest,
     /// Close the session of this stage.
     Close(Stage),
     Prepare(PrepareRequest),
 }
 
-/// A network that is to be prepared; it lies in the window.
+/// A network in the window that should be prepared.
 struct PrepareRequest {
     bytes: usize,
-    /// Bytes that the process may hold for it.
+    /// Bytes that the process may hold during the preparation.
     most: u64,
     interrupt: Interrupt,
 }
 
-/// A network that was wanted.
+/// A network that the process requested.
 enum Given {
-    /// So many bytes in the window.
+    /// Number of bytes in the window.
     InWindow(usize),
     /// In the process's folder.
     Prepared,
 }
 
-/// The thread that owns the sessions, so that this one is free to hear that a run must end.
+/// Starts the thread that owns the sessions, so that the calling thread can receive interrupts.
 fn spawn_worker(
     start: Start,
     answers: Answers,
@@ -184,15 +184,15 @@ fn sessions(start: &Start) -> Sessions {
     Sessions::new(&config, false)
 }
 
-/// What runs go through, one after the other.
+/// State of the worker thread.
 struct Worker {
     start: Start,
     source: Remote,
     sessions: Sessions,
-    /// The memory of the last batch, for the next one.
+    /// Memory of the last batch for reuse.
     spare: Option<Tensor>,
     floor: Floor,
-    /// What lanes go by, where it is not the process's own memory.
+    /// Measures the memory that bounds the lanes, if it is not the memory of the process.
     gauge: Option<Arc<dyn Gauge>>,
 }
 
@@ -270,7 +270,7 @@ impl Worker {
         });
         drop(bound);
         if self.gauge.is_some() && matches!(done, Err(RunError::OutOfMemory(_))) {
-            // What its arena has may be in pieces that no other run can use either.
+            // The arena may be fragmented so that other batches cannot use it.
             self.sessions.close(&stage);
         }
         let memory = meter.map_or_else(Seen::default, RunMeter::end);
@@ -287,7 +287,7 @@ impl Worker {
         }
     }
 
-    /// Does what was asked and leaves the output in the window.
+    /// Executes the request and leaves the output in the window.
     fn execute(
         &mut self,
         asked: RunRequest,
@@ -303,7 +303,7 @@ impl Worker {
             ..
         } = self;
         let batch = source.window.read_tensor(&asked.batch, self.spare.take());
-        let batch = batch.map_err(|error| failed(stage, "take the batch", &error))?;
+        let batch = batch.map_err(|error| failed(stage, "read the batch", &error))?;
         let meter = meter.insert(RunMeter::new(gauge.as_ref(), batch.byte_len()));
         let is_mapped = Cell::new(false);
         let find = || {
@@ -311,7 +311,7 @@ impl Worker {
             is_mapped.set(matches!(model, StageModel::Prepared(_)));
             Ok(model)
         };
-        // When it cannot be said, the lane is gone and the run has no reader.
+        // If this fails, the lane has ended and the result has no reader.
         let opened = |fresh: bool, kept: usize| {
             let opened = fresh.then(|| Opened {
                 time: Duration::ZERO,
@@ -340,19 +340,19 @@ fn shortened(error: OpError) -> OpError {
     }
 }
 
-/// Leaves what was made in the window, straight from where the engine made it.
+/// Copies the output from the engine's memory to the window.
 fn hand_on(window: &Window, stage: &Stage, output: &Output<'_>) -> std::result::Result<TensorSpec, OpError> {
     let bytes = output.bytes().unwrap_or_default();
     if bytes.len() > TENSOR_BYTES {
         return Err(OpError::too_large(format!(
-            "{}: made {}, {} bytes are beyond the {TENSOR_BYTES} that a lane hands on; send a smaller batch",
+            "{}: the output {} has {} bytes, but a lane can return only {TENSOR_BYTES}; send a smaller batch",
             describe(stage),
             output.describe(),
             bytes.len()
         )));
     }
     let written = window.write([bytes]);
-    written.map_err(|error| failed(stage, "hand on its output", &error).into_told())?;
+    written.map_err(|error| failed(stage, "return the output", &error).into_told())?;
     Ok(output.spec().clone())
 }
 
@@ -375,11 +375,11 @@ impl Answers {
     }
 }
 
-/// Networks come from the other end, which keeps its reasons when it has none.
+/// Receives networks from the other end.
 struct Remote {
     answers: Answers,
     window: Arc<Window>,
-    /// The one that files may be opened in.
+    /// The only folder in which files may be opened.
     folder: Option<PathBuf>,
     given: Mutex<Receiver<Option<Given>>>,
 }
@@ -392,7 +392,7 @@ impl Remote {
         match (given, &self.folder) {
             (Some(Given::InWindow(bytes)), _) => {
                 let network = self.window.read(bytes);
-                let network = network.map_err(|error| failed(stage, "take the network", &error).into_told());
+                let network = network.map_err(|error| failed(stage, "read the network", &error).into_told());
                 network.map(|network| StageModel::Bytes(network.into()))
             }
             (Some(Given::Prepared), Some(folder)) => {

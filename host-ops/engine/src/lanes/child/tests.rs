@@ -1,4 +1,4 @@
-//! A lane's process, alone: what it says of memory, what it is bound by, and what it opens.
+//! Memory measurements, limits and opened files of lane processes. These tests do not start a host.
 
 use super::super::batch::{Batch, BatchRun, Output, RunEnd, RunError};
 use super::super::order::LossBy;
@@ -21,7 +21,7 @@ const MIB: u64 = 1 << 20;
 #[derive(Default)]
 struct Source {
     asked: AtomicUsize,
-    /// A process that is stopped when a network is asked for.
+    /// Process to stop when a network is requested.
     stopped: Mutex<Option<u32>>,
 }
 
@@ -47,13 +47,13 @@ fn signal(process: u32, signal: Signal) {
     let process = Pid::from_raw(i32::try_from(process).unwrap()).unwrap();
     kill_process(process, signal).unwrap();
     if signal == Signal::STOP {
-        // Its threads go on until one of them has been given the signal.
+        // Threads continue until one of them has received the signal.
         let stopped = WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;
         waitid(WaitId::Pid(process), stopped).unwrap();
     }
 }
 
-/// A process and what it gets networks from.
+/// A process with a source of networks.
 struct Rig {
     source: Arc<Source>,
     networks: Networks,
@@ -152,7 +152,7 @@ fn parts_go_in_and_pieces_come_out() {
     assert!(Batch::new(Vec::new()).is_err());
 }
 
-/// Runs `count` rows of `model`, and has `begun` and `done` called while the run is on its way and while its output is taken.
+/// Runs `count` rows of `model`. Calls `begun` during the execution and `done` while the output is read.
 fn interfered(
     rig: &mut Rig,
     (model, count): (&str, usize),
@@ -173,12 +173,12 @@ fn interfered(
     })
 }
 
-/// The next process does what the killed one did not, by what was prepared before.
+/// Checks that the next process uses the prepared stage and executes the batch.
 fn assert_goes_on(rig: &mut Rig, model: &str, asked: usize) {
     rig.process = LaneProcess::start(&rig.config, &rig.place).unwrap();
     let rows = rig.rows(model, 3, None).outcome.unwrap();
     assert_eq!(rows.rows(), Ok(3));
-    assert_eq!(rig.asked(), asked, "what was prepared is as it was");
+    assert_eq!(rig.asked(), asked, "the prepared stage is still valid");
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn a_lane_killed_while_it_opens_what_was_prepared_leaves_it_to_the_next() {
     let folder = tempfile::tempdir().unwrap();
     let mut rig = Rig::new(Some(folder.path()));
     let process = rig.process.id();
-    // It takes nothing that it is given from then on.
+    // After this signal, the process does not receive anything.
     *rig.source.stopped.lock() = Some(process);
     let lost = std::thread::scope(|scope| {
         let running = scope.spawn(|| interfered(&mut rig, ("wide", 3), || (), || ()).map(drop));
@@ -214,9 +214,9 @@ fn a_lane_killed_during_a_run_is_lost_and_the_next_one_runs_it() {
     let mut rig = Rig::new(Some(folder.path()));
     let process = rig.process.id();
     let kill = || signal(process, Signal::KILL);
-    // A thousand layers of 8 MB, of which the first has hardly begun.
+    // 1,000 layers of 8 MB each, so the execution has barely started.
     let ended = interfered(&mut rig, ("slow", 1 << 18), kill, || {
-        panic!("it was killed before")
+        panic!("the process was killed before the output")
     });
     let lost = ended.map(drop).unwrap_err();
     assert_eq!(rig.process.reap(&lost).by, LossBy::Other, "{lost:?}");
@@ -231,7 +231,7 @@ fn a_lane_killed_while_its_answer_is_taken_has_answered() {
     let expected = rig.rows("wide", 3, None).outcome.unwrap();
     let kill = || signal(process, Signal::KILL);
     let ended = interfered(&mut rig, ("wide", 3), || (), kill).unwrap();
-    assert_eq!(ended.outcome.unwrap(), expected, "it lies in the host's memory");
+    assert_eq!(ended.outcome.unwrap(), expected, "the output is in the host's memory");
     let lost = rig.process.rest().unwrap_err();
     assert_eq!(rig.process.reap(&lost).by, LossBy::Other, "{lost:?}");
     assert_goes_on(&mut rig, "wide", 1);
@@ -241,7 +241,7 @@ fn a_lane_killed_while_its_answer_is_taken_has_answered() {
 fn a_stage_that_cannot_be_prepared_runs_from_its_bytes() {
     let folder = tempfile::tempdir().unwrap();
     let mut rig = Rig::new(Some(folder.path()));
-    // As if the disk were full.
+    // Simulates a full disk.
     let place = ChildLanes {
         prepared: rig.place.prepared.clone(),
         ..ChildLanes::new("false", ["lanes"])
@@ -284,7 +284,7 @@ mod needs_proc {
         let left = rig.process.close(&stage("wide")).unwrap().unwrap();
         assert!(
             left + 14 * MIB < held,
-            "{left} of {held} left without the weights"
+            "{left} of {held} bytes remain without the weights"
         );
     }
 
@@ -334,7 +334,7 @@ mod needs_proc {
         rig.process = LaneProcess::start(&rig.config, &rig.place).unwrap();
         let second = rig.rows("wide", 3, Some(64 * MIB));
         assert_eq!(second.outcome.unwrap(), output);
-        assert_eq!(rig.asked(), 1, "the second lane opened what was prepared");
+        assert_eq!(rig.asked(), 1, "the second lane opened the prepared stage");
         let (bare, shared) = (expected.memory.unwrap().held, second.memory.unwrap().held);
         assert!(
             shared + 14 * MIB < bare,

@@ -5,38 +5,40 @@ use std::io::{Error, ErrorKind, Result};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 
-/// The largest tensor that is taken out of the window. The largest output of the usual networks (VGG19's first layer, a
-/// batch of 256) takes 3.3 GB; a process that announces more must not make the host reserve it.
+/// Maximum size in bytes of a tensor in the window. The largest output of common networks is the first layer
+/// of VGG19 with 3.3 GB for a batch of 256. Without this limit, a process could make the host allocate any
+/// announced size.
 pub(super) const TENSOR_BYTES: usize = 4 << 30;
 
-/// What the window keeps for the next tensor while one run follows another, and as much for the batch in the process: memory
-/// that is touched for the first time costs several times what the copy does. 64 samples' pixels (39 MB) stay, and 64 of
-/// ResNet50's widest activations (206 MB); beyond that memory is given back as soon as the tensor was read.
+/// Number of bytes that the window retains for the next tensor between consecutive batches. The process
+/// retains the same amount for the batch. Touching memory for the first time is more expensive than the copy.
+/// The limit is enough for the pixels of 64 samples (39 MB) and for 64 of ResNet50's largest activations (206
+/// MB). Larger contents are released after reading.
 pub(super) const KEPT_BYTES: usize = 256 << 20;
 
-/// Memory that a lane and its process share, for one tensor or network at a time.
+/// Shared memory of a lane and the lane's process. It contains a single tensor or network.
 ///
-/// It is read and written with system calls and never mapped, so the other end can change what lies in it, but not take
-/// it away from under a reader.
+/// The window is accessed with system calls and never mapped. The other end can change its content, but
+/// cannot make a reader fault by truncating it.
 pub(crate) struct Window(File);
 
 impl Window {
-    /// One of its own, in memory.
+    /// Creates a window in memory.
     pub(super) fn new() -> Result<Self> {
         anonymous_file().map(Self)
     }
 
-    /// The other end of a window that was handed over.
+    /// Opens the other end of a window.
     pub(super) fn from_fd(fd: OwnedFd) -> Self {
         Self(fd.into())
     }
 
-    /// To hand over.
+    /// Returns a descriptor for the other end.
     pub(super) fn share(&self) -> Result<OwnedFd> {
         Ok(self.0.try_clone()?.into())
     }
 
-    /// Lays `pieces` into it, one behind another.
+    /// Writes `pieces` to the window consecutively.
     pub(super) fn write<'a>(&self, pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<()> {
         let mut at = 0;
         for piece in pieces {
@@ -46,7 +48,7 @@ impl Window {
         Ok(())
     }
 
-    /// The first `length` bytes.
+    /// Reads the first `length` bytes.
     pub(super) fn read(&self, length: usize) -> Result<Vec<u8>> {
         self.check(length)?;
         let bytes = bytemuck::allocation::try_zeroed_vec(length);
@@ -55,10 +57,11 @@ impl Window {
         Ok(bytes)
     }
 
-    /// The tensor that lies in it, in the memory of `spare` if there is one.
+    /// Reads a tensor and reuses the memory of `spare` if possible.
     ///
     /// # Errors
-    /// [`ErrorKind::OutOfMemory`] when there is no memory for it.
+    /// Returns [`ErrorKind::OutOfMemory`] if the tensor cannot be allocated, and [`ErrorKind::InvalidData`]
+    /// if the window does not contain it.
     pub(super) fn read_tensor(&self, spec: &TensorSpec, spare: Option<Tensor>) -> Result<Tensor> {
         self.check(spec.bytes())?;
         let mut tensor = Tensor::in_memory_of(spare, spec.dtype, spec.shape.clone()).map_err(|error| {
@@ -72,27 +75,27 @@ impl Window {
         Ok(tensor)
     }
 
-    /// Before memory is reserved for `length` bytes: that so many lie in the window.
+    /// Checks an announced `length` before memory is allocated: the window must contain that many bytes.
     pub(crate) fn check(&self, length: usize) -> Result<()> {
         let held = self.bytes()?;
         if length <= TENSOR_BYTES && length as u64 <= held {
             return Ok(());
         }
-        let text = format!("{length} bytes were announced, {held} lie in the window");
+        let text = format!("{length} bytes were announced, but the window contains {held}");
         Err(Error::new(ErrorKind::InvalidData, text))
     }
 
-    /// Bytes of memory that it takes.
+    /// Returns the size of the content in bytes.
     pub(super) fn bytes(&self) -> Result<u64> {
         Ok(self.0.metadata()?.len())
     }
 
-    /// Fills `target` with what lies from byte `from` on.
+    /// Fills `target` with the content that starts at byte `from`.
     pub(crate) fn read_at(&self, target: &mut [u8], from: usize) -> Result<()> {
         self.0.read_exact_at(target, from as u64)
     }
 
-    /// What was in it is no longer needed: gives memory back that is more than to keep.
+    /// Releases the content after it was used, if it is larger than the retained size.
     pub(super) fn done(&self) -> Result<()> {
         match self.bytes()? > KEPT_BYTES as u64 {
             true => self.clear(),
@@ -100,7 +103,7 @@ impl Window {
         }
     }
 
-    /// Gives its memory back, and what lies in it.
+    /// Releases the memory of the window.
     pub(super) fn clear(&self) -> Result<()> {
         self.0.set_len(0)
     }
@@ -146,7 +149,7 @@ mod tests {
         window.write([&[0; 24][..]]).unwrap();
         assert!(window.read_tensor(&spec(&[7]), None).is_err());
         assert!(window.read_tensor(&spec(&[usize::MAX, 2]), None).is_err());
-        // A hole: as long as it says, with no memory behind it.
+        // A sparse file with the announced length, but without memory.
         window.0.set_len(1 << 40).unwrap();
         assert!(window.read_tensor(&spec(&[1 << 31]), None).is_err());
         assert!(window.read(24).is_ok());

@@ -1,36 +1,36 @@
-//! Drawing shapes, numbers and attributes: the same for the same operator and number.
+//! Random shapes, numbers and attributes. They only depend on the operator and the number of the case.
 
 use crate::build::{initializer, int, integers, node};
 use crate::onnx::{AttributeProto, NodeProto, TensorProto, data_type};
 use crate::operators::Operator;
 use frostline_tensor::Tensor;
 
-/// A node of one operator, and what it is given.
+/// Node with the operator under test, and all inputs.
 #[derive(Debug)]
 pub(super) struct Case {
     pub(super) operator: &'static str,
     pub(super) opset: i64,
-    /// Dimensions of the network's input, the batch first.
+    /// Dimensions of the network's input. The first axis is the batch.
     pub(super) input: Vec<usize>,
     pub(super) before: Vec<NodeProto>,
     pub(super) weights: Vec<TensorProto>,
     pub(super) inputs: Vec<String>,
     pub(super) attributes: Vec<AttributeProto>,
     pub(super) outputs: usize,
-    /// The output that is looked at.
+    /// Index of the output that is compared.
     pub(super) told: usize,
     pub(super) seed: u64,
 }
 
-/// Element types that operators are drawn in.
+/// Element types for random cases.
 const TYPES: &[i64] = &[1, 1, 1, 11, 10, 6, 7, 2, 3, 9];
 
-/// Numbers that look random.
+/// Pseudorandom generator and the case under construction.
 pub(super) struct Draw {
     state: u64,
     pub(super) operator: &'static str,
     pub(super) opset: i64,
-    /// The element type of values.
+    /// Element type of the values.
     pub(super) dtype: i64,
     input: Vec<usize>,
     before: Vec<NodeProto>,
@@ -87,7 +87,8 @@ impl Draw {
         self.below(2) == 0
     }
 
-    /// 1, small odd ones, and those beside the widths of vector registers.
+    /// Returns a small axis size. The sizes include 1, odd numbers and numbers close to the width of vector
+    /// registers.
     pub(super) fn size(&mut self) -> usize {
         self.of(&[1, 1, 2, 3, 4, 5, 7, 8, 9, 17])
     }
@@ -96,19 +97,19 @@ impl Draw {
         (0..rank).map(|_| self.size()).collect()
     }
 
-    /// So many whole numbers from `least` on.
+    /// Returns `count` integers between `least` and `most`.
     pub(super) fn ints(&mut self, count: usize, least: i64, most: i64) -> Vec<i64> {
         let span = usize::try_from(most - least + 1).unwrap();
         (0..count).map(|_| least + self.below(span) as i64).collect()
     }
 
-    /// Any axis of so many, counted from either end.
+    /// Returns an axis for a tensor of rank `rank`. The axis is counted from the start or from the end.
     pub(super) fn axis(&mut self, rank: usize) -> i64 {
         let axis = self.below(rank) as i64;
         if self.flip() { axis } else { axis - rank as i64 }
     }
 
-    /// A broadcast partner of `dims`: some axes are 1, and some in front are left out.
+    /// Returns dimensions that broadcast with `dims`. Some axes are 1, and some leading axes are omitted.
     pub(super) fn partner(&mut self, dims: &[usize]) -> Vec<usize> {
         let skipped = self.below(dims.len() + 1);
         let one = |draw: &mut Self, &size: &usize| if draw.flip() { size } else { 1 };
@@ -131,7 +132,7 @@ impl Draw {
         cast
     }
 
-    /// The network's input, of these dimensions, as the next input.
+    /// Adds the network's input with these dimensions as an input.
     pub(super) fn data(&mut self, dims: &[usize]) {
         self.data_as(dims, self.dtype);
     }
@@ -142,7 +143,7 @@ impl Draw {
         self.inputs.push(name);
     }
 
-    /// A weight as the next input.
+    /// Adds a weight as an input.
     pub(super) fn weight(&mut self, dims: &[usize]) {
         self.weight_as(dims, self.dtype);
     }
@@ -154,14 +155,14 @@ impl Draw {
         self.inputs.push(name);
     }
 
-    /// A list of whole numbers as the next input.
+    /// Adds a list of integers as an input.
     pub(super) fn list(&mut self, values: &[i64]) {
         let name = format!("w{}", self.weights.len());
         self.weights.push(integers(&name, values));
         self.inputs.push(name);
     }
 
-    /// Whole numbers of these dimensions as the next input.
+    /// Adds integers with these dimensions as an input.
     pub(super) fn indices(&mut self, dims: &[usize], least: i64, most: i64) {
         let values = self.ints(dims.iter().product(), least, most);
         self.list(&values);
@@ -170,7 +171,7 @@ impl Draw {
         }
     }
 
-    /// One f32 as the next input.
+    /// Adds a scalar `f32` as an input.
     pub(super) fn number(&mut self, value: f32) {
         let name = format!("w{}", self.weights.len());
         let value = Tensor::f32(Vec::<usize>::new(), vec![value]).unwrap();
@@ -179,7 +180,7 @@ impl Draw {
         self.inputs.push(name);
     }
 
-    /// A list of f32 as the next input.
+    /// Adds a list of `f32` as an input.
     pub(super) fn floats(&mut self, values: &[f32]) {
         let name = format!("w{}", self.weights.len());
         let value = Tensor::f32([values.len()], values.to_vec()).unwrap();
@@ -187,7 +188,7 @@ impl Draw {
         self.inputs.push(name);
     }
 
-    /// Stores a tensor of the element type `code` and returns its name.
+    /// Stores a tensor of the element type `code` and returns the name.
     fn stored(&mut self, code: i32, dims: &[usize], bytes: Vec<u8>) -> String {
         let name = format!("w{}", self.weights.len());
         self.weights.push(TensorProto {
@@ -200,7 +201,7 @@ impl Draw {
         name
     }
 
-    /// A scale, and a zero point of the element type `code`.
+    /// Stores a scale and a zero point with the element type `code`, and returns the names.
     pub(super) fn scale(&mut self, code: i32) -> [String; 2] {
         let scale = self.of(&[0.01_f32, 0.05]).to_le_bytes();
         let zero_point = if code == data_type::UINT8 {
@@ -214,7 +215,7 @@ impl Draw {
         ]
     }
 
-    /// A node before the one that is drawn; returns what it makes.
+    /// Adds a node before the node under test and returns the name of the output.
     pub(super) fn first(
         &mut self,
         operator: &str,
@@ -227,7 +228,7 @@ impl Draw {
         output
     }
 
-    /// A dequantized weight of bytes.
+    /// Adds a dequantized weight of bytes and returns the name.
     pub(super) fn quantized_weight(&mut self, dims: &[usize]) -> String {
         let bytes = (0..dims.iter().product()).map(|_| self.next() as u8).collect();
         let integers = self.stored(data_type::INT8, dims, bytes);
@@ -235,7 +236,7 @@ impl Draw {
         self.first("DequantizeLinear", &[&integers, &scale, &zero_point], vec![])
     }
 
-    /// The shape of the input in the place of it.
+    /// Replaces all inputs by the shape of the network's input.
     pub(super) fn shape_of_input(&mut self) {
         self.before.push(node("Shape", &["x"], &["shape"]));
         self.inputs = vec!["shape".into()];
@@ -258,7 +259,7 @@ impl Draw {
     }
 }
 
-/// Numbers from 1 to 6 with either sign: none that a division minds.
+/// Returns numbers with an absolute value between 1 and 6, which are safe divisors.
 pub(super) fn numbers(seed: u64, dims: &[usize]) -> Tensor {
     let values = crate::initialize::Normal::new(seed, 1.0).draw(dims.iter().product());
     let values = values

@@ -1,6 +1,6 @@
-//! A search for kernels that leave a part of their output unwritten: every operator that is admitted runs with drawn shapes and attributes, in two
-//! processes whose memory is filled differently when it is allocated and when it is freed. What is not the same in both was never written, and
-//! would show a tenant what another left there.
+//! Search for kernels that do not write the complete output. Every admitted operator is executed with random
+//! shapes and attributes in two processes that fill memory differently on allocation and deallocation. Bytes
+//! that differ were never written and would expose the data of another tenant.
 
 mod draw;
 mod movement;
@@ -17,10 +17,10 @@ use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, Stdio};
 
-/// Cases of each operator; a half to a tenth of them is admitted, and taken by ONNX Runtime.
+/// Cases per operator. Between a tenth and half of the cases are admitted and supported by ONNX Runtime.
 const CASES: u64 = 96;
 
-/// Operators that are not drawn, and why.
+/// Operators that are not tested, with the reason.
 const NOT_DRAWN: &[(&str, &str)] = &[
     (
         "Constant",
@@ -28,25 +28,25 @@ const NOT_DRAWN: &[(&str, &str)] = &[
     ),
     (
         "Range",
-        "it is admitted with constants alone, and is stored when the session opens",
+        "it is only admitted with constants, and is stored when the session opens",
     ),
     (
         "Shape",
-        "what is made of shapes alone is no network; it runs before ConstantOfShape",
+        "a network cannot consist of shapes; it is executed before ConstantOfShape",
     ),
     (
         "Size",
-        "what is made of shapes alone is no network; it writes one number",
+        "a network cannot consist of shapes; it writes a single number",
     ),
 ];
 
-/// What the case that leaves its output unwritten is called.
+/// Name of the case with unwritten output.
 const UNWRITTEN: &str = "unwritten";
 
-/// Begins a line that tells of a case.
+/// Prefix of the lines that describe a case.
 const MARK: &str = "case ";
 
-/// The model of a case, if it is admitted.
+/// Returns the model of a case, or `None` if it is not admitted.
 fn admitted(case: &Case) -> Option<Vec<u8>> {
     let (rows, row) = case.input.split_first()?;
     let mut nodes = case.before.clone();
@@ -64,7 +64,7 @@ fn admitted(case: &Case) -> Option<Vec<u8>> {
         output: vec![value("y", data_type::FLOAT, &[])],
         ..GraphProto::default()
     };
-    // Of any shape.
+    // The output can have any shape.
     let mut proto = model(case.opset, graph);
     let output = proto.graph.as_mut()?.output.first_mut()?;
     let tensor = output.r#type.as_mut()?.tensor_type.as_mut()?;
@@ -73,7 +73,8 @@ fn admitted(case: &Case) -> Option<Vec<u8>> {
     (*rows > 0 && Model::admit(bytes.clone().into(), &ModelLimits::default()).is_ok()).then_some(bytes)
 }
 
-/// A product over an axis of size 0, which admission refuses: that the search finds what it is for.
+/// Product over an axis of size 0, which admission refuses. It verifies that the search can find unwritten
+/// output.
 fn unwritten() -> Vec<u8> {
     let nodes = vec![
         node("Unsqueeze", &["x", "one"], &["batched"]),
@@ -96,7 +97,7 @@ fn unwritten() -> Vec<u8> {
     model(17, graph).encode_to_vec()
 }
 
-/// What a model makes of `x`, hashed; `None` where it is refused.
+/// Returns a hash of the output for `x`, or `None` if the engine refuses the model.
 fn ran(bytes: &[u8], x: &Tensor) -> Option<String> {
     let options = SessionOptions {
         threads: 1,
@@ -104,7 +105,7 @@ fn ran(bytes: &[u8], x: &Tensor) -> Option<String> {
         ..SessionOptions::default()
     };
     let mut session = Session::open(bytes, &options).ok()?;
-    // Again, in memory that the first run gave back.
+    // The second execution reuses the memory of the first.
     let mut hash = Sha256::new();
     for _ in 0..2 {
         let outputs = session.run(&[("x", x)]).ok()?;
@@ -116,14 +117,14 @@ fn ran(bytes: &[u8], x: &Tensor) -> Option<String> {
 }
 
 #[test]
-#[ignore = "the process that runs the drawn cases, which the search starts with its memory filled"]
+#[ignore = "started by the search as a child process that fills memory"]
 fn runs_what_is_drawn() {
     for operator in operators::admitted() {
         for number in 0..CASES {
             let Some(case) = recipes::draw(operator.name, Draw::new(operator, number)) else {
                 continue;
             };
-            // What crashes is the last that is named.
+            // If the process crashes, the last printed case is the cause.
             println!("\n{MARK}{}#{number} begins {:?}", operator.name, case);
             let x = draw::numbers(case.seed, &case.input);
             if let Some(hash) = admitted(&case).and_then(|bytes| ran(&bytes, &x)) {
@@ -136,7 +137,7 @@ fn runs_what_is_drawn() {
     println!("\n{MARK}end");
 }
 
-/// What each case made, in a process whose memory is filled with `fill`; and how the others were drawn.
+/// Returns the hashes and the descriptions of all cases from a process that fills memory with `fill`.
 fn made(fill: u8) -> (BTreeMap<String, String>, BTreeMap<String, String>) {
     let output = Command::new(std::env::current_exe().unwrap())
         .args([
@@ -174,7 +175,7 @@ mod long {
     fn no_admitted_operator_leaves_its_output_unwritten() {
         let ((mut once, drawn), (mut again, _)) = (made(0x2b), made(0xd5));
         let known = [&mut once, &mut again].map(|made| made.remove(UNWRITTEN).unwrap());
-        assert_ne!(known[0], known[1], "the search finds nothing");
+        assert_ne!(known[0], known[1], "the search cannot find unwritten output");
         let differ: Vec<String> = once
             .iter()
             .filter(|(case, hash)| again.get(*case) != Some(hash))

@@ -1,4 +1,4 @@
-//! What operators that move elements are given.
+//! Random cases for operators that move elements.
 
 use super::draw::Draw;
 use super::recipes::any;
@@ -45,7 +45,7 @@ pub(super) fn slice(draw: &mut Draw) {
     let count = 1 + draw.below(dims.len() - 1);
     let axes: Vec<i64> = (1..=count as i64).collect();
     draw.data(&dims);
-    // From before the beginning to beyond the end, in steps either way.
+    // The range starts before the first element and ends after the last. Steps are positive or negative.
     let (starts, ends) = (draw.ints(count, -20, 20), draw.ints(count, -20, 20));
     if draw.opset < 10 {
         draw.with(ints("axes", &axes));
@@ -267,7 +267,7 @@ pub(super) fn resize(draw: &mut Draw) {
 
 pub(super) fn one_hot(draw: &mut Draw) {
     let dims = any(draw, 1);
-    // Most are beyond the depth.
+    // Most indices exceed the depth.
     draw.data_as(&dims, 7);
     let depth = draw.size() as i64;
     draw.list(&[depth]);

@@ -1,4 +1,4 @@
-//! What each operator is given.
+//! Random cases for all operators.
 
 use super::draw::{Case, Draw};
 use super::movement::{
@@ -7,7 +7,7 @@ use super::movement::{
 };
 use crate::build::{float, int, ints, text};
 
-/// A case of the operator; `None` for one that has no recipe.
+/// Returns a case for the operator, or `None` if the operator has no recipe.
 pub(super) fn draw(operator: &'static str, mut draw: Draw) -> Option<Case> {
     let recipe: fn(&mut Draw) = match operator {
         "Abs" | "Ceil" | "Celu" | "Cos" | "Elu" | "Erf" | "Exp" | "Floor" | "Gelu" | "HardSigmoid"
@@ -78,7 +78,8 @@ pub(super) fn draw(operator: &'static str, mut draw: Draw) -> Option<Case> {
     Some(draw.done())
 }
 
-/// Quantized and dequantized numbers; for `QuantizeLinear` with a layer between, which engines compute in integers.
+/// Quantizes and dequantizes numbers. For `QuantizeLinear`, a layer in between is computed in integers by
+/// engines.
 fn quantization(draw: &mut Draw) {
     draw.dtype = 1;
     let axes = 1 + draw.below(2);
@@ -98,7 +99,7 @@ fn quantization(draw: &mut Draw) {
     draw.inputs = vec![made, scale, zero_point];
 }
 
-/// A layer on dequantized numbers of `[batch, channels, ..]`.
+/// Adds a layer that reads dequantized numbers of `[batch, channels, ..]`.
 fn layer_on_integers(draw: &mut Draw, dims: &[usize], input: &str) -> String {
     let (axes, channels) = (dims.len() - 2, dims[1]);
     let window = || {
@@ -321,12 +322,12 @@ fn layer(draw: &mut Draw) {
     }
 }
 
-/// The attributes of a window along so many axes.
+/// Adds the attributes of a window. The number of axes is the length of `kernel`.
 fn window(draw: &mut Draw, kernel: &[usize]) {
     let axes = kernel.len();
     let (strides, dilations) = (draw.ints(axes, 1, 4), draw.ints(axes, 1, 2));
     if draw.flip() {
-        // Beyond the input, too.
+        // Includes strides larger than the input.
         let far = draw.below(2) as i64 * 20;
         let strides: Vec<i64> = strides.iter().map(|stride| stride + far).collect();
         draw.with(ints("strides", &strides));

@@ -1,4 +1,4 @@
-//! What goes on, what went on, and the end of it.
+//! Handlers for the current activity, the audit log, and draining.
 
 use super::identity::Admin;
 use crate::http::references::query;
@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Entries of the audit at once.
+/// Maximum number of audit entries per answer.
 const ENTRIES: usize = 100_000;
 
 /// `?tenant=&limit=`
@@ -25,19 +25,20 @@ struct AuditQuery {
     limit: Option<usize>,
 }
 
-/// Shows who uses the host now.
+/// Shows the current load of the host by tenant.
 pub(super) async fn show(State(service): State<Arc<Service>>) -> Json<Activity> {
     Json(activity(&service))
 }
 
-/// Stops admitting work; what runs finishes.
+/// Starts to drain the host: new work is refused, and running work finishes.
 pub(super) async fn drain(State(service): State<Arc<Service>>, admin: Admin) -> Json<Activity> {
     service.scheduling.drain();
     admin.audit(&service, "host drained", "", "").await;
     Json(activity(&service))
 }
 
-/// Shows who did what when, newest last; `?tenant=` and `?limit=` select.
+/// Lists audit entries, oldest first. `?tenant=` selects a tenant, and `?limit=` the number of newest
+/// entries.
 pub(super) async fn audit(
     State(service): State<Arc<Service>>,
     uri: Uri,
@@ -51,7 +52,7 @@ pub(super) async fn audit(
         .map_err(|error| Refusal::host(format!("cannot read the audit log: {error}")))
 }
 
-/// The host at work.
+/// Collects the current load of the host.
 fn activity(service: &Service) -> Activity {
     let (extractions, counters) = (
         &service.scheduling.extractions,

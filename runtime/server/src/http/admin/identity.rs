@@ -6,12 +6,12 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Who asks.
+/// Identity of an admin.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Admin {
-    /// The system's number of the user at the other end of the socket.
+    /// User ID of the process at the other end of the admin socket.
     User(u32),
-    /// Whoever has the admin's token, at this address.
+    /// Remote address. The client has the token of remote admins.
     Remote(IpAddr),
 }
 
@@ -25,7 +25,7 @@ impl fmt::Display for Admin {
 }
 
 impl Admin {
-    /// Writes down what was done.
+    /// Writes an audit entry for an action of this admin.
     pub(super) async fn audit(self, service: &Service, what: &str, tenant: &str, detail: impl Into<String>) {
         let audit = &service.operations.audit;
         audit.admin(&self.to_string(), what, tenant, detail).await;

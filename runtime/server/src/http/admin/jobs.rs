@@ -1,4 +1,4 @@
-//! Jobs, and the end of one.
+//! Handlers that list, show and cancel jobs.
 
 use super::identity::Admin;
 use crate::metrics::MemorySnapshot;
@@ -10,12 +10,13 @@ use frostline_wire::{JobDetail, JobInfo};
 use http::StatusCode;
 use std::sync::Arc;
 
-/// Lists the jobs of the last day, the latest first.
+/// Lists the jobs of the last 24 hours, sorted by last activity in descending order.
 pub(super) async fn list(State(service): State<Arc<Service>>) -> Json<Vec<JobInfo>> {
     Json(service.operations.jobs.list())
 }
 
-/// Shows the job whose id begins so, and who holds what it may be waiting for.
+/// Shows a job, and which tenants hold the lanes, memory and permits that the job may wait for. `id` may be
+/// abbreviated to a unique prefix.
 pub(super) async fn show(
     State(service): State<Arc<Service>>,
     Path(id): Path<String>,
@@ -24,7 +25,7 @@ pub(super) async fn show(
     Ok(Json(detail(&service, job)))
 }
 
-/// Cancels the job whose id begins so, on this host.
+/// Cancels a job on this host. `id` may be abbreviated to a unique prefix.
 pub(super) async fn cancel(
     State(service): State<Arc<Service>>,
     admin: Admin,

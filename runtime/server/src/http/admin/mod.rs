@@ -1,5 +1,5 @@
-//! The admin's interface. Whoever may write to the file of the host's Unix socket is an admin, and whoever has the admin's token where
-//! the host listens for it over TLS. What changes something is audited.
+//! Admin interface. Admins are users with write access to the host's Unix socket, and clients of the TLS
+//! admin port with the admin token. All changes are audited.
 
 mod activity;
 mod identity;
@@ -21,12 +21,12 @@ use axum::routing::{delete, get, post, put};
 use std::sync::Arc;
 use uploads::{Guests, Models};
 
-/// All routes, for admins from afar.
+/// Creates all routes for remote admins, which require an admin token.
 pub(crate) fn remote_admin_routes(service: Arc<Service>, tokens: AdminTokens) -> Router {
     remote::behind_token(admin_routes(Arc::clone(&service)), service, tokens)
 }
 
-/// All routes.
+/// Creates all admin routes.
 pub(crate) fn admin_routes(service: Arc<Service>) -> Router {
     Router::new()
         .route("/v1/tenants", get(tenants::list).post(tenants::add))
@@ -64,7 +64,7 @@ pub(crate) fn admin_routes(service: Arc<Service>) -> Router {
                 path: uri.path().to_owned(),
             }
         })
-        // Every handler that takes a body bounds it itself, by what it is.
+        // Handlers enforce separate limits for request bodies.
         .layer(DefaultBodyLimit::disable())
         .with_state(service)
 }

@@ -1,4 +1,4 @@
-//! What tenants may use.
+//! Handlers for the quota of a tenant.
 
 use super::identity::Admin;
 use super::tenants::{change_record, unknown_tenant};
@@ -11,7 +11,7 @@ use axum::extract::{Path, Request, State};
 use frostline_wire::{QuotaChange, QuotaInfo, QuotaKey};
 use std::sync::Arc;
 
-/// Shows the quota of a tenant, and what it uses of it.
+/// Shows the quota of a tenant with the current usage.
 pub(super) async fn show(
     State(service): State<Arc<Service>>,
     Path(name): Path<String>,
@@ -38,7 +38,7 @@ pub(super) async fn show(
     Ok(Json(allowed.info(used)))
 }
 
-/// Changes the quota of a tenant; null restores a default.
+/// Changes quota values of a tenant. `null` restores a default.
 pub(super) async fn change(
     State(service): State<Arc<Service>>,
     admin: Admin,
@@ -48,7 +48,7 @@ pub(super) async fn change(
     let (change, _memory) = json::<QuotaChange>(request, &service, None).await?;
     if name == CONFIGURED {
         return Err(Refusal::request(format!(
-            "{CONFIGURED} is the tenant of the host's configuration; set its quota there, under [quota]"
+            "{CONFIGURED} is the tenant of the host's configuration; set the quota under [quota] in the configuration"
         )));
     }
     for (key, value) in &change {

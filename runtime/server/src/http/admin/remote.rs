@@ -1,4 +1,4 @@
-//! Admins from afar: by a token over TLS.
+//! Authentication of remote admins by token over TLS.
 
 use super::identity::Admin;
 use crate::http::envelope::{bearer, throttle};
@@ -13,17 +13,17 @@ use axum::{Extension, Router};
 use http::Method;
 use std::sync::Arc;
 
-/// The tokens of admins from afar.
+/// Token files of remote admins.
 #[derive(Clone)]
 pub(crate) struct AdminTokens {
-    /// Of those who may do everything.
+    /// Token with full access.
     pub(crate) all: Arc<TokenFile>,
-    /// Of those who change nothing, where there are any.
+    /// Read-only token, if configured.
     pub(crate) read: Option<Arc<TokenFile>>,
 }
 
 impl AdminTokens {
-    /// The files, to be read again when they change.
+    /// Returns the token files that are reloaded on changes.
     pub(crate) fn files(&self) -> impl Iterator<Item = Arc<TokenFile>> {
         [Some(Arc::clone(&self.all)), self.read.clone()]
             .into_iter()
@@ -31,7 +31,7 @@ impl AdminTokens {
     }
 }
 
-/// `routes`, behind the admins' tokens.
+/// Requires an admin token for all `routes`.
 pub(super) fn behind_token(routes: Router, service: Arc<Service>, tokens: AdminTokens) -> Router {
     routes.layer(from_fn_with_state((service, tokens), authorize))
 }

@@ -1,4 +1,4 @@
-//! Tenants and their tokens.
+//! Handlers for tenants and tokens.
 
 use super::identity::Admin;
 use crate::config::DataRoots;
@@ -14,10 +14,10 @@ use frostline_wire::{GivenToken, NewTenant, NewToken, TenantChange, TenantInfo, 
 use http::StatusCode;
 use std::sync::Arc;
 
-/// Tokens of the configured tenant that can be revoked: one is enough for years.
+/// Maximum number of revoked tokens of the configured tenant. A single token usually lasts for years.
 const MOST_REVOKED: usize = 256;
 
-/// Lists the tenants.
+/// Lists all tenants.
 pub(super) async fn list(State(service): State<Arc<Service>>) -> Json<Vec<TenantInfo>> {
     let added = service.tenants.records.list("");
     let added = added.into_iter().filter(|(name, _)| name != CONFIGURED);
@@ -27,7 +27,7 @@ pub(super) async fn list(State(service): State<Arc<Service>>) -> Json<Vec<Tenant
     Json(all.map(|(name, record)| info(&name, &record)).collect())
 }
 
-/// Shows a tenant and its tokens, without their secrets.
+/// Shows a tenant. Tokens are listed without secrets.
 pub(super) async fn show(
     State(service): State<Arc<Service>>,
     Path(name): Path<String>,
@@ -37,7 +37,7 @@ pub(super) async fn show(
     Ok(Json(info(&name, &record)))
 }
 
-/// Adds a tenant and answers its token, once.
+/// Adds a tenant and returns a token, which is never shown again.
 pub(super) async fn add(
     State(service): State<Arc<Service>>,
     admin: Admin,
@@ -63,7 +63,7 @@ pub(super) async fn add(
     Ok((StatusCode::CREATED, Json(with_token(&new.name, &record, issued))))
 }
 
-/// Changes the data roots of a tenant, or disables it.
+/// Changes a tenant: sets the data roots, disables the tenant or enables it.
 pub(super) async fn change(
     State(service): State<Arc<Service>>,
     admin: Admin,
@@ -72,7 +72,7 @@ pub(super) async fn change(
 ) -> Result<Json<TenantInfo>, Refusal> {
     let (change, _memory) = json::<TenantChange>(request, &service, None).await?;
     if name == CONFIGURED && change.data.is_some() {
-        return Err(configured("data roots"));
+        return Err(configured("data in the configuration"));
     }
     let data = match &change.data {
         Some(roots) => Some(checked_roots(&service, &name, roots, change.unchecked).await?),
@@ -93,7 +93,8 @@ pub(super) async fn change(
     Ok(Json(info(&name, &record)))
 }
 
-/// Makes another token, which lives as long as the one before unless asked otherwise; the others expire after a while.
+/// Creates another token, valid as long as the previous one unless the request sets a lifetime. The request
+/// can also limit how long the other tokens remain valid.
 pub(super) async fn rotate(
     State(service): State<Arc<Service>>,
     admin: Admin,
@@ -102,12 +103,12 @@ pub(super) async fn rotate(
 ) -> Result<(StatusCode, Json<GivenToken>), Refusal> {
     let (new, _memory) = json::<NewToken>(request, &service, None).await?;
     if name == CONFIGURED {
-        return Err(configured("token, in the file token_file,"));
+        return Err(configured("the token in token_file"));
     }
     let mut issued = issue_token(&name, None)?;
     let until = new.others_seconds.map(|seconds| now().saturating_add(seconds));
     let record = change_record(&service, &name, |record| {
-        // Done once, however often it is tried.
+        // The closure may be called again after a conflict and must add the token only once.
         if record.tokens.iter().all(|token| token.id != issued.stored.id) {
             let seconds = new.token_seconds.or(record.lifetime());
             issued.stored.expires_at = expiry(issued.stored.created_at, seconds);
@@ -115,7 +116,7 @@ pub(super) async fn rotate(
         }
         if record.tokens.len() > MOST_TOKENS {
             return Err(Refusal::request(format!(
-                "tenant {name:?} has {MOST_TOKENS} tokens, the limit; revoke one first"
+                "tenant {name:?} has {MOST_TOKENS} tokens, the maximum; revoke a token first"
             )));
         }
         Ok(())
@@ -127,7 +128,8 @@ pub(super) async fn rotate(
     Ok((StatusCode::CREATED, Json(with_token(&name, &record, issued))))
 }
 
-/// Revokes a token. That of the configured tenant is the one in this host's file, which no host of the state accepts from then on.
+/// Revokes a token. For the configured tenant, this is the token in this host's token file. All hosts with
+/// the same state then refuse it.
 pub(super) async fn revoke(
     State(service): State<Arc<Service>>,
     admin: Admin,
@@ -145,7 +147,7 @@ pub(super) async fn revoke(
         }
         None if name != CONFIGURED && record.revoke(&id) => Ok(()),
         None => Err(Refusal::not_found(format!(
-            "unknown token {id:?} of tenant {name:?}; list its tokens with frostline admin tenant show"
+            "unknown token {id:?} of tenant {name:?}; list tokens with frostline admin tenant show"
         ))),
     })
     .await?;
@@ -153,9 +155,9 @@ pub(super) async fn revoke(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Removes a tenant with its guests, models and tokens.
+/// Removes a tenant and deletes all guests, models and tokens.
 ///
-/// What the tenant uploaded goes first, so that a tenant of the same name never finds it.
+/// Uploads are deleted first, so that a new tenant with the same name can never find them.
 pub(super) async fn remove(
     State(service): State<Arc<Service>>,
     admin: Admin,
@@ -193,7 +195,8 @@ pub(super) async fn remove(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Changes the record of a tenant that there is, as it is now on all hosts.
+/// Applies `change` to the current record of an existing tenant. May call it again if another host changes
+/// the record at the same time.
 pub(super) async fn change_record(
     service: &Service,
     name: &str,
@@ -209,7 +212,7 @@ pub(super) async fn change_record(
     record.ok_or_else(|| unknown_tenant(name))
 }
 
-/// Roots as they are kept, if they can be read from; whether each answers is passed over for those that are `unchecked`.
+/// Validates data roots and checks that each one answers, unless `unchecked` is set.
 async fn checked_roots(
     service: &Service,
     tenant: &str,
@@ -223,7 +226,7 @@ async fn checked_roots(
     for root in parsed.iter() {
         let root = service.operations.roots.root_for(root, tenant);
         let probed = service.library.probe(&root).await;
-        probed.map_err(|error| Refusal::request(format!("{error}; --unchecked grants the root as it is")))?;
+        probed.map_err(|error| Refusal::request(format!("{error}; use --unchecked to grant the root without this check")))?;
     }
     Ok(roots.to_vec())
 }
@@ -234,15 +237,15 @@ fn issue_token(tenant: &str, seconds: Option<u64>) -> Result<IssuedToken, Refusa
         .map_err(|error| Refusal::host(format!("cannot generate a token: {error}")))
 }
 
-/// When a token ends that lives so long; never, where that is beyond all time.
+/// Returns the expiry of a token with a lifetime of `seconds`, or `None` if it never expires.
 fn expiry(now: u64, seconds: Option<u64>) -> Option<u64> {
     seconds.and_then(|seconds| now.checked_add(seconds))
 }
 
-/// Says that something of the configured tenant is not changed here.
+/// Creates the refusal to change a setting of the configured tenant.
 fn configured(what: &str) -> Refusal {
     Refusal::request(format!(
-        "{CONFIGURED} is the tenant of the host's configuration; change its {what} there"
+        "{CONFIGURED} is the tenant of the host's configuration; change {what} instead"
     ))
 }
 

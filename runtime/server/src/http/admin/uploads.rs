@@ -1,4 +1,4 @@
-//! What tenants uploaded, and the models that an admin offers to all of them.
+//! Handlers for uploaded guests and models, and for models that an admin shares with all tenants.
 
 use super::identity::Admin;
 use super::tenants::unknown_tenant;
@@ -16,13 +16,13 @@ use http::{StatusCode, Uri};
 use serde::Deserialize;
 use std::sync::Arc;
 
-/// Guests or models: what is uploaded is looked after alike.
+/// Guests or models. Most handlers work for both.
 pub(super) trait UploadKind {
-    /// What they say of themselves.
+    /// Metadata of an uploaded version.
     type Facts: Facts;
-    /// One of them.
+    /// Word for messages.
     const WORD: &'static str;
-    /// All of them.
+    /// Returns the store of this kind.
     fn shelf(service: &Service) -> &UploadStore<Self::Facts>;
 }
 
@@ -48,14 +48,14 @@ impl UploadKind for Models {
     }
 }
 
-/// `?tenant=`: its alone.
+/// Query parameter `?tenant=`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TenantQuery {
     tenant: Option<String>,
 }
 
-/// Lists the guests or models of one tenant (`?tenant=`) or of all, shared ones first.
+/// Lists guests or models. Shared ones come first. `?tenant=` selects a tenant.
 pub(super) async fn list<K: UploadKind>(
     State(service): State<Arc<Service>>,
     uri: Uri,
@@ -76,7 +76,7 @@ pub(super) async fn list<K: UploadKind>(
     Ok(Json(infos))
 }
 
-/// Shows a guest with its versions.
+/// Shows a guest and all versions.
 pub(super) async fn show_guest(
     State(service): State<Arc<Service>>,
     Path((tenant, name)): Path<(String, String)>,
@@ -110,13 +110,13 @@ pub(super) async fn change_guest(
     find_upload::<Guests>(&service, &tenant, &name).map(Json)
 }
 
-/// Removes a guest or model of a tenant with all its versions.
+/// Removes a guest or model of a tenant, including all versions.
 pub(super) async fn remove<K: UploadKind>(
     State(service): State<Arc<Service>>,
     admin: Admin,
     Path((tenant, name)): Path<(String, String)>,
 ) -> Result<StatusCode, Refusal> {
-    // What is shared has an address of its own.
+    // Shared models have a separate route.
     if tenant == SHARED || !K::shelf(&service).owned_by(&tenant).delete(&name).await? {
         return Err(upload_not_found::<K>(&tenant, &name));
     }
@@ -126,7 +126,7 @@ pub(super) async fn remove<K: UploadKind>(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Offers a model to all tenants, checked like theirs.
+/// Shares a model with all tenants after the usual checks.
 pub(super) async fn publish(
     State(service): State<Arc<Service>>,
     admin: Admin,
@@ -160,7 +160,7 @@ async fn store(
     Ok(shared.put(name, upload.content(facts), |_| Ok(())).await?)
 }
 
-/// Removes a model of all tenants.
+/// Stops sharing a model with all tenants, and deletes it.
 pub(super) async fn withdraw(
     State(service): State<Arc<Service>>,
     admin: Admin,

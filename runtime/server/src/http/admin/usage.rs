@@ -1,4 +1,4 @@
-//! What tenants used.
+//! Handler for the usage of tenants.
 
 use crate::accounting::write_now;
 use crate::http::references::query;
@@ -22,7 +22,8 @@ struct UsageQuery {
     tenant: Option<String>,
 }
 
-/// Shows what tenants used over all hosts, by day; `?from=` and `?to=` (days, both included, today by default) and `?tenant=` select.
+/// Shows the daily usage of tenants, summed over all hosts. `?from=` and `?to=` select days, both included,
+/// and default to today. `?tenant=` selects a tenant.
 pub(super) async fn show(
     State(service): State<Arc<Service>>,
     uri: Uri,

@@ -1,6 +1,8 @@
-//! All uploads of one kind. A name of a tenant is a document of its last versions, and each version's bytes lie in an object of their
-//! own, `blobs/<kind>/<tenant>/<sha256>-<random>`, written before the document. As no two uploads share an object, one may be removed
-//! without looking at what others do.
+//! Storage of guests or models.
+//!
+//! A name has a document that lists the recent versions. The bytes of a version are written to a separate
+//! object, `blobs/<kind>/<tenant>/<sha256>-<random>`, before the document is updated. Uploads never share an
+//! object, so it can be removed without checking for other references.
 
 mod versions;
 
@@ -19,10 +21,10 @@ use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use tokio::task::spawn_blocking;
 
-/// Whose uploads all tenants may use. No tenant's name begins like this.
+/// Owner of the uploads that all tenants can use. Names of tenants cannot start with an underscore.
 pub(crate) const SHARED: &str = "_shared";
 
-/// All uploads of one kind.
+/// All guests or all models.
 pub(crate) struct UploadStore<F> {
     kind: &'static str,
     store: Arc<Store>,
@@ -31,28 +33,29 @@ pub(crate) struct UploadStore<F> {
     documents: Documents<Versions<F>>,
 }
 
-/// An upload that was checked.
+/// A validated upload.
 pub(crate) struct CheckedUpload<F> {
     pub(crate) sha256: String,
     pub(crate) bytes: Bytes,
     pub(crate) facts: F,
 }
 
-/// What an upload made of a name.
+/// Result of adding a version to a name.
 struct Made<F> {
     newest: Arc<StoredVersion<F>>,
-    /// Versions whose bytes are not needed any more.
+    /// Versions to delete.
     surplus: Vec<Arc<StoredVersion<F>>>,
 }
 
-/// The uploads of one owner, a tenant or [`SHARED`]: all that is seen of a shelf by whoever serves that owner.
+/// All uploads with the same owner, which is a tenant or [`SHARED`]. Code that serves a tenant should only
+/// use this type.
 pub(crate) struct OwnedUploads<'a, F> {
     shelf: &'a UploadStore<F>,
     owner: &'a str,
 }
 
 impl<F: Facts> UploadStore<F> {
-    /// Uploads as `documents` know them.
+    /// Creates a store of uploads that are listed in `documents`.
     pub(crate) fn new(
         kind: &'static str,
         store: Arc<Store>,
@@ -69,12 +72,12 @@ impl<F: Facts> UploadStore<F> {
         }
     }
 
-    /// What a tenant has here, or what is [`SHARED`].
+    /// Returns the uploads of `owner`, which can be [`SHARED`].
     pub(crate) fn owned_by<'a>(&'a self, owner: &'a str) -> OwnedUploads<'a, F> {
         OwnedUploads { shelf: self, owner }
     }
 
-    /// All names of all owners.
+    /// Lists the names of all owners.
     pub(crate) fn all_names(&self) -> Vec<NamedUpload<F>> {
         self.names("")
     }
@@ -93,7 +96,7 @@ impl<F: Facts> UploadStore<F> {
         all.into_iter().filter_map(named).collect()
     }
 
-    /// What is known of the upload of that hash, whoever has it.
+    /// Returns a version with this SHA-256, regardless of the owner.
     pub(crate) fn find_by_hash(&self, sha256: &str) -> Option<Arc<StoredVersion<F>>> {
         self.with_hash(sha256).pop()
     }
@@ -105,7 +108,8 @@ impl<F: Facts> UploadStore<F> {
         })
     }
 
-    /// The bytes of that hash, whoever has them: of several owners, those of one who has not just removed them.
+    /// Returns the bytes with this SHA-256, regardless of the owner. If several owners have a version with
+    /// it, the first one with intact bytes is used.
     pub(crate) async fn bytes_of(&self, sha256: &str) -> Result<Bytes, StateError> {
         let versions = self.with_hash(sha256);
         let mut failed = StateError::Gone {
@@ -121,7 +125,7 @@ impl<F: Facts> UploadStore<F> {
         Err(failed)
     }
 
-    /// The bytes of a version that was found, which are those that were uploaded.
+    /// Reads the bytes of a version and verifies the SHA-256.
     pub(crate) async fn read(&self, version: &StoredVersion<F>) -> Result<Bytes, StateError> {
         let (kind, sha256) = (self.kind, version.sha256.clone());
         let bytes = match self.store.read(&version.blob).await {
@@ -139,17 +143,18 @@ impl<F: Facts> UploadStore<F> {
         spawn_blocking(hash).await?
     }
 
-    /// Writes bytes under a name of their own.
+    /// Writes bytes to a new object.
     async fn write(&self, blob: &str, bytes: Bytes) -> Result<(), StateError> {
         let length = bytes.len() as u64;
         match self.store.put_new(blob, bytes).await {
-            // Nobody else has that name: the store's client tried again after an answer was lost.
+            // No other upload uses this key, so the client retried after a lost response.
             Err(error) if error.is_already_there() && self.store.size(blob).await? == length => Ok(()),
             written => Ok(written?),
         }
     }
 
-    /// A leftover costs space, not correctness, so a failure is only logged.
+    /// Deletes an object. Failures are only logged, because an unused object costs space but does no other
+    /// harm.
     async fn discard(&self, key: &str) {
         if let Err(error) = self.store.delete(key).await
             && !error.is_not_found()
@@ -164,7 +169,7 @@ impl<F: Facts> OwnedUploads<'_, F> {
         format!("{}/{name}", self.owner)
     }
 
-    /// The newest version of a name, or the one with that hash.
+    /// Returns the newest version of a name, or the version with the given SHA-256.
     pub(crate) fn find(&self, name: &str, sha256: Option<&str>) -> FindResult<F> {
         let Some(versions) = self.shelf.documents.get(&self.key(name)) else {
             return FindResult::Missing;
@@ -182,24 +187,25 @@ impl<F: Facts> OwnedUploads<'_, F> {
         )
     }
 
-    /// The newest version of every name.
+    /// Lists the newest version of each name.
     pub(crate) fn list(&self) -> Vec<(String, Arc<StoredVersion<F>>)> {
         let newest = |named: NamedUpload<F>| Some((named.name, named.versions.last().cloned()?));
         self.names().into_iter().filter_map(newest).collect()
     }
 
-    /// Every name with all its versions.
+    /// Lists all names with all versions.
     pub(crate) fn names(&self) -> Vec<NamedUpload<F>> {
         self.shelf.names(&self.key(""))
     }
 
-    /// Whether the name is there and refused.
+    /// True if the name exists and is disabled.
     pub(crate) fn disabled(&self, name: &str) -> bool {
         let versions = self.shelf.documents.get(&self.key(name));
         versions.is_some_and(|versions| versions.disabled)
     }
 
-    /// Refuses a name, or no longer; `false` when there is no such name. What is uploaded under it later is refused as well.
+    /// Disables or enables a name, including versions uploaded later. Returns false if the name does not
+    /// exist.
     pub(crate) async fn disable(&self, name: &str, disabled: bool) -> Result<bool, StateError> {
         let key = self.key(name);
         let mark = |now: Option<&Versions<F>>| {
@@ -209,16 +215,20 @@ impl<F: Facts> OwnedUploads<'_, F> {
         Ok(self.shelf.documents.update(&key, mark).await?.is_some())
     }
 
-    /// Bytes of all versions.
+    /// Returns the total size of all versions in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         let all = self.shelf.documents.list(&self.key(""));
         let versions = all.iter().flat_map(|(_, versions)| &versions.versions);
         versions.map(|version| version.bytes).sum()
     }
 
-    /// Makes an upload the newest version of `name`; `false` when it already is. Bytes that the name has are stored once, whichever host
-    /// received them; where what should be there is not, it is put there anew. `fits` says whether its owner may store so many bytes more.
-    /// It is asked before anything is written, and again once nothing can change on any host before the version is there.
+    /// Makes an upload the newest version of `name`, and returns the version; the flag is false if it already
+    /// was the newest.
+    ///
+    /// Equal bytes are stored once per name, even if several hosts receive them. If the stored bytes are
+    /// missing or corrupt, they are written again. `fits` checks whether the owner may store additional
+    /// bytes. It is called before writing the bytes, and again when the version is added, because other hosts
+    /// might have added uploads in the meantime.
     pub(crate) async fn put(
         &self,
         name: &str,
@@ -249,7 +259,7 @@ impl<F: Facts> OwnedUploads<'_, F> {
         });
         self.shelf.write(&stored.blob, bytes).await?;
         let updated = self.make_newest(name, &stored, lost.as_deref(), fits).await;
-        // Where the version may have been made all the same, its bytes must not go.
+        // If the outcome of the change is unknown, the version may exist, so its bytes must be kept.
         if let Err(error) = &updated
             && !matches!(error, StateError::Unsure { .. })
         {
@@ -266,7 +276,8 @@ impl<F: Facts> OwnedUploads<'_, F> {
         matches!(self.find(name, None), FindResult::Version(newest) if *newest == *version)
     }
 
-    /// Makes `stored` the newest version of a name, or the one of the same bytes that another host made meanwhile, unless that was `lost`.
+    /// Adds `stored` as the newest version. If another host has added the same bytes in the meantime, that
+    /// version becomes the newest instead, unless it is `lost`.
     async fn make_newest(
         &self,
         name: &str,
@@ -286,7 +297,7 @@ impl<F: Facts> OwnedUploads<'_, F> {
             if gone.is_empty() {
                 fits(stored.bytes)?;
             }
-            // Where another host was first, its bytes stay.
+            // If another host was first, keep its bytes.
             let kept = gone.iter().rposition(|version| !is_lost(version));
             gone.push(Arc::clone(stored));
             newest = gone.remove(kept.unwrap_or(gone.len() - 1));
@@ -303,7 +314,7 @@ impl<F: Facts> OwnedUploads<'_, F> {
         Ok(Made { newest, surplus })
     }
 
-    /// Whether there may be one more name.
+    /// Checks that another name can be added.
     fn check_name_limit(&self) -> Result<(), StateError> {
         let (kind, limit) = (self.shelf.kind, self.shelf.names_limit);
         match self.shelf.documents.list(&self.key("")).len() < limit {
@@ -312,15 +323,16 @@ impl<F: Facts> OwnedUploads<'_, F> {
         }
     }
 
-    /// Forgets all versions of a name; `false` when there are none.
+    /// Deletes all versions of a name; returns false if the name does not exist.
     pub(crate) async fn delete(&self, name: &str) -> Result<bool, StateError> {
         self.delete_checked(name, |_| Ok(())).await
     }
 
-    /// The same for a name's owner, who cannot undo by it what an admin did.
+    /// Deletes all versions of a name on behalf of the owner, who must not remove a name that an admin
+    /// disabled.
     ///
     /// # Errors
-    /// [`StateError::Disabled`].
+    /// Returns [`StateError::Disabled`] if the name is disabled.
     pub(crate) async fn delete_as_owner(&self, name: &str) -> Result<bool, StateError> {
         let kind = self.shelf.kind;
         let check = |versions: &Versions<F>| match versions.disabled {

@@ -93,7 +93,7 @@ async fn versions_beyond_the_limit_go_with_their_bytes() {
     assert_eq!(
         shelf.bytes_of(&hash("one")).await.unwrap(),
         "one",
-        "b still stands for it"
+        "b still references the bytes"
     );
     assert!(put(&shelf, "b", "two").await);
     assert!(shelf.bytes_of(&hash("one")).await.is_err());

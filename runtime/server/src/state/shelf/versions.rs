@@ -1,11 +1,11 @@
-//! What a name on a shelf stands for, and how that is written down.
+//! Versions of an upload as stored in the state.
 
 use crate::state::Unknown;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// What uploads of one kind say of themselves.
+/// Metadata of uploads of one kind.
 pub(crate) trait Facts:
     Serialize + DeserializeOwned + Clone + PartialEq + Send + Sync + 'static
 {
@@ -13,48 +13,48 @@ pub(crate) trait Facts:
 
 impl<F: Serialize + DeserializeOwned + Clone + PartialEq + Send + Sync + 'static> Facts for F {}
 
-/// One version of a name.
+/// An uploaded version.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct StoredVersion<F> {
     pub(crate) sha256: String,
     pub(crate) bytes: u64,
     pub(crate) uploaded_at: u64,
-    /// Where its bytes are.
+    /// Key of the object with the bytes.
     pub(super) blob: String,
     pub(crate) facts: F,
     #[serde(flatten)]
     pub(super) unknown: Unknown,
 }
 
-/// What a name stands for.
+/// Versions with the same name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(bound = "F: Facts")]
 pub(crate) struct Versions<F> {
-    /// Oldest first, each SHA-256 once; never empty.
+    /// Sorted from oldest to newest, never empty. Every SHA-256 is unique.
     pub(super) versions: Vec<Arc<StoredVersion<F>>>,
-    /// Whether the name is refused, whatever its versions.
+    /// True if all versions are refused, including later ones.
     #[serde(default)]
     pub(super) disabled: bool,
     #[serde(flatten)]
     pub(super) unknown: Unknown,
 }
 
-/// A name with all its versions, as an admin looks at it.
+/// A name with all versions, as shown to admins.
 pub(crate) struct NamedUpload<F> {
     pub(crate) owner: String,
     pub(crate) name: String,
-    /// Oldest first; never empty.
+    /// Sorted from oldest to newest, never empty.
     pub(crate) versions: Vec<Arc<StoredVersion<F>>>,
     pub(crate) disabled: bool,
 }
 
-/// What a name and a hash lead to.
+/// Result of looking up a name and a SHA-256.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum FindResult<F> {
-    /// The version asked for.
+    /// The requested version.
     Version(Arc<StoredVersion<F>>),
-    /// The name stands for other bytes.
+    /// The name exists, but without the requested version. Contains the newest version.
     OtherVersion(Arc<StoredVersion<F>>),
-    /// No such name.
+    /// The name does not exist.
     Missing,
 }

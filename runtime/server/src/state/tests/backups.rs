@@ -1,4 +1,4 @@
-//! Backups, and what hosts make of a state that was restored under them.
+//! Backups, and hosts that are running while the state is restored.
 
 use super::s3::S3;
 use super::{Things, content, files, hash, local};
@@ -22,7 +22,7 @@ async fn put(state: &State, name: &str, bytes: &'static str) {
     guests.put(name, content(bytes), |_| Ok(())).await.unwrap();
 }
 
-/// Sets the tokens of a tenant, which is made where there is none.
+/// Sets the tokens of a tenant, which is created if necessary.
 async fn set_tokens(state: &State, tenant: &str, ids: &[&str]) {
     let change = |now: Option<&TenantRecord>| {
         let issued = IssuedToken::issue(tenant, 10, None).unwrap().stored;
@@ -64,7 +64,7 @@ async fn a_backup_holds_everything_and_the_next_one_copies_what_is_new() {
     assert_eq!(
         verify(&from).await.unwrap(),
         first,
-        "it is all that the state has"
+        "the backup should be complete"
     );
     put(&state, "a", "three").await;
     server.asked();
@@ -72,7 +72,7 @@ async fn a_backup_holds_everything_and_the_next_one_copies_what_is_new() {
     let wrote = |(method, key): &(Method, String)| *method == Method::PUT && key.starts_with("blobs/");
     assert_eq!(server.asked().iter().filter(|asked| wrote(asked)).count(), 1);
     assert_eq!((second.versions, verify(&backup).await.unwrap()), (3, second));
-    // It is a state that a host can run on.
+    // A host can use the backup as state.
     let host = SharedState::<TenantRecord>::open(backup, &Limits::default())
         .await
         .unwrap();
@@ -139,7 +139,8 @@ async fn running_hosts_notice_a_restore_and_revoked_tokens_stay_revoked() {
     assert_eq!(report.state.lost, []);
     assert_eq!(report.without_tokens, ["removed"]);
     assert_eq!(report.dropped, ["tenants added"]);
-    // One changes something before it noticed, the other looks.
+    // The first host changes the state without noticing the restore, whereas the second host reviews the
+    // state.
     put(&one, "b", "later").await;
     two.journal.review().await.unwrap();
     for host in [&one, &two, &open(folder.path()).await] {
@@ -189,7 +190,7 @@ async fn hosts_notice_that_their_state_became_an_older_one() {
         one.set("a", value).await.unwrap();
     }
     two.journal.catch_up().await.unwrap();
-    // As if a copy of the bucket had been put back that ends before the last two changes.
+    // Simulate replacing the bucket with an older copy without the last two changes.
     for number in [2, 3] {
         server.store().delete(&log::key(number)).await.unwrap();
     }

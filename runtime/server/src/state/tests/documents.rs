@@ -1,4 +1,4 @@
-//! Documents that several hosts change.
+//! Concurrent changes of documents by multiple hosts.
 
 use super::s3::{Fault, S3, creates_change};
 use super::{Things, files, local};
@@ -73,7 +73,7 @@ async fn a_change_that_is_no_json_is_named() {
     std::fs::write(folder.path().join(&key), "{").unwrap();
     let error = Things::open(local(folder.path())).await.map(drop).unwrap_err();
     assert!(error.to_string().contains(&key), "{error}");
-    // One that holds nothing changes nothing.
+    // A change without any field is ignored.
     std::fs::write(folder.path().join(&key), "{}").unwrap();
     let host = Things::at(folder.path()).await;
     host.set("b", 2).await.unwrap();
@@ -118,7 +118,7 @@ async fn what_is_not_there_is_removed_without_keeping_others_from_adding() {
     let things = Things::at(folder.path()).await;
     let other = Things::at(folder.path()).await;
     let adding = things.journal.adding("things", "b").await.unwrap();
-    // Whoever waited for who adds would be told that it is contended.
+    // If this needed the lock, it would fail with [`StateError::Contended`].
     assert_eq!(things.set("a", None).await.unwrap(), None);
     drop(adding);
     other.set("a", 1).await.unwrap();
@@ -127,6 +127,6 @@ async fn what_is_not_there_is_removed_without_keeping_others_from_adding() {
     assert_eq!(
         other.get("a"),
         None,
-        "what another host has just added is there to be removed"
+        "should delete the document added by the other host"
     );
 }

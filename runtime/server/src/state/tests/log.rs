@@ -1,4 +1,4 @@
-//! What a long log costs, and hosts that are behind.
+//! Long logs and outdated hosts.
 
 use super::s3::{Asked, Fault, S3};
 use super::{Things, hash, host};
@@ -29,12 +29,12 @@ async fn what_was_deleted_leaves_nothing() {
     assert_eq!(
         server.keys("snapshots/").len(),
         2 + 1,
-        "two that name their parts, one has a part"
+        "expected 2 lists of parts and 1 part"
     );
     assert_eq!(
         server.keys("log/").len(),
         1000,
-        "those that are kept for hosts behind"
+        "changes to keep for other hosts"
     );
     server.asked();
     let late = Things::open(server.store()).await.unwrap();
@@ -42,7 +42,7 @@ async fn what_was_deleted_leaves_nothing() {
     assert_eq!(
         server.asked().len(),
         4,
-        "a listing, a snapshot, its part, no news"
+        "expected to request a listing, the snapshot, the part and a missing change"
     );
 }
 
@@ -56,7 +56,7 @@ async fn many_changes_are_read_at_once() {
     for round in 0..100 {
         one.set("a", round).await.unwrap();
     }
-    // Nobody is answered before all of these have asked.
+    // These requests are only answered when all of them have arrived.
     let together = Arc::new(Barrier::new(32));
     let waits: Vec<String> = (32..64).map(log::key).collect();
     server.script_waiting(move |(method, key): &Asked| {
@@ -73,7 +73,7 @@ async fn many_changes_are_read_at_once() {
     server.asked();
     two.journal.catch_up().await.unwrap();
     assert_eq!(two.get("a"), Some(99));
-    assert!(server.asked().len() <= 127, "at most as many again as there are");
+    assert!(server.asked().len() <= 127, "expected less than twice the number of changes");
 }
 
 #[tokio::test]
@@ -95,11 +95,11 @@ async fn a_host_that_stood_still_resurrects_nothing_and_loses_nothing() {
     }
     assert!(
         !server.keys("log/").contains(&log::key(2)),
-        "the removal was forgotten"
+        "the deletion should be compacted"
     );
-    // It creates the change after the last it knows where the removal was.
+    // The host creates the next change at the position of the deletion.
     assert_eq!(late.get("a"), Some(1));
-    assert_eq!(*late.add_one("a").await.unwrap().unwrap(), 1, "on top of nothing");
+    assert_eq!(*late.add_one("a").await.unwrap().unwrap(), 1, "should start from a missing document");
     assert!(!server.keys("log/").contains(&log::key(2)));
     one.journal.catch_up().await.unwrap();
     for host in [&one, &late, &Things::open(server.store()).await.unwrap()] {
@@ -125,7 +125,7 @@ async fn a_host_that_is_far_behind_learns_what_was_revoked() {
     assert_eq!(
         late.get("token"),
         Some(1),
-        "the next change it knows of is no more"
+        "cannot read the next change"
     );
     late.journal.review().await.unwrap();
     assert_eq!((late.get("token"), late.get("b")), (None, Some(1099)));
@@ -144,7 +144,7 @@ mod long {
         let first =
             |_: Option<&serde_json::Value>| Ok::<_, StateError>(Some(serde_json::json!({"versions": []})));
         documents.update("tenant-0/guest-0", first).await.unwrap();
-        // As if all of them had been uploaded long ago.
+        // Add the remaining documents directly, so that they are in the snapshot.
         let guest = |number: u32| {
             let sha256 = hash(&number.to_string());
             let version = serde_json::json!({"versions": [{
@@ -171,10 +171,11 @@ mod long {
         );
         let asked = server.asked();
         assert_eq!(late.guests.all_names().len(), 100_000);
-        // The probe's three, a listing, what the parts are, twelve parts of 4 MB at most, and no news.
+        // The probe uses three requests, followed by a listing, the list of parts, up to twelve parts of 4
+        // MB, and a missing change.
         assert!(asked.len() <= 3 + 2 + 12 + 1, "{} requests", asked.len());
         late.journal.review().await.unwrap();
         let asked = server.asked().len();
-        assert_eq!(asked, 3, "a listing, the last change that is known, no news");
+        assert_eq!(asked, 3, "expected a listing, the last known change and a missing change");
     }
 }

@@ -1,4 +1,4 @@
-//! Hosts on one state, in a folder and on a store that fails at chosen requests.
+//! Tests of hosts that share a state in a folder or on a store with injected faults.
 
 mod backups;
 mod documents;
@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 use std::path::Path;
 use std::sync::Arc;
 
-/// A host's documents of one kind, and the journal they follow.
+/// Test documents and the journal.
 struct Things {
     documents: Documents<u32>,
     journal: Arc<Journal>,

@@ -1,4 +1,4 @@
-//! A small S3 server for tests, with faults at chosen requests.
+//! A small S3 server for tests, which can inject faults into requests.
 
 use bytes::Bytes;
 use frostline_objects::Store;
@@ -17,23 +17,23 @@ use std::sync::{Arc, Mutex};
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 
-/// What goes wrong with a request.
+/// Fault injected into a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
     None,
-    /// It is done, and the connection breaks before the answer.
+    /// Process the request, but close the connection before the response.
     LoseAnswer,
-    /// It is done, and answered by 503, so that the client tries again.
+    /// Process the request, but respond with 503, so that the client retries.
     DoneAnd503,
-    /// It is not done, and the connection breaks.
+    /// Close the connection without processing the request.
     Break,
-    /// A condition is passed over.
+    /// Ignore the condition of the request.
     PassOverCondition,
-    /// A condition is answered by 501.
+    /// Respond to conditional requests with 501.
     RefuseCondition,
 }
 
-/// What was asked for: method, and key or query.
+/// A received request, with the method and either the key or the query.
 pub(super) type Asked = (Method, String);
 
 type Script = dyn Fn(&Asked) -> BoxFuture<'static, Fault> + Send + Sync;
@@ -45,7 +45,7 @@ struct Shared {
     script: Mutex<Option<Arc<Script>>>,
 }
 
-/// One bucket, `b`. Listens until dropped.
+/// A server with the bucket `b`. It runs until dropped.
 pub(super) struct S3 {
     shared: Arc<Shared>,
     address: SocketAddr,
@@ -85,7 +85,7 @@ impl S3 {
         Arc::new(Store::open_with("s3://b/state", settings).unwrap())
     }
 
-    /// What goes wrong from now on.
+    /// Sets the function that selects faults.
     pub(super) fn script(&self, script: impl Fn(&Asked) -> Fault + Send + Sync + 'static) {
         self.script_waiting(move |asked| {
             let fault = script(asked);
@@ -93,7 +93,7 @@ impl S3 {
         });
     }
 
-    /// The same, where a request may have to wait.
+    /// Like [`script`](Self::script), but the function can delay the request.
     pub(super) fn script_waiting(
         &self,
         script: impl Fn(&Asked) -> BoxFuture<'static, Fault> + Send + Sync + 'static,
@@ -101,7 +101,7 @@ impl S3 {
         *self.shared.script.lock().unwrap() = Some(Arc::new(script));
     }
 
-    /// `fault` for the first request that `is` the one.
+    /// Injects `fault` into the first request that matches `is`.
     pub(super) fn once(&self, fault: Fault, is: impl Fn(&Asked) -> bool + Send + Sync + 'static) {
         let left = Mutex::new(Some(fault));
         self.script(move |asked| match is(asked) {
@@ -114,12 +114,12 @@ impl S3 {
         *self.shared.script.lock().unwrap() = None;
     }
 
-    /// What was asked for since the last call.
+    /// Returns the requests received since the last call.
     pub(super) fn asked(&self) -> Vec<Asked> {
         std::mem::take(&mut self.shared.asked.lock().unwrap())
     }
 
-    /// Keys that begin like this.
+    /// Returns the keys that start with `prefix`.
     pub(super) fn keys(&self, prefix: &str) -> Vec<String> {
         let objects = self.shared.objects.lock().unwrap();
         let keys = objects.keys().filter(|key| key.starts_with(prefix));
@@ -141,7 +141,7 @@ impl Drop for S3 {
     }
 }
 
-/// A change of the log being created.
+/// True if the request creates a change in the log.
 pub(super) fn creates_change((method, key): &Asked) -> bool {
     method == Method::PUT && key.starts_with("log/")
 }

@@ -1,4 +1,4 @@
-//! Stores that can hold state, and stores that cannot.
+//! Checks which stores are suitable for a state.
 
 use super::s3::{Fault, S3};
 use super::{files, host, local};
@@ -39,7 +39,7 @@ async fn a_store_that_passes_over_the_condition_is_refused() {
     let error = opened.map(drop).unwrap_err();
     assert!(matches!(error, StateError::Replaces { .. }), "{error}");
     assert!(error.to_string().contains("s3://b/state"), "{error}");
-    assert_eq!(server.keys(""), [""; 0], "nothing is left there");
+    assert_eq!(server.keys(""), [""; 0], "should remove the probe object");
 }
 
 #[tokio::test]
@@ -50,5 +50,5 @@ async fn a_store_without_the_condition_is_refused() {
     let error = opened.map(drop).unwrap_err();
     assert!(matches!(error, StateError::CreatesNothing { .. }), "{error}");
     assert!(error.to_string().contains("NotImplemented"), "{error}");
-    assert_eq!(server.keys(""), [""; 0], "nothing is left there");
+    assert_eq!(server.keys(""), [""; 0], "should remove the probe object");
 }

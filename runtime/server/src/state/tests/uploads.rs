@@ -1,4 +1,4 @@
-//! Bytes and their versions, whatever a store answers.
+//! Uploads and their versions if requests to the store fail.
 
 use super::s3::{Fault, S3, creates_change};
 use super::{content, files, has, hash, host, local, put};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 async fn a_version_keeps_its_bytes_whatever_the_store_answers() {
     let server = S3::start().await;
     let one = host(server.store()).await;
-    // All that follows on the change fails: whether it was made cannot be found out.
+    // All requests after the change fail, so the outcome is unknown to the host.
     let done = std::sync::atomic::AtomicBool::new(false);
     server.script(move |asked| {
         use std::sync::atomic::Ordering::Relaxed;
@@ -46,7 +46,7 @@ async fn bytes_whose_version_was_surely_not_made_go() {
     server.once(Fault::Break, creates_change);
     assert!(
         put(&one, "a", "bytes").await.unwrap(),
-        "a single failure is tried again"
+        "should retry after a single failure"
     );
     server.script(
         |(method, key)| match *method == Method::GET && key.starts_with("log/") {
@@ -101,7 +101,7 @@ async fn one_tenants_deletion_takes_nothing_from_another() {
         of.put("a", content("same"), |_| Ok(())).await.unwrap();
     }
     two.journal.catch_up().await.unwrap();
-    // The other host has not heard of it yet.
+    // The other host has not read the deletion yet.
     assert!(one.guests.owned_by("acme").delete("a").await.unwrap());
     assert_eq!(two.guests.bytes_of(&hash("same")).await.unwrap(), "same");
     let found = two.guests.owned_by("acme").find("a", None);
@@ -147,7 +147,7 @@ async fn hosts_that_did_not_hear_of_each_other_keep_to_one_quota_together() {
         host.guests.owned_by("acme").put(name, content(bytes), fits).await
     };
     put(&one, "a", "four").await.unwrap();
-    assert!(!has(&two, "a"), "it knows nothing of it");
+    assert!(!has(&two, "a"), "should not know the upload yet");
     let refused = put(&two, "b", "more").await.unwrap_err();
     assert!(
         matches!(refused, StateError::Full { requested: 8, .. }),
@@ -157,7 +157,7 @@ async fn hosts_that_did_not_hear_of_each_other_keep_to_one_quota_together() {
     one.journal.catch_up().await.unwrap();
     assert_eq!(one.guests.owned_by("acme").bytes(), 5);
     let blobs = folder.path().join("blobs/guests/acme");
-    assert_eq!(files(&blobs), 2, "what was refused left nothing");
+    assert_eq!(files(&blobs), 2, "should not store refused uploads");
 }
 
 #[tokio::test]
@@ -166,9 +166,9 @@ async fn bytes_that_two_hosts_store_are_one_version_and_push_out_no_other() {
     let (one, two) = (host(server.store()).await, host(server.store()).await);
     for bytes in ["good", "same"] {
         put(&one, "a", bytes).await.unwrap();
-        assert!(!put(&two, "a", bytes).await.unwrap(), "the other host has it");
+        assert!(!put(&two, "a", bytes).await.unwrap(), "should find the other host's upload");
     }
-    // What one stores after the other looked, and before it adds its change.
+    // The first host adds this version while the second host is uploading the same bytes.
     let first = Arc::new(parking_lot::Mutex::new(Some(one)));
     server.script_waiting(move |(method, key)| {
         let first = Arc::clone(&first);
@@ -208,7 +208,7 @@ async fn an_older_version_that_is_stored_again_becomes_the_newest() {
         })
     };
     let put = guests.put("a", content("good"), full).await;
-    assert!(put.is_ok(), "it takes no more than it did");
+    assert!(put.is_ok(), "should not need additional space");
     let versions = guests.names().remove(0).versions;
     let hashes: Vec<&str> = versions.iter().map(|version| &*version.sha256).collect();
     assert_eq!(hashes, [hash("bad"), hash("good")]);

@@ -1,4 +1,4 @@
-//! Hosts of unlike versions on one state.
+//! Hosts with different versions that share a state.
 
 use super::{files, hash, local};
 use crate::config::Limits;
@@ -8,10 +8,10 @@ use crate::tenants::{IssuedToken, PresentedToken, TenantRecord};
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// What the build before formats left: a snapshot, and changes after it.
+/// A state written by version 0.1, which did not use formats. It includes a snapshot and further changes.
 const BEFORE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/state-0.1");
 
-/// Tokens of tenants in it: one that lets in, and one that was revoked after the snapshot.
+/// A valid token in this state, and a token revoked after the snapshot.
 const VALID: &str = "frost_acme_b9dbaba8_3bdb6b4a642aba327b8fb6b6d5895a3a7823817bc41839891f76eae8679aedc4";
 const REVOKED: &str = "frost_acme_36187b18_fd2cd40e598e5e0524981bccf03faa74eadeaebadc9958b1570fe2461eea0024";
 
@@ -23,7 +23,7 @@ async fn open(folder: &Path) -> State {
         .unwrap()
 }
 
-/// A copy of the state of the build before.
+/// Copies the state of version 0.1 to a temporary folder.
 fn state_before() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     copy(Path::new(BEFORE), folder.path());
@@ -42,13 +42,13 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Adds a change as another build writes it.
+/// Adds a change as written by another version.
 fn write_change(folder: &Path, change: &Value) {
     let number = files(&folder.join("log")) as u64 + 1;
     std::fs::write(folder.join(log::key(number)), change.to_string()).unwrap();
 }
 
-/// The documents of a snapshot of all that `state` knows.
+/// Writes a snapshot and returns the documents it contains.
 async fn documents(state: &State, folder: &Path) -> Vec<Value> {
     state.journal.snapshot().await.unwrap();
     let newest = snapshot::newest(&local(folder), None).await.unwrap().unwrap();
@@ -63,7 +63,7 @@ fn content(documents: &[Value], kind: &str, name: &str) -> Value {
     let mut found = documents
         .iter()
         .filter(|document| document["kind"] == kind && document["name"] == name);
-    found.next().expect("the document is there")["content"].clone()
+    found.next().expect("the document should exist")["content"].clone()
 }
 
 async fn rotate(state: &State, tenant: &str) -> Result<(), StateError> {
@@ -121,7 +121,7 @@ async fn what_this_version_writes_has_the_fields_that_the_version_before_reads()
     }
 }
 
-/// `content` with a field that this build does not know in every object that may have some.
+/// Adds an unknown field to every object in `content` that may contain unknown fields.
 fn with_later_fields(content: &mut Value) {
     match content {
         Value::Object(fields) => {
@@ -191,14 +191,14 @@ async fn records_that_only_a_newer_version_reads_stop_nothing_and_stay() {
         .iter()
         .for_each(|record| write_change(folder.path(), record));
     running.journal.catch_up().await.unwrap();
-    // A host that starts reads them from the log, and one that starts later from its snapshot.
+    // A host started now reads them from the log, and a host started later from the snapshot.
     let from_log = open(folder.path()).await;
     documents(&from_log, folder.path()).await;
     let from_snapshot = open(folder.path()).await;
     for state in [&running, &from_log, &from_snapshot] {
         assert!(
             state.tenants.get("acme").is_none(),
-            "nobody enters by what cannot be read"
+            "unreadable tenants should be refused"
         );
         let refused = rotate(state, "acme").await.unwrap_err();
         assert!(
@@ -213,7 +213,7 @@ async fn records_that_only_a_newer_version_reads_stop_nothing_and_stay() {
         let guests = state.guests.owned_by("acme");
         assert!(
             guests.disable("tiny", false).await.unwrap(),
-            "what can be read can be changed"
+            "should change readable documents"
         );
         let kept = documents(state, folder.path()).await;
         for record in &records {

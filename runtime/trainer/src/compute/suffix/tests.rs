@@ -1,4 +1,4 @@
-//! Micro-batches, and what is kept between steps.
+//! Tests for micro-batches and for the state between steps.
 
 use super::*;
 use crate::tests::network;
@@ -47,7 +47,7 @@ fn train(suffix: &mut Suffix, step: u64) -> f32 {
     let shape = network.frozen_row(&suffix.freeze).unwrap().batched(ROWS);
     let values = (0..shape.elements().unwrap()).map(|index| (index * 37 % 101) as f32 / 101.0);
     let rows = BatchRows::plain(Tensor::f32(shape.clone(), values.collect()).unwrap());
-    // A micro-batch of two classes, of which one counts nothing, and one of three.
+    // Micro-batches of 4 rows contain two and three classes. Class 0 has weight 0.
     let targets = Targets::Classes(vec![0, 0, 0, 1, 2, 2, 0, 1]);
     let terms = StepTerms {
         step,

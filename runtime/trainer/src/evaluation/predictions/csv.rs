@@ -7,13 +7,15 @@ use std::io::{self, Write};
 use std::path::Path;
 
 impl Predictions {
-    /// Writes them to `path` as CSV, a line a sample in the order of the samples: whole, or not at all. `names` are the outputs'.
+    /// Atomically writes a CSV file with one line per sample. Keeps the order of the samples. `names`
+    /// contains the output names.
     ///
-    /// With classes its columns are `key,label,predicted,probability,rank`. With labels there are `label:NAME`, `predicted:NAME` (0 or 1) and
-    /// `probability:NAME` for each, with numbers `label:NAME` and `predicted:NAME`. What is no number is left empty.
+    /// Columns for classes are `key,label,predicted,probability,rank`. For each label the file contains
+    /// `label:NAME`, `predicted:NAME` (0 or 1) and `probability:NAME`, for each number `label:NAME` and
+    /// `predicted:NAME`. NaN is written as an empty field.
     ///
     /// # Errors
-    /// [`TrainerError::Predictions`] with the system's reason.
+    /// Returns [`TrainerError::Predictions`] with the system's error.
     pub(crate) fn write(&self, names: &[String], path: &Path) -> Result<(), TrainerError> {
         whole_file::write(path, |file| self.write_to(names, file)).map_err(|source| {
             TrainerError::Predictions {
@@ -85,7 +87,7 @@ fn row<const COLUMNS: usize>(
     [text(&sample.key)].into_iter().chain(cells).collect()
 }
 
-/// A key or a name. One that a spreadsheet would take for a formula begins with an apostrophe, which a spreadsheet takes for text.
+/// Escapes a key or a name. An apostrophe is prepended if a spreadsheet would treat the text as a formula.
 fn text(name: &str) -> String {
     if name.starts_with(['=', '+', '-', '@', '\t', '\r']) {
         format!("'{name}")

@@ -1,4 +1,4 @@
-//! What a network said of samples, beside what is so.
+//! Predictions for samples, with true labels.
 
 mod csv;
 mod outputs;
@@ -17,12 +17,12 @@ use outputs::{largest, rank};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What a network said of each sample of a part. Holds 20 bytes a sample with a class; else 4, and 8 for each of its values, which are as
-/// many as the labels table has.
+/// Predictions for the samples of a part. Uses 20 bytes per sample for classes. For labels or numbers, it
+/// uses 4 bytes per sample and 8 bytes per value, with one value per label or number.
 pub(crate) struct Predictions {
-    /// All of the part.
+    /// All samples of the part.
     samples: Arc<Samples>,
-    /// Which of them each row is.
+    /// Sample index of each row.
     indices: Vec<u32>,
     rows: PredictionRows,
 }
@@ -33,11 +33,11 @@ enum PredictionRows {
     Numbers(Values),
 }
 
-/// What is kept of a sample with a class.
+/// Compact prediction for a sample with a class.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Choice {
     label: u32,
-    /// [`NONE`] where no output is a number.
+    /// Index of the predicted class, or [`NONE`] if all outputs are NaN.
     predicted: u32,
     rank: u32,
     probability: f32,
@@ -45,7 +45,7 @@ struct Choice {
 
 const NONE: u32 = u32::MAX;
 
-/// Outputs and what they should be, row after row.
+/// Outputs and targets in row-major order.
 #[derive(Default)]
 struct Values {
     width: usize,
@@ -53,33 +53,31 @@ struct Values {
     wanted: Vec<f32>,
 }
 
-/// What a network said of a sample with one class.
+/// Prediction for a sample with one class.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ClassPrediction {
-    /// The sample's key.
     pub(crate) key: String,
-    /// Its class, by its place among the outputs.
+    /// Output index of the true class.
     pub(crate) label: usize,
-    /// What it is taken for; nothing where no output is a number.
+    /// Output index of the predicted class; `None` if all outputs are NaN.
     pub(crate) predicted: Option<usize>,
-    /// How likely that is, 0 to 1.
+    /// Probability of the predicted class, between 0 and 1.
     pub(crate) probability: f32,
-    /// The place of its class among the outputs by their size, from 1; ties count in its favor.
+    /// Rank of the true class by output size, counted from 1. Ties are resolved in favor of the true class.
     pub(crate) rank: usize,
 }
 
-/// What a network said of a sample with several labels or with numbers.
+/// Prediction for a sample with labels or numbers.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ValuePrediction<'a> {
-    /// The sample's key.
     pub(crate) key: String,
-    /// As they come: of labels no probabilities.
+    /// Raw outputs, which are logits for labels.
     pub(crate) outputs: &'a [f32],
     pub(crate) wanted: &'a [f32],
 }
 
 impl Predictions {
-    /// None yet, of these.
+    /// Creates an empty collection for `samples`.
     pub(crate) fn new(task: Task, samples: Arc<Samples>) -> Self {
         Self {
             samples,
@@ -92,12 +90,13 @@ impl Predictions {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of predictions.
     pub(crate) fn len(&self) -> usize {
         self.indices.len()
     }
 
-    /// Takes the outputs of a batch, `[rows, outputs]`, beside its targets; `indices` says which samples they are.
+    /// Adds the outputs of a batch, `[rows, outputs]`, with the corresponding targets. `indices` contains the
+    /// sample indices.
     pub(crate) fn add(&mut self, indices: &[usize], outputs: &Tensor, targets: &Targets) {
         let values = outputs.as_f32().unwrap_or_default();
         match (&mut self.rows, targets) {
@@ -117,13 +116,13 @@ impl Predictions {
                 all.outputs.extend_from_slice(values);
                 all.wanted.extend_from_slice(wanted);
             }
-            // A part's samples all have what its task says.
+            // Unreachable: targets always match the task.
             _ => return,
         }
         self.indices.extend(indices.iter().map(|index| *index as u32));
     }
 
-    /// Of each sample; nothing where samples have no class.
+    /// Returns the predictions for samples with classes. Empty for other tasks.
     pub(crate) fn class_predictions(&self) -> impl Iterator<Item = ClassPrediction> {
         let choices = match &self.rows {
             PredictionRows::Classes(choices) => choices.as_slice(),
@@ -141,7 +140,7 @@ impl Predictions {
             })
     }
 
-    /// Of each sample; nothing where samples have a class.
+    /// Returns the predictions for samples with labels or numbers. Empty for classes.
     pub(crate) fn value_predictions(&self) -> impl Iterator<Item = ValuePrediction<'_>> {
         let (outputs, wanted, width) = match &self.rows {
             PredictionRows::Labels(all) | PredictionRows::Numbers(all) => {
@@ -162,7 +161,7 @@ impl Predictions {
             .map(move |index| key(index).unwrap_or_default())
     }
 
-    /// What they come to; sorts the outputs of each label.
+    /// Computes the summary figures. Sorts the outputs of each label.
     pub(crate) fn quality(&self) -> Quality {
         match &self.rows {
             PredictionRows::Classes(choices) => Quality::Classes {
@@ -190,7 +189,7 @@ impl Predictions {
         }
     }
 
-    /// The same, output by output; `names` are the outputs'.
+    /// Computes figures for each output. `names` contains the output names.
     pub(crate) fn tables(&self, names: &[String]) -> Tables {
         match &self.rows {
             PredictionRows::Classes(choices) => class_tables(choices, names),
@@ -219,7 +218,7 @@ impl Predictions {
 }
 
 impl Choice {
-    /// A row of NaN has no prediction, and counts as wrong.
+    /// Summarizes one row. A row of NaN has no prediction and counts as wrong.
     fn from_row(row: &[f32], class: i64) -> Self {
         let predicted = largest(row);
         let output = predicted.and_then(|place| row.get(place)).copied();
@@ -240,7 +239,7 @@ impl Choice {
     }
 }
 
-/// What became of one label.
+/// Figures of one label.
 struct Label {
     counts: Counts,
     average_precision: Option<f64>,
@@ -260,7 +259,7 @@ impl Label {
 }
 
 impl Values {
-    /// Each label in turn, so that only one is held beside the rows.
+    /// Computes figures label by label, so only one label is copied at a time.
     fn labels(&self) -> impl Iterator<Item = Label> {
         (0..self.width).map(|place| {
             let outputs = self.outputs.iter().skip(place).step_by(self.width);
@@ -291,7 +290,7 @@ impl Values {
 fn class_tables(choices: &[Choice], names: &[String]) -> Tables {
     const TOP: u32 = 5;
     let mut counts = vec![Counts::default(); names.len()];
-    // As many cells as there are samples at most.
+    // Contains no more cells than samples.
     let mut cells: BTreeMap<(usize, usize), usize> = BTreeMap::new();
     for choice in choices {
         let (label, predicted) = (choice.label as usize, choice.predicted());

@@ -1,13 +1,13 @@
-//! What a network's outputs for one sample say.
+//! Interprets the outputs for one sample.
 
 use std::cmp::Ordering;
 
-/// The place of the largest output, of equals the first; none where no output is a number.
+/// Returns the index of the largest output, or `None` if all outputs are NaN. Lower indices win ties.
 pub(crate) fn largest(row: &[f32]) -> Option<usize> {
     numbers(row).min_by(by_size(row))
 }
 
-/// The places of the `count` largest outputs, the largest first, of equals the one that comes first.
+/// Returns the indices of the `count` largest outputs in descending order. Lower indices win ties.
 pub(crate) fn top(row: &[f32], count: usize) -> Vec<usize> {
     let mut places: Vec<usize> = numbers(row).collect();
     let count = count.min(places.len());
@@ -19,19 +19,19 @@ pub(crate) fn top(row: &[f32], count: usize) -> Vec<usize> {
     places
 }
 
-/// The places of outputs that are numbers.
+/// Indices of outputs other than NaN.
 fn numbers(row: &[f32]) -> impl Iterator<Item = usize> {
     let numbers = row.iter().enumerate().filter(|(_, value)| !value.is_nan());
     numbers.map(|(place, _)| place)
 }
 
-/// Orders places, the largest output first, of equals the one that comes first.
+/// Orders indices by descending output, then by ascending index.
 fn by_size(row: &[f32]) -> impl Fn(&usize, &usize) -> Ordering {
     let size = |place: &usize| row.get(*place).copied().unwrap_or(f32::NEG_INFINITY);
     move |left, right| size(right).total_cmp(&size(left)).then(left.cmp(right))
 }
 
-/// The rank of the output at `place`, from 1: how many are larger, and itself. What is no number ranks last.
+/// Returns the rank of an output, counted from 1: the number of larger outputs plus 1. NaN is ranked last.
 pub(crate) fn rank(row: &[f32], place: usize) -> usize {
     match row.get(place) {
         Some(value) if !value.is_nan() => 1 + row.iter().filter(|other| *other > value).count(),
@@ -39,7 +39,7 @@ pub(crate) fn rank(row: &[f32], place: usize) -> usize {
     }
 }
 
-/// Probabilities of classes: the share of an output's exponential in that of all.
+/// Softmax over the outputs of a row.
 pub(crate) struct Softmax {
     largest: f64,
     sum: f64,
@@ -54,18 +54,19 @@ impl Softmax {
         }
     }
 
-    /// That of one of the outputs; no number where not all outputs are finite.
+    /// Returns the probability for one of the outputs. The result is NaN if an output is NaN or positive
+    /// infinity.
     pub(crate) fn probability(&self, output: f32) -> f32 {
         ((f64::from(output) - self.largest).exp() / self.sum) as f32
     }
 }
 
-/// The probability of a label.
+/// Returns the probability of a label for a logit.
 pub(crate) fn sigmoid(output: f32) -> f32 {
     (1.0 / (1.0 + (-f64::from(output)).exp())) as f32
 }
 
-/// Whether an output is a yes to its label.
+/// Returns true if a label is predicted.
 pub(crate) fn is_yes(output: f32) -> bool {
     output > 0.0
 }
@@ -92,7 +93,7 @@ mod tests {
 
     #[test]
     fn probabilities_are_those_of_pytorch_even_of_large_outputs() {
-        // torch.softmax(torch.tensor([1000., 999., 990.]), 0), and torch.sigmoid of 2 and -200.
+        // Expected values are from `torch.softmax(torch.tensor([1000., 999., 990.]), 0)` and `torch.sigmoid`.
         let row = [1000.0, 999.0, 990.0];
         let softmax = Softmax::from_row(&row);
         for (output, expected) in row.iter().zip([0.731_034_04, 0.268_932_76, 3.318_894e-5]) {

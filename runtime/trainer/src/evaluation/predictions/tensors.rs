@@ -1,4 +1,4 @@
-//! Predictions as tensors, as a checkpoint holds them.
+//! Converts predictions to the tensors of a checkpoint.
 
 use super::{Choice, PredictionRows, Predictions, Values};
 use frostline_client::{Samples, Task};
@@ -12,10 +12,10 @@ const WANTED: &str = "wanted";
 const SAMPLES: &str = "samples";
 
 impl Predictions {
-    /// All that there is to them, by name.
+    /// Returns the predictions as named tensors.
     ///
     /// # Errors
-    /// [`ShapeError`] where there are more than can be counted.
+    /// Returns [`ShapeError`] if the number of elements overflows.
     pub(crate) fn tensors(&self) -> Result<Vec<(String, Tensor)>, ShapeError> {
         let count = self.indices.len();
         let indices = self.indices.iter().map(|index| i64::from(*index)).collect();
@@ -44,7 +44,8 @@ impl Predictions {
         Ok(tensors.map(|(name, tensor)| (name.to_owned(), tensor)).collect())
     }
 
-    /// What [`Predictions::tensors`] gave of predictions of a part with these samples; `None` where it is something else.
+    /// Restores predictions from the output of [`Predictions::tensors`]. `samples` must be the same samples.
+    /// Returns `None` if the tensors are invalid.
     pub(crate) fn of_tensors(
         task: Task,
         samples: Arc<Samples>,

@@ -1,11 +1,13 @@
-//! Figures against scikit-learn's. Expected values were recorded with scikit-learn 1.9.1 and NumPy on just these outputs: `confusion_matrix`,
-//! `precision_recall_fscore_support(zero_division=0)`, `top_k_accuracy_score(k=5)`, `f1_score`, `average_precision_score`,
-//! `mean_absolute_error`, `root_mean_squared_error` and `r2_score` (`multioutput="raw_values"`); probabilities are `exp(x) / exp(x).sum()`.
+//! Compares figures with scikit-learn. Expected values were recorded with scikit-learn 1.9.1 and NumPy on the
+//! same outputs, using `confusion_matrix`, `precision_recall_fscore_support(zero_division=0)`,
+//! `top_k_accuracy_score(k=5)`, `f1_score`, `average_precision_score`, `mean_absolute_error`,
+//! `root_mean_squared_error` and `r2_score` (`multioutput="raw_values"`). Probabilities were computed in
+//! NumPy as normalized exponentials.
 
 use super::*;
 use frostline_wire::{ObjectInfo, SampleRef};
 
-/// Ten rows of seven classes, no two of a row alike.
+/// Ten rows of seven classes, without ties.
 const LOGITS: [f32; 70] = [
     -2.0, -2.5, 4.0, 2.25, -1.5, 2.5, -1.0, //
     -2.5, -1.75, -3.0, 1.5, -0.25, -0.75, -1.0, //
@@ -20,7 +22,7 @@ const LOGITS: [f32; 70] = [
 ];
 const CLASSES: [i64; 10] = [2, 3, 2, 2, 0, 0, 1, 2, 0, 0];
 
-/// Nine rows of three labels, some outputs of a label alike.
+/// Nine rows of three labels, with ties.
 const LABEL_OUTPUTS: [f32; 27] = [
     0.5, -1.25, 0.0, -2.0, 0.5, 0.75, 0.25, 0.5, -0.5, //
     -2.0, 1.0, -0.25, 1.5, -1.5, -1.5, -1.75, -0.75, 0.0, //
@@ -40,7 +42,7 @@ const NUMBERS: [f32; 12] = [
     -2.75, 2.5, 2.5, 1.25, -2.25, 0.5, 2.0, -2.0, 1.0, -2.75, 4.0, 3.25,
 ];
 
-/// Samples whose keys are their numbers, but for one that CSV has to quote.
+/// Samples named by number, except for one key that requires quotes in CSV.
 fn samples(count: usize) -> Arc<Samples> {
     let sample = |number: usize| {
         let key = match number {
@@ -61,7 +63,7 @@ pub(super) fn names(count: usize) -> Vec<String> {
     (0..count).map(|number| format!("n{number}")).collect()
 }
 
-/// What outputs come to, in batches of four rows.
+/// Adds outputs in batches of four rows.
 pub(super) fn predictions(
     task: Task,
     width: usize,
@@ -221,7 +223,7 @@ fn ties_are_ranked_in_the_labels_favor_and_no_numbers_last() {
     let nan = f32::NAN;
     let outputs = [1.0, 2.0, 2.0, 3.0, 3.0, 3.0, nan, nan, nan];
     let outputs = Tensor::f32([3, 3], outputs.to_vec()).unwrap();
-    // The sample 2 was a bad one.
+    // Sample 2 is missing, as if it could not be decoded.
     predictions.add(&[0, 1, 3], &outputs, &Targets::Classes(vec![2, 0, 1]));
     let said: Vec<_> = predictions
         .class_predictions()
@@ -278,13 +280,15 @@ fn labels_are_measured_as_scikit_learn_does() {
     assert_eq!(lines.lines().count(), 10);
 }
 
-/// Expected: scikit-learn's `f1_score` and `average_precision_score`, with the label that nobody has left out of the latter.
+/// Expected values are from scikit-learn's `f1_score` and `average_precision_score`, which excludes the label
+/// without positive samples.
 #[test]
 fn a_label_that_nobody_has_is_left_out_of_the_mean() {
     let outputs = [0.9, -0.2, -1.0, -0.5, 0.4, 2.0, 0.3, 0.4, -1.0, 0.9, -0.7, -1.0];
     let wanted = [1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0];
     let predictions = of_rows(Task::Labels, 3, &outputs, &wanted);
-    // Label 1: 1 of 3 said of 2; label 2: 1 of 2 said of 2; label 3: 0 of 1 said of 0.
+    // True positives: label 0 has 1 of 3 predicted and 2 actual, label 1 has 1 of 2 and 2, label 2 has 0 of 1
+    // and 0.
     assert_close(
         figures(&predictions.quality()),
         &[2.0 * 2.0 / 10.0, (0.4 + 0.5 + 0.0) / 3.0, 0.5],
@@ -301,7 +305,8 @@ fn numbers_are_measured_target_by_target_as_scikit_learn_does() {
     let Tables::Numbers { targets } = predictions.tables(&names(2)) else {
         panic!()
     };
-    // Of -2.75, 2.5, -2.25, 2, 1 and 4 the mean is 0.75; of 2.5, 1.25, 0.5, -2, -2.75 and 3.25 it is 11/24.
+    // Means: (-2.75 + 2.5 - 2.25 + 2 + 1 + 4) / 6 = 0.75 and (2.5 + 1.25 + 0.5 - 2 - 2.75 + 3.25) / 6 =
+    // 11/24.
     assert_close(targets.iter().map(|target| target.mean), &[0.75, 11.0 / 24.0]);
     let (mae, rmse, r2) = (
         [1.041_666_666_7, 0.916_666_666_7],

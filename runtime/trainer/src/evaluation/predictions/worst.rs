@@ -1,48 +1,48 @@
-//! The samples that a network does worst on, as a report lists them.
+//! Lists the samples with the largest errors, for reports.
 
 use super::{Choice, PredictionRows, Predictions, Values, is_yes};
 use frostline_job::scores::Errors;
 use frostline_wire::ObjectInfo;
 use serde::Serialize;
 
-/// Labels of a sample that are named; of more, how many there are besides.
+/// Maximum number of labels listed by name.
 const NAMED: usize = 8;
 
-/// A sample that a network got wrong: an entry of `mistakes/mistakes.json`.
+/// Entry of `mistakes/mistakes.json`: a wrong prediction.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Mistake {
     key: String,
-    /// Its class, its labels, or the true value of `target`.
+    /// True class or labels, or true value of `target`.
     label: String,
-    /// The same as predicted.
+    /// Predicted class, labels or value.
     predicted: String,
     #[serde(flatten)]
     measure: Measure,
 }
 
-/// What the worst samples of a task are chosen by.
+/// Measure used to rank wrong predictions of a task.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 enum Measure {
     Class {
-        /// Of the predicted class, 0 to 1.
+        /// Probability of the predicted class, between 0 and 1.
         probability: f32,
     },
     Labels {
-        /// How many labels are wrong.
+        /// Number of wrong labels.
         wrong: usize,
-        /// Binary cross-entropy, the mean over the labels.
+        /// Mean binary cross-entropy over the labels.
         loss: f64,
     },
     Number {
-        /// The target that is farthest off, in units of its RMSE.
+        /// Target with the largest error relative to RMSE.
         target: String,
-        /// Its absolute error.
+        /// Absolute error of this target.
         error: f64,
     },
 }
 
-/// How wrong a row is: by its wrong outputs, then by how far they are off.
+/// Ranking key of wrong rows: first the number of wrong outputs, then the size of the error.
 #[derive(Debug, Clone, Copy)]
 struct Wrong {
     row: usize,
@@ -51,8 +51,8 @@ struct Wrong {
 }
 
 impl Predictions {
-    /// At most `most` samples that the network got wrong, the worst first: those taken for another class with the highest confidence; those
-    /// with the most wrong labels, then the largest loss; those with the largest error of a number. `names` are the outputs'.
+    /// Returns up to `most` wrong predictions, worst first. Classes are ranked by confidence, labels by the
+    /// number of wrong labels and then by loss, numbers by relative error. `names` contains the output names.
     pub(crate) fn worst(&self, names: &[String], most: usize) -> Vec<(ObjectInfo, Mistake)> {
         let described = |row: usize, describe: &dyn Fn(usize, String) -> Option<Mistake>| {
             let object = self.samples.get(*self.indices.get(row)? as usize)?;
@@ -83,7 +83,7 @@ impl Predictions {
     }
 }
 
-/// The worst, of equals the first.
+/// Sorts by descending error and truncates. Equal rows keep their order.
 fn sorted(mut wrong: Vec<Wrong>, most: usize) -> Vec<Wrong> {
     wrong.sort_by(|left, right| {
         let outputs = right.outputs.cmp(&left.outputs);
@@ -121,7 +121,7 @@ impl Choice {
     }
 }
 
-/// The outputs for one sample, beside what they should be.
+/// Outputs and targets of one sample.
 #[derive(Clone, Copy)]
 struct Row<'a> {
     outputs: &'a [f32],
@@ -156,7 +156,7 @@ impl Values {
         counted.filter(|wrong| wrong.outputs > 0).collect()
     }
 
-    /// The RMSE of each target over the outputs that are numbers, by which errors of several targets compare.
+    /// RMSE per target over finite outputs, the unit for errors.
     fn units(&self) -> Vec<f64> {
         let mut errors = vec![Errors::default(); self.width];
         for row in self.rows() {
@@ -194,7 +194,7 @@ impl Row<'_> {
         wrong.count()
     }
 
-    /// Binary cross-entropy, the mean over the labels.
+    /// Mean binary cross-entropy over the labels.
     fn loss(&self) -> f64 {
         let of_label = |(output, wanted): (f32, f32)| {
             let (output, wanted) = (f64::from(output), f64::from(wanted));
@@ -217,7 +217,7 @@ impl Row<'_> {
         }
     }
 
-    /// The labels that `one` side has, those first that the `other` lacks.
+    /// Formats the labels selected by `one`. Labels outside `other` are listed first.
     fn named(
         &self,
         names: &[String],
@@ -234,7 +234,8 @@ impl Row<'_> {
         }
     }
 
-    /// The target that is farthest off, and by how many of its units; nothing where all are met or no numbers.
+    /// Returns the target with the largest relative error, and this error in units of RMSE. Returns `None`
+    /// without a finite positive error.
     fn farthest(&self, units: &[f64]) -> Option<(usize, f64)> {
         let off = |((output, wanted), unit): ((f32, f32), &f64)| f64::from((output - wanted).abs()) / unit;
         let all = self.pairs().zip(units).map(off).enumerate();
@@ -324,7 +325,7 @@ mod tests {
             [
                 json!(["0.jpg", "n2", "n0, n1, n2", 2]),
                 json!(["2.jpg", "n0", "", 1]),
-                // What was missed stands first.
+                // Missed labels are listed first.
                 json!(["3.jpg", "n1, n0", "n0", 1]),
             ]
         );
@@ -351,7 +352,7 @@ mod tests {
         assert_eq!(listed[0]["label"], "n0, n1, n2, n3, n4, n5, n6, n7 and 3 more");
     }
 
-    /// The RMSE of n0 is 10, that of n1 about a half: an error of 0.9 of n1 is larger than one of 12 of n0.
+    /// The RMSE is 10 for n0 and about 0.5 for n1, so an error of 0.9 in n1 outranks an error of 12 in n0.
     #[test]
     fn the_largest_errors_come_first_each_in_units_of_its_target() {
         let outputs = [12.0, 0.4, 16.0, 0.0, 0.0, 0.9, 0.0, 0.0, f32::NAN, f32::INFINITY];

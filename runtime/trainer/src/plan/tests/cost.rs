@@ -1,10 +1,11 @@
-//! What a job uses and costs, and plans for the least cost.
+//! Usage and cost of a job, and plans that minimize the cost.
 
 use super::*;
 use crate::plan::simulate::Simulation;
 use frostline_job::{Objective, Prices};
 
-/// An hour of the trainer's only core costs 3600, so that a second costs 1; a host's core costs nothing; 1 MB costs 1.
+/// The trainer has a single core, which costs 3600 per hour and therefore 1 per second. Hosts are free, and
+/// traffic costs 1 per MB.
 const TRAFFIC: Prices = Prices {
     host: 0.0,
     trainer: 3600.0,
@@ -22,7 +23,7 @@ fn priced(objective: Objective, prices: Prices) -> Workload {
     }
 }
 
-/// `early` is faster, `late` moves fewer bytes and occupies the host for longer.
+/// `early` is faster. `late` sends fewer bytes but uses the host for longer.
 fn two() -> Vec<Candidate> {
     vec![
         candidate("early", 1.0, 4.0, 40e3),
@@ -49,14 +50,15 @@ fn near(value: f64, expected: f64) {
 fn an_objective_of_cost_picks_another_split_than_one_of_time() {
     assert_eq!(split(&priced(Objective::Time, TRAFFIC)), "early");
     assert_eq!(split(&priced(Objective::Cost, TRAFFIC)), "late");
-    // Where the hosts' cores are dear and traffic is free, the fewer layers run there the better.
+    // If the hosts' cores are expensive and traffic is free, the host should compute as few layers as
+    // possible.
     let hosts = Prices {
         host: 3600.0,
         trainer: 0.0,
         gb: 0.0,
     };
     assert_eq!(split(&priced(Objective::Cost, hosts)), "early");
-    // On shared cores there is one machine and no traffic: the shorter job is the cheaper one.
+    // With shared cores there is a single machine without traffic, so the shorter job is also cheaper.
     let shared = Workload {
         shared_cores: true,
         ..priced(Objective::Cost, TRAFFIC)
@@ -94,7 +96,7 @@ fn usage_counts_the_work_of_cores_and_the_samples_of_an_epoch() {
     let plan = Plan::choose(two(), &workload, &Policy::Auto).unwrap();
     let summary = plan.summary(FLOW, &Layers::default());
     let row = &summary.candidates[1];
-    // Two cores for 5 s a batch of 100, 9.5 batches; 2 KB a sample.
+    // Each batch of 100 uses two cores for 5 s, and an epoch has 9.5 batches with 2 KB per sample.
     near(row.first_epoch.host_core_seconds, 95.0);
     near(row.first_epoch.trainer_core_seconds, 19.0);
     near(row.first_epoch.bytes, 1.9e6);
@@ -142,7 +144,8 @@ fn a_plan_tells_what_the_job_costs_and_what_the_shortest_one_does() {
     let plan = planned(&workload);
     let job = plan.summary(FLOW, &Layers::default()).job;
     let cost = job.cost.unwrap();
-    // The host's two cores for 5 s a batch; the trainer's two cores to the end, idle or not; 2 MB.
+    // The host uses two cores for 5 s per batch. The trainer's two cores are paid for the whole job, even if
+    // they are idle. The traffic is 2 MB.
     near(cost.host, 100.0);
     near(cost.trainer, 20.0 * job.seconds);
     near(cost.link, 100.0);
@@ -153,7 +156,7 @@ fn a_plan_tells_what_the_job_costs_and_what_the_shortest_one_does() {
         .unwrap();
     assert!(said.starts_with("the job costs 12"), "{said}");
     assert!(
-        said.contains("--objective time takes 'early' as f32 at 2"),
+        said.contains("--objective time would use 'early' as f32: 2"),
         "{said}"
     );
     let json = serde_json::to_value(plan.summary(FLOW, &Layers::default())).unwrap();
@@ -192,7 +195,7 @@ fn the_change_that_makes_a_rival_win_is_one_of_cost() {
     let [early] = &rivals[..] else {
         panic!("{rivals:?}");
     };
-    // 44.5 s and 40 MB against 51.1 s and 2 MB.
+    // This compares 44.5 s and 40 MB with 51.1 s and 2 MB.
     assert!(early.ratio > 1.3, "{early:?}");
     assert_eq!(early.wins_if.as_deref(), Some("host 1.7x slower"));
 }

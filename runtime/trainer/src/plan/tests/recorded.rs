@@ -1,7 +1,7 @@
-//! What was measured of real networks, for rules that choose among candidates.
+//! Measurements of real networks for testing the choice of a split.
 
-/// Splits of a network: seconds on the host and on the trainer of a batch of 8, a core each, and bytes of a batch; cuts in f16. By
-/// `frostline plan --json`, 2026-11-23.
+/// Splits of a network: seconds on the host and on the trainer for a batch of 8, using a single core each,
+/// and bytes per batch with cuts in f16. Measured with `frostline plan --json` on 2026-11-23.
 pub(super) const NETWORKS: [&[(&str, f64, f64, f64)]; 6] = [
     // AlexNet, classifier.2
     &[
@@ -58,17 +58,20 @@ pub(super) const NETWORKS: [&[(&str, f64, f64, f64)]; 6] = [
     ],
 ];
 
-/// What `grid --quick` measured of a network over a link.
+/// Results of `grid --quick` for a network and a link.
 pub(super) struct Cell {
-    /// The network, and the link in Mbit/s.
+    /// Name of the network and link rate in Mbit/s.
     pub(super) name: &'static str,
-    /// Seconds of a batch on host, link and trainer, and of an iteration as it was measured.
+    /// Seconds per batch on host, link and trainer, and the measured seconds per iteration.
     pub(super) splits: &'static [(&'static str, f64, f64, f64, f64)],
 }
 
-/// Two runs of 2026-11-22 and 2026-11-23; cells in which one candidate was measured beside `none` are left out. The link's seconds are
-/// the bytes measured over its rate. A plan printed an iteration's seconds only: seconds on host and trainer are those of [`NETWORKS`],
-/// by one factor a run and tier so that the slowest tier agrees with what was printed (to 2 % in the median).
+/// Two benchmark runs, on 2026-11-22 and 2026-11-23. Cells with only a single candidate in addition to `none`
+/// are omitted.
+///
+/// The link time is the measured number of bytes divided by the rate. The plans only contained the seconds
+/// per iteration. The times on host and trainer are therefore taken from [`NETWORKS`] and multiplied by a
+/// factor per run and tier, so that the slowest tier matches the printed value (to 2 % in the median).
 pub(super) const CELLS: [Cell; 12] = [
     Cell {
         name: "alexnet 5",

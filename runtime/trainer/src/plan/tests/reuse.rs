@@ -1,4 +1,4 @@
-//! Jobs whose later epochs take rows that were kept.
+//! Tests of jobs with cached features.
 
 use super::*;
 use crate::Policy;
@@ -10,7 +10,7 @@ const ALL: Reuse = Reuse {
     bytes: 2_400_000_000,
 };
 
-/// Epochs of two iterations.
+/// Creates a job with two iterations per epoch.
 fn epochs(epochs: u64, reuse: Option<Reuse>) -> Workload {
     Workload {
         iterations: 2 * epochs,
@@ -31,7 +31,8 @@ const STAGES: Stages = Stages {
 
 #[test]
 fn a_job_takes_its_first_pass_and_then_steps_alone() {
-    // First pass: 4 s of extraction and half a batch on the link, one more batch of 4 s, 1 s of training; then 8 steps.
+    // The first pass needs 4 s of extraction, half a batch on the link, another batch of 4 s and 1 s of
+    // training. Then there are 8 steps.
     let prediction = epochs(5, Some(ALL)).predict(&STAGES);
     assert_eq!(prediction.total_seconds, 10.0 + 4.0);
     assert_eq!(
@@ -71,17 +72,17 @@ fn with_everything_kept_a_job_is_steps_alone() {
 fn rows_without_room_are_fetched_in_every_epoch() {
     let half = Reuse { fits: 0.5, ..ALL };
     let prediction = epochs(5, Some(half)).predict(&STAGES);
-    // Half a batch of the host's 4 s, beside which all else has room.
+    // The host needs half of 4 s per batch, and the other tiers overlap with this.
     assert_eq!(prediction.total_seconds, 10.0 + 8.0 * 2.0);
     let shared = Workload {
         shared_cores: true,
         ..epochs(5, Some(half))
     };
-    // On the same cores the trainer's half of 0.5 s of decoding and its step of 0.5 s add to that.
+    // With shared cores, half of the 0.5 s for decoding and the step of 0.5 s are added.
     assert_eq!(shared.predict(&STAGES).later_seconds, 2.75);
 }
 
-/// A split that needs nothing but takes long, and one that is faster once something was sent for it.
+/// The split `none` is slow but requires no upload, and the split `cut` is faster after an upload.
 fn late_and_early() -> Vec<Candidate> {
     let mut candidates = vec![
         candidate("none", 0.1, 1.0, 40e3),
@@ -105,7 +106,7 @@ fn what_is_best_depends_on_how_often_rows_are_fetched() {
         let plan = Plan::choose(late_and_early(), &workload, &Policy::Auto).unwrap();
         plan.chosen.candidate.split.to_string()
     };
-    // 4 s an iteration against 1.5 s and 40 s before them.
+    // An iteration needs 4 s, compared with 1.5 s after an upload of 40 s.
     assert_eq!(best(1, None), "none");
     assert_eq!(best(20, None), "cut", "19 more epochs fetch");
     assert_eq!(best(20, Some(ALL)), "none", "only the first fetches");
@@ -113,7 +114,7 @@ fn what_is_best_depends_on_how_often_rows_are_fetched() {
     assert_eq!(
         best(20, Some(half)),
         "cut",
-        "every epoch fetches half of its rows"
+        "all epochs fetch half of the features"
     );
     assert_eq!(best(20, Some(Reuse { views: 8, ..ALL })), "cut", "eight fetch");
 }
@@ -150,7 +151,7 @@ fn a_plan_says_both_kinds_of_epochs_and_how_large_the_store_gets() {
         (40, 2, 38)
     );
     assert_eq!(summary.store_bytes, 1_200_000_000);
-    // 4 s of extraction and half a batch on the link, one more batch of 4 s, 1 s of training.
+    // This includes 4 s of extraction, half a batch on the link, another batch of 4 s and 1 s of training.
     assert_eq!(summary.first_epoch_seconds, 10.0);
     assert_eq!(summary.later_epoch_seconds, Some(0.8));
     assert!((summary.total_seconds - (10.0 + 19.0 * 0.8)).abs() < 1e-9);
@@ -230,7 +231,7 @@ fn a_simulation_without_steps_takes_the_least_that_the_trainer_does() {
     assert!(error.contains("epoch_iterations"), "{error}");
 }
 
-/// 20 epochs of 50 iterations.
+/// Creates a job with 20 epochs of 50 iterations.
 fn twenty(reuse: Option<Reuse>) -> Workload {
     Workload {
         batch: 64,
@@ -256,7 +257,8 @@ fn kept(rows_kept_already: f64, fits: f64, views: u32) -> Option<Reuse> {
 
 #[test]
 fn what_fetches_and_what_is_kept_add_up() {
-    // Kept already, what fits, draws: iterations that fetch.
+    // Arguments: the cached fraction, the maximum fraction and the number of views. The result is the number
+    // of iterations that fetch.
     let table = [
         (None, 1000),
         (kept(0.0, 1.0, 1), 50),
@@ -264,10 +266,10 @@ fn what_fetches_and_what_is_kept_add_up() {
         (kept(0.0, 1.0, 50), 1000),
         (kept(1.0, 1.0, 1), 0),
         (kept(0.9, 1.0, 1), 5),
-        // Half of every later epoch's rows find no room.
+        // In later epochs half of the features are not cached.
         (kept(0.0, 0.5, 1), 50 + 950 / 2),
         (kept(0.0, 0.0, 1), 1000),
-        // What is there stays, whatever the limit is now.
+        // Cached features are not evicted if the limit is smaller.
         (kept(0.8, 0.5, 1), 10 + 190),
     ];
     for (reuse, fetched) in table {
@@ -296,7 +298,7 @@ fn a_job_in_f16_keeps_twice_as_many_rows() {
     assert_eq!(stored(None, Encoding::F32), 0);
     assert_eq!(stored(kept(0.0, 1.0, 1), Encoding::F32), 1_000_000);
     assert_eq!(stored(kept(0.0, 1.0, 1), Encoding::F16), 500_000);
-    // A limit of 300 KB is full in either form.
+    // A limit of 300 KB is reached with both encodings.
     assert_eq!(stored(kept(0.0, 0.3, 1), Encoding::F32), 300_000);
     assert_eq!(stored(kept(0.0, 0.3, 1), Encoding::F16), 300_000);
     let fetched = |encoding| twenty(kept(0.0, 0.5, 1)).traveling(encoding).fetching_after(0);

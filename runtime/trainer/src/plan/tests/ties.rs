@@ -1,11 +1,11 @@
-//! Candidates that are too near each other to tell which is faster.
+//! Tests of candidates with predictions that are too close to be reliable.
 
 use super::recorded;
 use super::*;
 use crate::Policy;
 use crate::plan::scenario::Scenario;
 
-/// A candidate by its seconds on host, link and trainer.
+/// Creates a candidate from the seconds on host, link and trainer.
 fn tiers(split: &str, host: f64, link: f64, trainer: f64) -> Candidate {
     candidate(split, host, trainer, link * 1e4)
 }
@@ -24,17 +24,17 @@ fn best(candidates: &[Candidate]) -> String {
 
 #[test]
 fn of_near_ones_that_with_room_in_its_tiers_is_taken() {
-    // All tiers of the one are busy all the time, so that whichever is slower, or waits for another, bounds it.
+    // All tiers of this candidate are always busy, so any delay in any tier makes the job slower.
     let tight = tiers("tight", 0.99, 1.0, 0.99);
     assert_eq!(best(&[tight.clone(), tiers("roomy", 0.2, 1.01, 0.2)]), "roomy");
-    // Nothing that may be is worth this much.
+    // A lower risk is not worth this much time.
     assert_eq!(best(&[tight.clone(), tiers("roomy", 0.2, 1.09, 0.2)]), "tight");
     assert_eq!(best(&[tight, tiers("roomy", 0.2, 1.2, 0.2)]), "tight");
 }
 
 #[test]
 fn what_errs_in_all_alike_chooses_nothing() {
-    // A slower link makes both slower by as much.
+    // A slower link affects both candidates equally.
     assert_eq!(
         best(&[tiers("a", 0.3, 1.0, 0.3), tiers("b", 0.3, 0.99, 0.3)]),
         "b"
@@ -49,7 +49,7 @@ fn a_rival_that_is_shorter_on_paper_is_told() {
     assert!(
         explanation
             .headline
-            .contains("'tight' at 0.99x is within the error, at a higher risk"),
+            .contains("'tight' at 0.99x is within the prediction error, but has a higher risk"),
         "{}",
         explanation.headline
     );
@@ -66,11 +66,11 @@ fn other_rules_know_no_ties() {
     assert_eq!(plan.chosen.candidate.split, Split::from("tight"));
 }
 
-/// Numbers of no pattern, the same in every run.
+/// Deterministic pseudo-random numbers.
 struct Draws(u64);
 
 impl Draws {
-    /// Evenly from 0 to 1.
+    /// Uniform between 0 and 1.
     fn even(&mut self) -> f64 {
         self.0 = self
             .0
@@ -79,19 +79,19 @@ impl Draws {
         (self.0 >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Between these, evenly by their logarithms.
+    /// Log-uniform between `least` and `most`.
     fn between(&mut self, least: f64, most: f64) -> f64 {
         least * (most / least).powf(self.even())
     }
 
-    /// What something takes over what was measured, with this deviation.
+    /// Random ratio of actual to measured time with the given standard deviation.
     fn error(&mut self, deviation: f64) -> f64 {
         let sum: f64 = (0..3).map(|_| self.even()).sum();
         2.0_f64.mul_add(deviation * (sum - 1.5), 1.0)
     }
 }
 
-/// What the splits chosen by one rule lose to the best ones.
+/// Relative losses of a policy's choices compared with the best split.
 #[derive(Default)]
 struct Losses(Vec<f64>);
 
@@ -118,7 +118,7 @@ impl std::fmt::Display for Losses {
     }
 }
 
-/// The splits that the plan takes, and that the plain minimum would, by their indices.
+/// Returns the indices of the planned split and of the split with the minimum predicted time.
 fn both(candidates: &[Candidate], workload: &Workload) -> [usize; 2] {
     let plan = Plan::choose(candidates.to_vec(), workload, &Policy::Auto).unwrap();
     let total = |ranked: &Ranked| ranked.prediction.total_seconds;
@@ -155,13 +155,16 @@ fn on_what_a_grid_measured_nothing_gets_worse() {
         add(&mut losses, [plan, least], &took);
     }
     let [plan, least] = losses;
-    println!("{} cells: the plan loses {plan}; the least {least}", plan.0.len());
+    println!("{} cells: loss with the plan {plan}, with the minimum {least}", plan.0.len());
     assert!(plan.mean() <= least.mean() && plan.quantile(1.0) <= least.quantile(1.0));
 }
 
-/// What both rules lose in worlds drawn around recorded measurements: links of 4 Mbit/s to 1.6 Gbit/s, tiers of a fifth to three times the
-/// speed, and figures that are 4.5 % off in the median and 11 % at the ninth decile. Of the next slowest tier's time up to `apart` does not
-/// overlap; in a share of `slow` of the worlds a tier is 1.2 to 1.8 times slower than measured.
+/// Simulates the losses of both policies with random deviations from recorded measurements.
+///
+/// Links range from 4 Mbit/s to 1.6 Gbit/s and tiers from a fifth to three times the speed. The measurement
+/// error is 4.5 % in the median and 11 % at the ninth decile. Up to the fraction `apart` of the second
+/// slowest tier's time does not overlap. With probability `slow`, a tier is 1.2 to 1.8 times slower than
+/// measured.
 fn drawn(apart: f64, slow: f64) -> [Losses; 2] {
     let mut draws = Draws(42);
     let mut losses = [Losses::default(), Losses::default()];
@@ -206,14 +209,14 @@ fn drawn(apart: f64, slow: f64) -> [Losses; 2] {
 fn where_tiers_overlap_less_than_wholly_the_plan_loses_less_than_the_least() {
     for (apart, slow) in [(0.3, 0.0), (0.3, 0.1), (1.0, 0.1)] {
         let [plan, least] = drawn(apart, slow);
-        println!("up to {apart} apart, {slow} with a slow tier: the plan loses {plan}; the least {least}");
+        println!("apart {apart}, slow {slow}: loss with the plan {plan}, with the minimum {least}");
         assert!(plan.mean() < 0.95 * least.mean());
         assert!(plan.quantile(0.99) <= least.quantile(0.99) && plan.quantile(1.0) <= least.quantile(1.0));
     }
     let [plan, least] = drawn(0.0, 0.0);
-    println!("wholly overlapping: the plan loses {plan}; the least {least}");
+    println!("full overlap: loss with the plan {plan}, with the minimum {least}");
     assert!(
         plan.mean() - least.mean() < 0.001,
-        "being wary costs a tenth of a percent at most"
+        "the lower risk should cost no more than 0.1 %"
     );
 }

@@ -1,4 +1,4 @@
-//! A job's loop: batches in, steps out, and the split reconsidered after each.
+//! The training loop: fetches batches, executes steps, and reconsiders the split after each.
 
 mod step;
 
@@ -21,28 +21,28 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// What a run is made of, beside its suffix.
+/// Parts of a run except for the suffix.
 pub(crate) struct RunParts {
     pub(crate) feed: FeedPlan,
     pub(crate) steering: Steering,
     pub(crate) flow: Flow,
     pub(crate) offer: Arc<Offer>,
-    /// `None` for splits that are given.
+    /// `None` if the split is fixed.
     pub(crate) watch: Option<Watch>,
-    /// Samples that are known to be bad.
+    /// Samples known to be bad.
     pub(crate) bad: Vec<(Part, usize)>,
-    /// Whether the frozen layers have int8 weights of eight bits, which saturate on some processors.
+    /// True if the frozen layers have 8-bit weights, which saturate on some processors.
     pub(crate) may_saturate: bool,
 }
 
-/// A fetcher that decodes on as many threads as the engine has.
+/// Starts a fetcher with the same number of decoding threads as the engine.
 pub(crate) fn fetcher(open_requests: usize, threads: usize) -> Result<Fetcher, TrainerError> {
     let threads = session_options(Device::Cpu, threads).threads;
     let decoders = DecodePool::start(threads).map_err(|source| TrainerError::Thread { source })?;
     Ok(Fetcher::new(open_requests, decoders))
 }
 
-/// A job that runs: batches come in, the suffix is trained, the planner watches.
+/// A running job: fetches batches, trains the suffix, and watches the split.
 pub(crate) struct Run {
     plan: FeedPlan,
     feed: Feed,
@@ -54,30 +54,31 @@ pub(crate) struct Run {
     offer: Arc<Offer>,
     watch: Option<Watch>,
     steps: Steps,
-    /// The largest of any weight.
+    /// Largest learning rate over all weights.
     learning_rate: f32,
     fetcher: Fetcher,
     _following: LoadWatch,
-    /// Bytes of the batches so far.
+    /// Bytes received for batches so far.
     received: Received,
     pub(crate) progress: Progress,
-    /// Whether the loss is of probabilities, so that one beyond [`step::IMPOSSIBLE`] is a sign.
+    /// True if losses above [`step::IMPOSSIBLE`] indicate divergence. This is not the case for squared
+    /// errors.
     bounded: bool,
-    /// Before the first step.
+    /// Quality before the first step.
     pub(crate) baseline: Option<Quality>,
-    /// The last epoch that ended.
+    /// Result of the last complete epoch.
     pub(crate) last: Option<EpochResult>,
     pub(crate) best: Option<Best>,
-    /// What the last epoch's weights made of the validation samples.
+    /// Validation predictions after the last epoch.
     pub(crate) predictions: Option<Arc<Predictions>>,
-    /// Up to where the network is frozen.
+    /// The freeze cut.
     pub(crate) freeze: String,
-    /// Has it end after the step under way.
+    /// Requests a stop after the current step.
     pub(crate) stop: CancellationToken,
     pub(crate) checkpoint_writer: Option<CheckpointWriter>,
-    /// Seconds the steps of this epoch waited for their batches.
+    /// Seconds that the steps of this epoch waited for batches.
     waited: f64,
-    /// Its training rows: those that were kept, and the others.
+    /// Cached and fetched training rows of this epoch.
     rows: [u64; 2],
 }
 
@@ -147,7 +148,7 @@ impl Run {
         })
     }
 
-    /// Starts a phase that trains more layers; layers trained before keep their weights.
+    /// Starts a phase that trains more layers. Weights trained in earlier phases are kept.
     pub(crate) async fn unfreeze(
         &mut self,
         parts: RunParts,
@@ -176,7 +177,7 @@ impl Run {
         Ok(())
     }
 
-    /// The next batch, unless the job is to end.
+    /// Waits for the next batch, or fails if the job is cancelled.
     async fn next(&mut self) -> Result<Batch, TrainerError> {
         tokio::select! {
             biased;
@@ -185,7 +186,7 @@ impl Run {
         }
     }
 
-    /// Has the suffix look at every training sample.
+    /// Collects the statistics of the features over all training samples, and standardizes the suffix.
     async fn measure_moments(&mut self) -> Result<(), TrainerError> {
         for _ in 0..self.plan.batches(Part::Train) {
             let batch = &mut self.next().await?;
@@ -222,7 +223,7 @@ impl Run {
         Ok(quality)
     }
 
-    /// Trains an epoch, or what is left of it, validates, and has that kept.
+    /// Trains an epoch or the rest of it, validates, and saves a checkpoint.
     pub(crate) async fn epoch(&mut self, epoch: u32) -> Result<(), TrainerError> {
         let started = Instant::now();
         (self.waited, self.rows) = (0.0, [0; 2]);
@@ -266,7 +267,8 @@ impl Run {
         self.save().await
     }
 
-    /// Keeps the weights after an epoch that is better than all before it: of equal ones the first counts, as in reports and lists of runs.
+    /// Keeps the weights if the epoch is better than all previous ones. If epochs are equal, the first is
+    /// kept, as in reports and lists of runs.
     fn compare(
         &mut self,
         epoch: u32,
@@ -287,7 +289,7 @@ impl Run {
         });
     }
 
-    /// Trains the batches of an epoch that are left and returns the mean loss of all its samples.
+    /// Trains the remaining batches of an epoch. Returns the mean loss over all samples of the epoch.
     async fn train(&mut self, epoch: u32) -> Result<f64, TrainerError> {
         for index in self.progress.batch..self.plan.batches(Part::Train) {
             let (loss, count) = self.step(epoch, index).await?;
@@ -332,7 +334,7 @@ impl Run {
         Ok(())
     }
 
-    /// Bytes of the batches so far, by what they were for.
+    /// Bytes received for batches so far, split up by purpose.
     pub(crate) fn received(&self) -> Received {
         Received {
             interrupted: self.fetcher.interrupted(),
@@ -359,7 +361,7 @@ impl Run {
     }
 }
 
-/// Whether all values of a weight are numbers.
+/// Returns true if all values of the weight are finite.
 fn is_finite(weight: &Tensor) -> bool {
     let values = weight.as_f32().unwrap_or_default();
     values.iter().all(|value| value.is_finite())

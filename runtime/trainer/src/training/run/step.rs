@@ -1,4 +1,4 @@
-//! One step of a run: its cost, its effect on the split, and the check for divergence.
+//! Executes a step of a run, including changes of the split and the check for divergence.
 
 use super::Run;
 use crate::compute::Suffix;
@@ -9,11 +9,13 @@ use frostline_client::Source;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// A loss that no training comes from: f32 holds nothing between 0 and e^-104, so the right class counts as impossible.
+/// Losses above this limit indicate divergence. f32 has no values between 0 and e^-104, so the correct class
+/// has probability 0.
 const IMPOSSIBLE: f32 = 104.0;
 
 impl Run {
-    /// Trains the next batch, which is the one of this number in its epoch, and returns its mean loss and its samples, 0 when all of them are bad.
+    /// Trains the batch with this index in the epoch. Returns the mean loss and the number of samples, which
+    /// is 0 if all are bad.
     pub(crate) async fn step(&mut self, epoch: u32, index: usize) -> Result<(f32, usize), TrainerError> {
         let asked = Instant::now();
         let batch = &mut self.next().await?;
@@ -57,7 +59,7 @@ impl Run {
         let progress = &mut self.progress;
         let beyond = self.bounded && loss > IMPOSSIBLE;
         progress.beyond = beyond.then(|| progress.beyond.unwrap_or(progress.step));
-        // A batch whose rows were kept says nothing about hosts and link.
+        // A batch with cached rows contains no information about hosts and link.
         if kept == 0 {
             self.reconsider(&source, &iteration).await?;
         }
@@ -73,7 +75,7 @@ impl Run {
         let Some(watch) = self.watch.as_mut() else {
             return Ok(());
         };
-        // Batches asked for before a change say nothing about what is used now.
+        // Ignore batches requested before the last change.
         if (&source.split, source.encoding) != (&present.split, present.encoding) {
             return Ok(());
         }
@@ -99,7 +101,7 @@ impl Run {
         self.suffix.run(move |suffix| suffix.prepare_middle(&split)).await
     }
 
-    /// Fails an epoch whose loss is implausible and stays so, or is the last.
+    /// Fails if the loss of the epoch is implausible and has not recovered, or the epoch is the last.
     pub(super) fn check(&self, loss: f64, last: bool) -> Result<(), TrainerError> {
         if !self.bounded || loss <= f64::from(IMPOSSIBLE) || (self.progress.beyond.is_none() && !last) {
             return Ok(());

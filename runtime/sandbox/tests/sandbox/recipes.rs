@@ -1,4 +1,4 @@
-//! Guests of every version of the world, and what the host tells each of augmentation.
+//! How the stock guest loads pixels: as the extraction requests, by a whole recipe.
 
 use crate::fakes::{Loader, Summing, context, model, samples, sandbox};
 use crate::files::stock;
@@ -54,33 +54,12 @@ async fn the_stock_guest_loads_what_the_extraction_asks_for() {
     assert_eq!(sums(stock()).await, (12.0 * 107.0, 12.0 * 7.0, true));
 }
 
-/// A guest of an earlier version, as it was committed then.
-fn earlier(version: &str) -> Vec<u8> {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/guests");
-    std::fs::read(format!("{folder}/prefix-{version}.wasm")).unwrap()
-}
-
 #[tokio::test]
-async fn a_guest_of_the_second_version_runs_and_augments() {
-    assert_eq!(sums(earlier("0.1.1")).await, (12.0 * 107.0, 12.0 * 7.0, true));
-}
-
-#[tokio::test]
-async fn only_the_stock_guest_of_now_takes_a_whole_recipe() {
+async fn the_stock_guest_accepts_a_whole_recipe() {
     const RECIPE: &str = r#"{"resize":2,"crop_height":2,"crop_width":2,"mean":[0,0,0],"std":[1,1,1],"interpolation":"bicubic",
         "resize_mode":"pad","fill":[1,2,3],"channels":"bgr"}"#;
     let guest = sandbox().prepare(stock()).await.unwrap();
     let description = guest.describe(&model(), RECIPE).await.unwrap();
     let expected: PixelSpec = serde_json::from_str(RECIPE).unwrap();
     assert_eq!(description.pixels, Pixels::Spec(expected));
-    for version in ["0.1.0", "0.1.1"] {
-        let guest = sandbox().prepare(earlier(version)).await.unwrap();
-        let error = guest.describe(&model(), RECIPE).await.unwrap_err().to_string();
-        assert!(error.contains("unknown field `interpolation`"), "{error}");
-    }
-}
-
-#[tokio::test]
-async fn a_guest_of_the_first_version_runs_as_it_did_and_does_not_augment() {
-    assert_eq!(sums(earlier("0.1.0")).await, (12.0 * 7.0, 12.0 * 7.0, false));
 }
